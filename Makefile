@@ -1,0 +1,50 @@
+# From a fresh clone: `make demo` measures a small model, `make test` runs every check. The second time both start at once.
+PYTHON ?= python3
+SECTION ?=
+export PYTHON
+
+BIN := .venv/bin
+# Root on Debian can have everything, so there no test may be skipped.
+REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && echo 1 || echo 0)
+
+.PHONY: help demo test lint bench setup horovod clean
+
+help:
+	@echo "make demo    measure a small model on 1 and 2 processes"
+	@echo "make test    lint, types and all tests, with real Horovod, Open MPI and Slurm"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   the benchmarks; SECTION=name for one of them"
+	@echo "make setup   .venv, Debian packages (as root) and Horovod"
+	@echo "make clean   remove .venv, caches and the demo's results; built Horovod wheels stay in the user's cache"
+
+demo: .venv/.python
+	$(BIN)/scalescope measure cnn --np 1,2 --batch 32 -o results/demo
+
+test: setup lint
+	SCALESCOPE_REQUIRE_ALL=$(REQUIRE_ALL) $(BIN)/python -m pytest
+
+lint: .venv/.python
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks $(SECTION)
+
+setup: .venv/.python .venv/.horovod
+
+horovod: .venv/.python
+	$(BIN)/python scripts/build_horovod
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist results/demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.python: pyproject.toml constraints.txt scripts/setup
+	scripts/setup python
+	@touch $@
+
+.venv/.horovod: .venv/.python scripts/build_horovod
+	scripts/setup system
+	scripts/setup horovod
+	@touch $@

@@ -1,0 +1,17 @@
+"""A scaling lab for data-parallel PyTorch training, on Horovod and on DDP."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scalescope.api import doctor, measure
+
+__all__ = ["doctor", "measure"]
+
+
+def __getattr__(name: str) -> Any:
+    """The verbs as functions, imported when they are first used."""
+    if name in __all__:
+        from scalescope import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'scalescope' has no attribute '{name}'")

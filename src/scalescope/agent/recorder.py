@@ -1,0 +1,108 @@
+"""One file of JSON lines per rank, written as things happen. Times are nanoseconds of the process's own clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+now = time.perf_counter_ns
+
+FORMAT_VERSION = 1
+_FLUSH_EVERY_NS = 5_000_000
+"""Steps shorter than this share a write; a kill loses at most this much."""
+
+
+class Recorder:
+    """Holds lines back until the process turns out to be a rank, then appends them to its file."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._begin()
+
+    def _begin(self) -> None:
+        self._started_wall_ns = time.time_ns()
+        self.started = now()
+        self._file = -1
+        self._pending: list[str] = []
+        self._last_flush = 0
+        self._broken = False
+
+    def after_fork(self) -> None:
+        """A forked child is another process: a data-loader worker that never steps, or a rank of its own."""
+        self._begin()
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether this process has shown itself to be a rank."""
+        return self._file >= 0
+
+    def become_rank(self, stack_signal: int) -> None:
+        """Open the file and say who this is; launchers and data-loader workers never come here."""
+        if self.is_rank or self._broken:
+            return
+        host = socket.gethostname()
+        name = f"agent-{''.join(c if c.isalnum() else '_' for c in host)}-{os.getpid()}.jsonl"
+        hello = {
+            "kind": "hello",
+            "version": FORMAT_VERSION,
+            "host": host,
+            "pid": os.getpid(),
+            "rank": rank_from_environment(),
+            "wall_ns": self._started_wall_ns,
+            "t": self.started,
+            "stack_signal": stack_signal,
+        }
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(os.path.join(self._folder, name), flags, 0o644)  # noqa: PTH118 - cheap
+        except OSError as problem:
+            self._give_up(problem)
+            return
+        self._pending.insert(0, json.dumps(hello) + "\n")
+        self.flush()
+
+    def line(self, kind: str, **fields: Any) -> None:
+        """Write one line at once, or keep it until this process is known to be a rank."""
+        self._pending.append(json.dumps({"kind": kind, **fields}) + "\n")
+        if self.is_rank:
+            self.flush()
+
+    def step(self, text: str, end: int) -> None:
+        """Write one line, together with its neighbours when they come fast."""
+        self._pending.append(text)
+        if end - self._last_flush > _FLUSH_EVERY_NS:
+            self.flush()
+            self._last_flush = end
+
+    def flush(self) -> None:
+        """Hand all pending lines to the operating system."""
+        if not self.is_rank or not self._pending:
+            return
+        data = "".join(self._pending).encode()
+        self._pending.clear()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as problem:
+            self._give_up(problem)
+
+    def _give_up(self, problem: OSError) -> None:
+        """Training goes on without a record; the parent learns why from this rank's output."""
+        if not self._broken:
+            sys.stderr.write(f"scalescope: cannot write this rank's record: {problem.strerror}\n")
+        self._broken = True
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def rank_from_environment() -> int | None:
+    """The rank as the launcher told it."""
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None

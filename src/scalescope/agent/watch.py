@@ -1,0 +1,120 @@
+"""The agent's beginning: waits for torch and Horovod, then joins clock, recorder and hooks."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+from typing import Any
+
+from .files import StaleReads
+from .imports import ImportWatch
+from .recorder import Recorder, now
+from .steps import StepClock
+
+STACK_SIGNAL = int(signal.SIGRTMIN) + 7
+"""Asks a rank for its Python stacks; a number that scripts and schedulers leave alone."""
+
+
+def begin(folder: str) -> None:
+    """Watch this process, if it becomes a rank."""
+    Agent(folder)
+
+
+class Agent:
+    """Everything that watches one process."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._recorder = Recorder(folder)
+        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0), self._on_training)
+        self._engine = "none"
+        since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
+        self._stale_reads = StaleReads(since, folder) if since else None
+        self._imports = ImportWatch(
+            {
+                "torch.distributed.distributed_c10d": self._watch_process_group,
+                "torch.nn.modules.module": self._clock.watch_modules,
+                "torch.optim.optimizer": self._clock.watch_optimizers,
+                "torch.serialization": self._clock.watch_saving,
+                "torch.utils.data.dataloader": self._clock.watch_loaders,
+                "horovod.torch": self._watch_horovod,
+            }
+        )
+        os.register_at_fork(after_in_child=self._after_fork)
+        atexit.register(self._end)
+
+    def _after_fork(self) -> None:
+        self._recorder.after_fork()
+        self._clock.after_fork()
+
+    def _become_rank(self) -> None:
+        if self._recorder.is_rank:
+            return
+        self._recorder.become_rank(STACK_SIGNAL)
+        stacks = os.path.join(self._folder, f"stack-{os.getpid()}.txt")  # noqa: PTH118 - cheap
+        try:
+            self._stacks: Any = open(stacks, "w")  # noqa: SIM115 - stays open for the signal handler
+            faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=True)
+        except OSError:
+            self._stacks = None  # a full disk: the recorder has said so
+
+    def _on_training(self, root: Any) -> None:
+        """The first training forward (or, without one, the first optimizer step) is about to happen."""
+        self._become_rank()
+        self._imports.stop()
+        self._recorder.line("import", ns=self._imports.seconds_ns)
+        if type(root).__name__ == "DistributedDataParallel":
+            self._engine = "ddp"
+        self._recorder.line("engine", name=self._engine)
+        self._report_stale_reads()
+
+    def _report_stale_reads(self) -> None:
+        while self._stale_reads and self._stale_reads.found:
+            self._recorder.line("read_changed_file", path=self._stale_reads.found.pop())
+
+    def _watch_process_group(self, module: Any) -> None:
+        if hasattr(module, "init_process_group"):
+            module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
+
+    def _watch_horovod(self, module: Any) -> None:
+        module.init = self._timed_init(module.init, self._horovod_identity)
+
+    def _timed_init(self, original: Any, identity: Any) -> Any:
+        import functools
+
+        @functools.wraps(original)
+        def init(*arguments: Any, **options: Any) -> Any:
+            self._imports.pause()
+            self._become_rank()
+            started = now()
+            self._recorder.line("init_begin", s=started)
+            result = original(*arguments, **options)
+            self._recorder.line("init", s=started, t=now())
+            identity()
+            return result
+
+        return init
+
+    def _torch_identity(self) -> None:
+        distributed = sys.modules["torch.distributed"]
+        self._recorder.line(
+            "rank",
+            rank=distributed.get_rank(),
+            world_size=distributed.get_world_size(),
+            backend=str(distributed.get_backend()),
+        )
+
+    def _horovod_identity(self) -> None:
+        horovod = sys.modules["horovod.torch"]
+        self._engine = "horovod"
+        controller = os.environ.get("HOROVOD_CONTROLLER", "")
+        self._recorder.line("rank", rank=horovod.rank(), world_size=horovod.size(), backend=controller)
+
+    def _end(self) -> None:
+        self._clock.close()
+        if self._recorder.is_rank:
+            self._report_stale_reads()
+            self._recorder.line("end", t=now())

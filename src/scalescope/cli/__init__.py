@@ -1,0 +1,75 @@
+"""The command line: one verb per file, one visible list of verbs, errors caught once."""
+
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import typer
+
+from scalescope.cli.doctor import doctor
+from scalescope.cli.measure import measure
+from scalescope.errors import ScalescopeError, UsageError
+
+VERBS = (measure, doctor)
+_INTERRUPTED = 130
+_BadWords: Any = typer.BadParameter.__base__
+"""typer's error for every misuse of options; it has no public name in all versions."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """Run one command; its exit code."""
+    arguments, command = split_at_dashes(words)
+    try:
+        result = _application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
+    except _BadWords as problem:
+        return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
+    except ScalescopeError as problem:
+        return _fail(str(problem), problem.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted: nothing is left running and every finished launch is kept", _INTERRUPTED)
+    except BrokenPipeError:
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The words before the first `--` and the user's command after it."""
+    if "--" not in words:
+        return words, ()
+    at = words.index("--")
+    if not words[at + 1 :]:
+        raise SystemExit(_fail("there is no command after --: write it there, for example -- python train.py", 2))
+    return words[:at], tuple(words[at + 1 :])
+
+
+def _application() -> typer.Typer:
+    app = typer.Typer(
+        add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+    )
+    app.callback(help=__doc_for_users__)(lambda: None)
+    for verb in VERBS:
+        app.command()(verb)
+    return app
+
+
+__doc_for_users__ = "A scaling lab for data-parallel PyTorch training, on Horovod and on DDP."
+
+
+def _see_help(problem: Any) -> str:
+    return f" (see {problem.ctx.command_path} --help)" if problem.ctx else ""
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"scalescope: {message}", file=sys.stderr)
+    return code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

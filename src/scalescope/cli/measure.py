@@ -1,0 +1,187 @@
+"""`scalescope measure`: launch a training at every point and say how fast it is."""
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scalescope.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalescope.measurement.request import MeasureRequest
+
+
+class Scaling(StrEnum):
+    """What stays the same while processes are added."""
+
+    strong = "strong"
+    weak = "weak"
+
+
+_JOB, _MODEL, _RUN = "Where and how it runs", "The model", "The run"
+
+
+def measure(
+    context: typer.Context,
+    model: Annotated[
+        str, typer.Argument(help="A built-in model, package.module:factory or file.py:factory. Or: -- COMMAND...")
+    ] = "",
+    np: Annotated[str, typer.Option(help="Numbers of processes: 1,2,4 or 1..8.")] = "1,2",
+    batch: Annotated[str, typer.Option(help="Batch sizes: 32,64 or 8,16,...,512 (32 for a MODEL).")] = "",
+    scaling: Annotated[
+        Scaling, typer.Option(help="weak: --batch is per process; strong: --batch is shared by all.")
+    ] = Scaling.weak,
+    engine: Annotated[str, typer.Option(help="ddp, horovod, or both: ddp,horovod.")] = "",
+    launcher: Annotated[
+        str, typer.Option(help="torchrun, mpirun, horovodrun, srun or own.", rich_help_panel=_JOB)
+    ] = "",
+    hosts: Annotated[str, typer.Option(help="Named hosts with slots: a:2,b:2.", rich_help_panel=_JOB)] = "",
+    knob: Annotated[
+        list[str] | None, typer.Option(help="A setting of the engine: NAME=VALUE.", rich_help_panel=_JOB)
+    ] = None,
+    threads_per_rank: Annotated[
+        int | None,
+        typer.Option(min=1, help="Equal at every point (cores // most ranks on a host).", rich_help_panel=_JOB),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.", rich_help_panel=_JOB)
+    ] = None,
+    launcher_arg: Annotated[
+        list[str] | None, typer.Option(help="Passed to the launcher as it is.", rich_help_panel=_JOB)
+    ] = None,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Allow more processes than slots.", rich_help_panel=_JOB)
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Where rank 0 listens (a free one).", rich_help_panel=_JOB)
+    ] = None,
+    ssh: Annotated[str, typer.Option(help="The program that reaches named hosts.", rich_help_panel=_JOB)] = "ssh",
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto, for a MODEL.", rich_help_panel=_JOB)] = "auto",
+    model_arg: Annotated[
+        list[str] | None, typer.Option(help="A constructor argument: NAME=VALUE.", rich_help_panel=_MODEL)
+    ] = None,
+    input_: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="3x224x224, or int64:128:vocab=30000; once per input.", rich_help_panel=_MODEL),
+    ] = None,
+    loss: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "",
+    optimizer: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "sgd",
+    learning_rate: Annotated[float | None, typer.Option(help="Of a named optimizer.", rich_help_panel=_MODEL)] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="End every launch after so many steps.", rich_help_panel=_RUN)
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(help="For scripts without torch: what a line per step looks like.", rich_help_panel=_RUN),
+    ] = "",
+    timeout: Annotated[
+        str, typer.Option(help="Give a launch up after so long without a sign of life.", rich_help_panel=_RUN)
+    ] = "10m",
+    output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.", rich_help_panel=_RUN)] = None,
+    show_output: Annotated[
+        bool, typer.Option("--show-output", help="Show what the ranks print, tagged.", rich_help_panel=_RUN)
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands and start nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+) -> None:
+    """How fast is it? Launches a MODEL, or your own training after --, at every number of processes and batch size.
+
+    In a command {np}, {batch}, {global_batch}, {run_dir} and {launch} are replaced:
+    scalescope measure --np 1,2 --batch 32 -- python train.py --batch-size {batch}
+    """
+    from rich.console import Console
+
+    from scalescope.measurement import sweep
+    from scalescope.measurement.request import MeasureRequest, parse_environment, parse_hosts
+    from scalescope.units import parse_counts, parse_seconds
+    from scalescope.workloads import spec_from_options
+
+    command: tuple[str, ...] = context.obj or ()
+    if bool(model) == bool(command):
+        raise UsageError("name one thing to measure: a MODEL such as cnn, or -- and your command")
+    if device not in ("cpu", "cuda", "auto"):
+        raise UsageError(f"--device takes cpu, cuda or auto, not '{device}'")
+    workload = None
+    if model:
+        workload = spec_from_options(
+            model,
+            model_args=model_arg or [],
+            inputs=input_ or [],
+            loss=loss or None,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+        )
+    elif model_arg or input_ or loss:
+        raise UsageError("--model-arg, --input and --loss go with a MODEL: pass them in your command instead")
+    request = MeasureRequest(
+        workload=workload,
+        command=command,
+        np=parse_counts(np, "--np"),
+        batch=parse_counts(batch, "--batch") if batch else (),
+        scaling=scaling.value,
+        engines=tuple(dict.fromkeys(name.strip() for name in engine.split(","))) if engine else (),
+        launcher=launcher,
+        hosts=parse_hosts(hosts),
+        knobs=tuple(knob or ()),
+        threads_per_rank=threads_per_rank,
+        env=parse_environment(env or []),
+        launcher_args=tuple(word for text in launcher_arg or () for word in shlex.split(text)),
+        steps=steps,
+        pattern=pattern,
+        device=device,
+        timeout_s=parse_seconds(timeout, "--timeout"),
+        port=port,
+        ssh=ssh,
+        oversubscribe=oversubscribe,
+        folder=str(output or ""),
+    )
+    console = Console(stderr=json)
+    if dry_run:
+        for point, lines in sweep.dry_run(request):
+            print(f"# {point.label}")
+            print("\n".join(lines))
+        return
+    _run(request, console, json=json, quiet=quiet, show_output=show_output)
+
+
+def _run(request: "MeasureRequest", console: "Console", *, json: bool, quiet: bool, show_output: bool) -> None:
+    """Measure, then show tables, pictures, the answer and the next command."""
+    from json import dumps
+
+    from scalescope.measurement.sweep import measure as run_measurement
+    from scalescope.reporting.charts import write_charts
+    from scalescope.reporting.measurement import as_document, sentence, show
+    from scalescope.reporting.progress import MeasureProgress
+
+    with MeasureProgress(console, quiet=quiet, show_output=show_output) as progress:
+        folder, measurement = run_measurement(request, progress)
+    pictures = write_charts(measurement, folder)
+    if not quiet:
+        show(measurement, console)
+        console.print("Pictures:", highlight=False)
+        for path in pictures:
+            console.print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Records: {folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print(sentence(measurement), style="bold", markup=False, highlight=False, soft_wrap=True)
+    if not quiet:
+        console.print(f"Next: {_next_command(request)}", markup=False, highlight=False, soft_wrap=True)
+    if json:
+        print(dumps(as_document(measurement)))
+
+
+def _next_command(request: "MeasureRequest") -> str:
+    """What a user would type after this: the other engine beside, or more processes."""
+    batch = f" --batch {','.join(map(str, request.batch))}" if request.batch else ""
+    if request.workload and len(request.engines) < 2:
+        counts = ",".join(map(str, request.np))
+        return f"scalescope measure {shlex.quote(request.workload.model)} --np {counts}{batch} --engine ddp,horovod"
+    counts = ",".join(map(str, (*request.np, 2 * max(request.np))))
+    what = shlex.quote(request.workload.model) if request.workload else f"-- {shlex.join(request.command)}"
+    return f"scalescope measure --np {counts}{batch} --oversubscribe {what}"

@@ -1,0 +1,36 @@
+"""DDP inside a rank: join the group, wrap the model. Standard library and torch only."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_WRAPPER_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+
+
+def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
+    """Join the process group; rank and number of ranks."""
+    import torch.distributed as dist
+
+    dist.init_process_group(knobs.get("backend") or ("nccl" if device.startswith("cuda") else "gloo"))
+    return dist.get_rank(), dist.get_world_size()
+
+
+def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
+    """The model in DistributedDataParallel with these knobs; the optimizer as it is."""
+    import torch
+
+    device = next(model.parameters()).device
+    ids = [device.index if device.index is not None else int(os.environ.get("LOCAL_RANK", 0))]
+    arguments = {name: knobs[name] for name in _WRAPPER_ARGUMENTS if name in knobs}
+    wrapped = torch.nn.parallel.DistributedDataParallel(
+        model, device_ids=ids if device.type == "cuda" else None, **arguments
+    )
+    return wrapped, optimizer
+
+
+def finish() -> None:
+    """Leave the process group."""
+    import torch.distributed as dist
+
+    dist.destroy_process_group()

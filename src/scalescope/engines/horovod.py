@@ -1,0 +1,89 @@
+"""Horovod: its knobs and the variables that carry them to its ranks."""
+
+from collections.abc import Mapping
+
+from scalescope.records.knobs import Knob, KnobValue
+
+_BYTES_PER_MB = 1024 * 1024
+
+
+class Horovod:
+    """Tensors negotiated, fused and all-reduced by a thread beside the training."""
+
+    name = "horovod"
+    live_module = "scalescope.engines.horovod_live"
+    knobs: tuple[Knob, ...] = (
+        Knob(
+            name="fusion_threshold_mb",
+            type="float",
+            default=128,
+            low=0,
+            high=4096,
+            unit="MiB",
+            variable="HOROVOD_FUSION_THRESHOLD",
+            meaning="tensors that are ready together are sent together up to this size (0: never)",
+        ),
+        Knob(
+            name="cycle_time_ms",
+            type="float",
+            default=1,
+            low=0.01,
+            high=1000,
+            unit="ms",
+            variable="HOROVOD_CYCLE_TIME",
+            meaning="how often the ranks agree on what is ready",
+        ),
+        Knob(
+            name="cache_capacity",
+            type="int",
+            default=1024,
+            low=0,
+            high=1_000_000,
+            variable="HOROVOD_CACHE_CAPACITY",
+            meaning="how many agreements are remembered (0: none)",
+        ),
+        Knob(
+            name="hierarchical_allreduce",
+            type="bool",
+            default=False,
+            variable="HOROVOD_HIERARCHICAL_ALLREDUCE",
+            meaning="reduce inside each host first (NCCL builds only)",
+        ),
+        Knob(
+            name="hierarchical_allgather",
+            type="bool",
+            default=False,
+            variable="HOROVOD_HIERARCHICAL_ALLGATHER",
+            meaning="gather inside each host first (MPI builds only)",
+        ),
+        Knob(
+            name="controller",
+            type="choice",
+            default="mpi",
+            choices=("mpi", "gloo"),
+            variable="HOROVOD_CONTROLLER",
+            meaning="what the ranks agree through, and on CPUs what moves the bytes",
+        ),
+    )
+
+    def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
+        """The knobs as Horovod reads them when it starts."""
+        variables = {"HOROVOD_CPU_OPERATIONS": str(values.get("controller", "mpi"))}
+        for knob in self.knobs:
+            value = values.get(knob.name, knob.default if knob.name == "controller" else None)
+            if value is not None:
+                variables[knob.variable] = _as_variable(knob, value)
+        return variables
+
+    def launcher(self, values: Mapping[str, KnobValue]) -> str:
+        """mpirun for the MPI controller, horovodrun for Gloo."""
+        return "mpirun" if values.get("controller", "mpi") == "mpi" else "horovodrun"
+
+
+def _as_variable(knob: Knob, value: KnobValue) -> str:
+    if knob.name == "fusion_threshold_mb":
+        return str(int(float(value) * _BYTES_PER_MB))
+    return str(int(value)) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+HOROVOD = Horovod()

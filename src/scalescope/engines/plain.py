@@ -1,0 +1,24 @@
+"""No engine: one process trains alone. The baseline of every speedup."""
+
+from collections.abc import Mapping
+
+from scalescope.records.knobs import Knob, KnobValue
+
+
+class Plain:
+    """Training without an exchange of gradients."""
+
+    name = "none"
+    knobs: tuple[Knob, ...] = ()
+    live_module = "scalescope.engines.plain_live"
+
+    def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
+        """Nothing is needed."""
+        return {}
+
+    def launcher(self, values: Mapping[str, KnobValue]) -> str:
+        """The one that all others are compared with."""
+        return "torchrun"
+
+
+PLAIN = Plain()

@@ -1,0 +1,17 @@
+"""The errors that users see: one line that names the next action."""
+
+
+class ScalescopeError(Exception):
+    """The work failed; the command line prints the message and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(ScalescopeError):
+    """The request cannot be carried out as it was written."""
+
+    exit_code = 2
+
+
+class WorkFailed(ScalescopeError):
+    """The request was right and the work went wrong."""

@@ -1,0 +1,65 @@
+"""What every launcher states about itself, and the words they share."""
+
+import re
+import shlex
+from typing import Protocol
+
+from scalescope.records.job import Command, Job
+
+
+class Launcher(Protocol):
+    """A way to start ranks: a Job in, commands out, nothing started."""
+
+    name: str
+    program: str
+    """What must be on the PATH; empty when a Python module does the work."""
+    module: str
+    """The Python module that the job's interpreter must have; empty when a program does the work."""
+    remedy: str
+    """How to get it."""
+    reaches_hosts: bool
+    """Whether it starts ranks on named hosts."""
+    blame: tuple[re.Pattern[str], ...]
+    """Find a rank that died, and its exit code or signal, in the launcher's own output."""
+
+    def commands(self, job: Job) -> tuple[Command, ...]:
+        """The processes to start for this job."""
+
+
+def rank_environment(job: Job) -> dict[str, str]:
+    """What every rank of a job finds in its environment, whoever starts it."""
+    threads = str(job.threads_per_rank)
+    return {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "PYTHONUNBUFFERED": "1",
+        "SCALESCOPE_FOLDER": job.folder,
+        "SCALESCOPE_LAUNCH": job.launch,
+        **job.env,
+    }
+
+
+def meeting_point(job: Job) -> dict[str, str]:
+    """Where DDP's ranks find each other when their launcher does not say it."""
+    return {"MASTER_ADDR": job.hosts[0].name if job.hosts else "127.0.0.1", "MASTER_PORT": str(job.port)}
+
+
+def rank_words(job: Job, **names: str) -> tuple[str, ...]:
+    """The rank's command with its output kept in a file of its own; `names` gives torch's names to the launcher's."""
+    exports = " ".join(f"{name}=${variable}" for name, variable in names.items())
+    before = f"export {exports}; " if exports else ""
+    return "sh", "-c", before + 'exec "$@" >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1', "sh", *job.command
+
+
+def on_host(job: Job, host: str, argv: tuple[str, ...], env: dict[str, str]) -> Command:
+    """The same command on another host, with its environment in its words because ssh carries none."""
+    settings = [f"{name}={value}" for name, value in env.items()]
+    line = f"cd {shlex.quote(job.cwd)} && exec {shlex.join(['env', *settings, *argv])}"
+    return Command(argv=(job.ssh, "-o", "BatchMode=yes", host, line), env={}, host=host)
+
+
+def as_shell(command: Command) -> str:
+    """The command as a person would type it."""
+    settings = [f"{name}={value}" for name, value in command.env.items()]
+    return shlex.join([*(["env", *settings] if settings else []), *command.argv])

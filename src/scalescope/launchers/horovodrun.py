@@ -1,0 +1,42 @@
+"""horovodrun: Horovod's launcher, on this machine."""
+
+import re
+
+from scalescope.launchers.base import meeting_point, rank_environment, rank_words
+from scalescope.launchers.mpirun import MPIRUN
+from scalescope.records.job import Command, Job
+
+
+class Horovodrun:
+    """Horovod's own rendezvous for the Gloo controller, mpirun underneath for MPI."""
+
+    name = "horovodrun"
+    program = ""
+    module = "horovod"
+    remedy = "build Horovod with scripts/build_horovod (see docs/horovod.md)"
+    reaches_hosts = False
+    blame: tuple[re.Pattern[str], ...] = (
+        re.compile(r"Process (?P<rank>\d+) exit with status code (?P<code>\d+)"),
+        *MPIRUN.blame,
+    )
+
+    def commands(self, job: Job) -> tuple[Command, ...]:
+        """The processes to start for this job."""
+        gloo = job.knobs.values.get("controller", "mpi") == "gloo"
+        words = (
+            *(job.python, "-m", "horovod.runner.launch", "-np", str(job.np), "-H", f"localhost:{job.np}"),
+            "--gloo" if gloo else "--mpi",
+            *job.launcher_args,
+        )
+        prefix = "HOROVOD" if gloo else "OMPI_COMM_WORLD"
+        ranks = rank_words(
+            job,
+            RANK=f"{prefix}_RANK",
+            WORLD_SIZE=f"{prefix}_SIZE",
+            LOCAL_RANK=f"{prefix}_LOCAL_RANK",
+            LOCAL_WORLD_SIZE=f"{prefix}_LOCAL_SIZE",
+        )
+        return (Command(argv=(*words, *ranks), env={**meeting_point(job), **rank_environment(job)}),)
+
+
+HOROVODRUN = Horovodrun()

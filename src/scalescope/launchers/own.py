@@ -1,0 +1,24 @@
+"""The user's own launch line, as it is."""
+
+import re
+
+from scalescope.launchers.base import rank_environment
+from scalescope.records.job import Command, Job
+
+
+class Own:
+    """Nothing is added but the environment."""
+
+    name = "own"
+    program = ""
+    module = ""
+    remedy = ""
+    reaches_hosts = False
+    blame: tuple[re.Pattern[str], ...] = ()
+
+    def commands(self, job: Job) -> tuple[Command, ...]:
+        """The line itself."""
+        return (Command(argv=job.command, env=rank_environment(job)),)
+
+
+OWN = Own()

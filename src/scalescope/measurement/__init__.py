@@ -1,0 +1,1 @@
+"""Runs jobs and turns what their ranks wrote into records."""

@@ -1,0 +1,142 @@
+"""Turns what the ranks of one launch wrote into a Run."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+from scalescope.errors import WorkFailed
+from scalescope.measurement.output import Match
+from scalescope.measurement.phases import split_into_phases
+from scalescope.measurement.rank_log import RankLog, Step
+from scalescope.records.job import Ending
+from scalescope.records.run import PHASES, Point, RankSummary, Run
+from scalescope.scaling.warmup import warmup_steps
+
+
+def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) -> Run:
+    """The launch as measured by the agents in its ranks."""
+    warnings: list[str] = []
+    steps_of = {id(log): log.steps() for log in logs}
+    logs = [log for log in logs if steps_of[id(log)]]
+    if not logs:
+        raise WorkFailed(
+            "no rank made an optimizer step: check that the script trains with torch.optim, "
+            "or give --pattern with a regular expression for the lines it prints per step"
+        )
+    _check_world(point, logs)
+    count = min(len(steps_of[id(log)]) for log in logs)
+    slowest = [max(steps_of[id(log)][index].seconds for log in logs) for index in range(count)]
+    warmup = warmup_steps(slowest)
+    if count < 5:
+        warnings.append(f"only {count} steps: too few to tell warm-up from steady state; run more steps")
+    changed = sorted({path for log in logs for path in log.changed_files_read})
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        warnings.append(
+            f"this launch read {changed[0]}{more}, which an earlier launch changed: launches do not start equal; "
+            "put {launch} or {run_dir} into the path"
+        )
+    if ending.leftovers:
+        warnings.append(f"{ending.leftovers} processes were still running after the launcher's end and were removed")
+    window = (ending.started_ns, ending.ended_ns)
+    ranks = [_summary(log, steps_of[id(log)], warmup, window) for log in logs]
+    samples = _samples_per_step(point, ranks)
+    step_s = median(slowest[warmup:])
+    return Run(
+        point=point,
+        folder=folder,
+        wall_s=ending.wall_s,
+        phases={phase: fmean(rank.phases[phase] for rank in ranks) for phase in PHASES},
+        steps=count,
+        warmup_steps=warmup,
+        step_s=step_s,
+        throughput=samples / step_s if samples else None,
+        samples_per_step=samples,
+        engine_seen=logs[0].engine or "none",
+        backend=logs[0].backend,
+        source="optimizer",
+        ranks=tuple(ranks),
+        warnings=tuple(warnings),
+    )
+
+
+def _check_world(point: Point, logs: Sequence[RankLog]) -> None:
+    """The launched processes really train together."""
+    sizes = {log.world_size for log in logs if log.world_size}
+    if point.np > 1 and not sizes:
+        raise WorkFailed(
+            f"{point.np} processes ran and none joined a process group: each trained alone; "
+            "the script must call torch.distributed.init_process_group or hvd.init"
+        )
+    if sizes and sizes != {point.np}:
+        raise WorkFailed(
+            f"{point.np} processes were launched but the script saw a world of {max(sizes)}: "
+            "name the engine the script uses with --engine ddp or --engine horovod"
+        )
+    if len(logs) != point.np:
+        raise WorkFailed(f"{point.np} ranks were launched and {len(logs)} made steps: see the ranks' output")
+
+
+def _summary(log: RankLog, steps: Sequence[Step], warmup: int, window: tuple[int, int]) -> RankSummary:
+    steady = steps[min(warmup, len(steps) - 1) :]
+    counted = [step.samples for step in steady if step.samples]
+    return RankSummary(
+        rank=log.rank or 0,
+        host=log.host,
+        pid=log.pid,
+        phases=split_into_phases(log, steps, warmup, window),
+        steps=len(steps),
+        samples_per_step=fmean(counted) if counted else None,
+        step_s=median(step.seconds for step in steady),
+    )
+
+
+def _samples_per_step(point: Point, ranks: Sequence[RankSummary]) -> float | None:
+    """Over all ranks; what was asked for when the ranks could not tell."""
+    if all(rank.samples_per_step for rank in ranks):
+        return sum(rank.samples_per_step or 0 for rank in ranks)
+    return float(point.global_batch) if point.global_batch else None
+
+
+def collect_matches(
+    point: Point, matches: Sequence[Match], first_output_ns: int, ending: Ending, folder: str, pattern: str
+) -> Run:
+    """The launch as far as its output tells: one step per line that matched."""
+    if len(matches) < 2:
+        raise WorkFailed(
+            f"--pattern '{pattern}' matched {len(matches)} lines and at least 2 are needed: "
+            "compare it with the output that was kept"
+        )
+    ends = [match.at_ns for match in matches]
+    between = [(b - a) * 1e-9 for a, b in pairwise(ends)]
+    told = [match.values["step_s"] for match in matches if "step_s" in match.values]
+    rates = [match.values["examples_per_s"] for match in matches if "examples_per_s" in match.values]
+    durations = told if len(told) == len(matches) else between
+    warmup = warmup_steps(durations)
+    step_s = median(durations[warmup:])
+    rate = median(rates[warmup:]) if rates else None
+    first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
+    first_ns = max(first_ns, first_output_ns)
+    warmup_s = sum(durations[:warmup])
+    phases = {
+        "launch": (first_output_ns - ending.started_ns) * 1e-9,
+        "build": (first_ns - first_output_ns) * 1e-9,
+        "warmup": warmup_s,
+        "steady": (ends[-1] - first_ns) * 1e-9 - warmup_s,
+        "teardown": (ending.ended_ns - ends[-1]) * 1e-9,
+    }
+    return Run(
+        point=point,
+        folder=folder,
+        wall_s=ending.wall_s,
+        phases=phases,
+        steps=len(durations),
+        warmup_steps=warmup,
+        step_s=step_s,
+        throughput=rate or (point.global_batch / step_s if point.global_batch else None),
+        samples_per_step=float(point.global_batch) if point.global_batch else None,
+        engine_seen="",
+        backend="",
+        source="pattern",
+        ranks=(),
+    )

@@ -1,0 +1,212 @@
+"""From a request to points and jobs: which configurations are launched, and with which settings."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.engines.base import parse_knobs
+from scalescope.errors import UsageError
+from scalescope.launchers import Launcher, find_launcher
+from scalescope.measurement.request import (
+    MeasureRequest,
+    engine_of_script,
+    fill_placeholders,
+    interpreter_of,
+    starts_ranks_itself,
+    uses_placeholder,
+)
+from scalescope.measurement.surroundings import horovod_speaks_mpi, slurm_allocation
+from scalescope.measurement.train_model import TrainingTask
+from scalescope.records.job import Host, Job
+from scalescope.records.knobs import Knobs
+from scalescope.records.run import Point
+
+AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
+BINDING = "none"
+"""Ranks may use any core of their host, under every launcher."""
+_CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same at every point of a measurement."""
+
+    request: MeasureRequest
+    folder: str
+    python: str
+    engines: tuple[str, ...]
+    launchers: dict[str, str]
+    """Per engine."""
+    knobs: dict[str, Knobs]
+    """Per engine."""
+    hosts: tuple[Host, ...]
+    slots: int
+    threads_per_rank: int
+    named_hosts: bool
+    """Whether ranks may be on other machines than this one."""
+    env: dict[str, str]
+    since_ns: int = 0
+    """When the measurement began, nanoseconds since the epoch."""
+
+
+def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> Settings:
+    """Decide everything that holds for all points; `cores` and `slots` are those of one machine."""
+    python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
+    engines = request.engines or (("ddp",) if request.workload else (engine_of_script(request.command),))
+    if "none" in engines:
+        raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
+    if len(engines) > 1 and request.command:
+        raise UsageError("a script has one engine: measure each engine's script on its own")
+    own = bool(request.command) and starts_ranks_itself(request.command)
+    if request.launcher == "own" and not request.command:
+        raise UsageError("--launcher own needs your launch line after --")
+    if own and request.launcher not in ("", "own"):
+        raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
+    launchers, knobs = {}, {}
+    for name in engines:
+        launcher = request.launcher or ("own" if own else "")
+        knobs[name] = _knobs(name, request, launcher, python, many=len(engines) > 1)
+        launchers[name] = launcher or find_engine(name).launcher(knobs[name].values)
+    hosts, env = request.hosts, {}
+    if "srun" in launchers.values():
+        allocation = slurm_allocation()
+        hosts = hosts or allocation.hosts
+        env["MASTER_ADDR"] = allocation.first_address
+    for name in launchers.values():
+        if hosts and not find_launcher(name).reaches_hosts:
+            raise UsageError(f"{name} starts ranks on this machine only: use torchrun or mpirun with --hosts")
+    slots = sum(host.slots for host in hosts) if hosts else slots
+    most = max((host.slots for host in hosts), default=max(request.np))
+    named_hosts = bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127.")
+    if named_hosts:
+        env |= {name: os.environ[name] for name in _CARRIED_TO_HOSTS if name in os.environ}
+    return Settings(
+        request=request,
+        folder=str(folder),
+        python=python,
+        engines=engines,
+        launchers=launchers,
+        knobs=knobs,
+        hosts=hosts,
+        slots=slots,
+        threads_per_rank=request.threads_per_rank or max(cores // min(most, max(request.np)), 1),
+        named_hosts=named_hosts,
+        env=env,
+    )
+
+
+def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, many: bool) -> Knobs:
+    """The user's knobs of one engine, and for Horovod what its ranks agree through."""
+    engine = find_engine(name)
+    own_names = {knob.name for knob in engine.knobs}
+    wanted = [text for text in request.knobs if not many or text.partition("=")[0].replace("-", "_") in own_names]
+    knobs = parse_knobs(engine, wanted)
+    if name != "horovod" or "controller" in knobs.values or launcher == "own":
+        if launcher == "mpirun" and knobs.values.get("controller") == "gloo":
+            raise UsageError("mpirun cannot start Horovod's Gloo controller: use --launcher horovodrun")
+        return knobs
+    through_mpi = launcher == "mpirun" or (launcher == "" and horovod_speaks_mpi(python))
+    return Knobs(engine=name, values={**knobs.values, "controller": "mpi" if through_mpi else "gloo"})
+
+
+def points(settings: Settings) -> tuple[Point, ...]:
+    """The configurations, the baseline first."""
+    request = settings.request
+    asks_batch = not request.command or uses_placeholder(request.command, "batch", "global_batch")
+    if asks_batch and not request.batch and request.command:
+        raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
+    batches: Sequence[int | None] = request.batch or ((None,) if request.command else (32,))
+    planned = []
+    for batch in batches:
+        for np in request.np:
+            share = batch
+            if batch is not None and request.scaling == "strong":
+                if batch % np:
+                    raise UsageError(
+                        f"--batch {batch} cannot be shared by {np} processes: strong scaling needs a multiple"
+                    )
+                share = batch // np
+            alone = [] if request.command or np > 1 else ["none"]
+            for engine in [*alone, *settings.engines]:
+                planned.append(
+                    Point(
+                        engine=engine,
+                        scaling=request.scaling,
+                        np=np,
+                        batch=share,
+                        threads_per_rank=settings.threads_per_rank,
+                    )
+                )
+    most = max(point.np for point in planned)
+    if most > settings.slots and not request.oversubscribe:
+        raise UsageError(
+            f"--np {most} is more than the {settings.slots} slots there are: "
+            "lower it, name more with --hosts, or allow it with --oversubscribe"
+        )
+    return tuple(dict.fromkeys(planned))
+
+
+def launcher_of(settings: Settings, point: Point) -> Launcher:
+    """The baseline is started like the first engine's ranks."""
+    return find_launcher(settings.launchers.get(point.engine, settings.launchers[settings.engines[0]]))
+
+
+def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: int) -> Job:
+    """One launch of a point."""
+    request = settings.request
+    knobs = settings.knobs.get(point.engine, Knobs(engine=point.engine))
+    around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
+    agent = {"PYTHONPATH": _before(str(AGENT_HOOK), {**os.environ, **request.env}.get("PYTHONPATH", ""))}
+    if request.command:
+        placeholders = {
+            "np": point.np,
+            "batch": point.batch,
+            "global_batch": point.global_batch,
+            "run_dir": str(folder),
+            "launch": folder.name,
+        }
+        command = fill_placeholders(request.command, placeholders)
+        agent["SCALESCOPE_SINCE_NS"] = str(settings.since_ns)
+        agent["SCALESCOPE_STEPS"] = str(request.steps or "")
+    else:
+        command = (settings.python, "-m", "scalescope.measurement.train_model", str(folder / "task.json"))
+    engine = find_engine(point.engine)
+    engine_env: Mapping[str, str] = engine.environment(knobs.values, named_hosts=settings.named_hosts)
+    return Job(
+        command=command,
+        np=point.np,
+        knobs=around,
+        folder=str(folder),
+        launch=launch,
+        threads_per_rank=settings.threads_per_rank,
+        hosts=settings.hosts,
+        env={**engine_env, **settings.env, **request.env, **agent},
+        launcher_args=request.launcher_args,
+        port=port,
+        ssh=request.ssh,
+        python=settings.python,
+        cwd=str(Path.cwd()),
+        oversubscribe=request.oversubscribe,
+    )
+
+
+def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
+    """What each rank of a MODEL job reads."""
+    assert settings.request.workload
+    assert point.batch
+    values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
+    return TrainingTask(
+        workload=settings.request.workload,
+        engine=point.engine,
+        knobs=dict(values),
+        batch=point.batch,
+        steps=steps,
+        device=settings.request.device,
+    )
+
+
+def _before(first: str, rest: str) -> str:
+    return os.pathsep.join([first, rest]) if rest else first

@@ -1,0 +1,180 @@
+"""Reads what the agent wrote in one rank, whole or while it grows."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from scalescope.errors import UsageError
+
+_READS_UP_TO = 1
+
+
+class _Line(msgspec.Struct):
+    """Any line of an agent's file; the kind says which fields count."""
+
+    kind: str
+    version: int = 0
+    host: str = ""
+    pid: int = 0
+    rank: int | None = None
+    wall_ns: int = 0
+    stack_signal: int = 0
+    world_size: int = 0
+    backend: str = ""
+    name: str = ""
+    path: str = ""
+    ns: int = 0
+    marks: list[tuple[str, int]] = []
+    s: int = 0
+    f: int = 0
+    o: int = 0
+    t: int = 0
+    w: int = 0
+    n: int = 0
+    i: int = 0
+
+
+class Step(NamedTuple):
+    """One step of one rank; nanoseconds of the rank's clock."""
+
+    start: int
+    end: int
+    forward: int
+    optimizer: int
+    input_wait: int
+    samples: int
+    gpu_ns: int | None
+    """What the step took on the GPU, if there is one."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the step took."""
+        return (self.end - self.start if self.gpu_ns is None else self.gpu_ns) * 1e-9
+
+
+class RankLog:
+    """One rank's record; `poll` takes in what has been added since the last time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._decode = msgspec.json.Decoder(_Line).decode
+        self.rank: int | None = None
+        self.host = ""
+        self.pid = 0
+        self.stack_signal = 0
+        self.world_size = 0
+        self.backend = ""
+        self.engine = ""
+        self.import_ns = 0
+        self.in_init = False
+        self.inits: list[tuple[int, int]] = []
+        self.evaluations: list[tuple[int, int]] = []
+        self.saves: list[tuple[int, int]] = []
+        self.changed_files_read: list[str] = []
+        self.began = 0
+        self.ended = 0
+        self._wall_ns = 0
+        self._events: list[_Line] = []
+        self._gpu_marks: list[tuple[str, int]] = []
+
+    @property
+    def events(self) -> int:
+        """How many optimizer steps have been seen."""
+        return len(self._events)
+
+    def wall_ns(self, clock: int) -> int:
+        """A time of the rank's clock in nanoseconds since the epoch."""
+        return self._wall_ns + clock - self.began
+
+    def poll(self) -> int:
+        """Take in the complete lines that are new; how many."""
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        lines = complete.splitlines()
+        for line in lines:
+            try:
+                self._take(self._decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # a torn line of a full disk; the steps around it still count
+        return len(lines)
+
+    def _take(self, line: _Line) -> None:
+        match line.kind:
+            case "step":
+                self._events.append(line)
+            case "hello":
+                if line.version > _READS_UP_TO:
+                    raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
+                self.rank, self.host, self.pid, self.stack_signal = line.rank, line.host, line.pid, line.stack_signal
+                self._wall_ns, self.began = line.wall_ns, line.t
+            case "rank":
+                self.rank, self.world_size, self.backend = line.rank, line.world_size, line.backend
+            case "init_begin":
+                self.in_init = True
+            case "init":
+                self.in_init = False
+                self.inits.append((line.s, line.t))
+            case "import":
+                self.import_ns = line.ns
+            case "engine":
+                self.engine = line.name
+            case "evaluation":
+                self.evaluations.append((line.s, line.t))
+            case "save":
+                self.saves.append((line.s, line.t))
+            case "read_changed_file":
+                self.changed_files_read.append(line.path)
+            case "gpu":
+                self._gpu_marks += line.marks
+            case "end":
+                self.ended = line.t
+
+    def steps(self) -> list[Step]:
+        """The steps; several optimizers that step in turn make one step together."""
+        on_gpu = self._gpu_durations()
+        steps: list[Step] = []
+        in_step: set[int] = set()
+        for index, event in enumerate(self._events):
+            gpu_ns = on_gpu[index] if index < len(on_gpu) else None
+            step = Step(event.s, event.t, event.f, event.o, event.w, event.n, gpu_ns)
+            if steps and event.i not in in_step and event.s == steps[-1].end:
+                before = steps.pop()
+                both_gpu = None if gpu_ns is None or before.gpu_ns is None else before.gpu_ns + gpu_ns
+                step = Step(
+                    before.start,
+                    event.t,
+                    before.forward or event.f,
+                    event.o,
+                    before.input_wait + event.w,
+                    max(before.samples, event.n),
+                    both_gpu,
+                )
+            else:
+                in_step = set()
+            in_step.add(event.i)
+            steps.append(step)
+        return steps
+
+    def _gpu_durations(self) -> list[int | None]:
+        durations: list[int | None] = []
+        previous: int | None = None
+        for what, at in self._gpu_marks:
+            if what == "end":
+                durations.append(None if previous is None else at - previous)
+            previous = at
+        return durations
+
+
+def read_rank_logs(folder: Path) -> list[RankLog]:
+    """All ranks of a launch, in order."""
+    logs = []
+    for path in sorted(folder.glob("agent-*.jsonl")):
+        log = RankLog(path)
+        log.poll()
+        logs.append(log)
+    return sorted(logs, key=lambda log: (log.rank is None, log.rank or 0, log.pid))

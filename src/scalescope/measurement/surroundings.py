@@ -1,0 +1,98 @@
+"""What is around a measurement: cores, GPUs, programs, free ports, a Slurm allocation."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from typing import NamedTuple
+
+from scalescope.errors import UsageError
+from scalescope.records.job import Host
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def gpus_here() -> int:
+    """GPUs that the driver shows."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")])
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+
+
+def has_module(python: str, module: str) -> bool:
+    """Whether an interpreter can find a module, without importing it."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def horovod_speaks_mpi(python: str) -> bool:
+    """Whether this interpreter's Horovod was built with MPI and an mpirun is there."""
+    if not shutil.which("mpirun"):
+        return False
+    code = "import sys, horovod.torch as hvd; sys.exit(not hvd.mpi_built())"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def check_port(port: int) -> None:
+    """The port that the user named is free."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            raise UsageError(f"port {port} is taken: choose another with --port, or leave --port out") from None
+
+
+class Allocation(NamedTuple):
+    """The nodes that Slurm has given."""
+
+    hosts: tuple[Host, ...]
+    first_address: str
+
+
+def slurm_allocation() -> Allocation:
+    """The allocation that this process runs in."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise UsageError("srun needs a Slurm allocation: run this inside one, for example salloc -N 2 scalescope ...")
+    names = _slurm("hostnames", nodes).split()
+    described = re.search(r"\bNodeAddr=(\S+)", _slurm("node", names[0]))
+    address = described[1] if described else names[0]
+    counts = _expand_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    counts += [counts[-1]] * (len(names) - len(counts))
+    return Allocation(tuple(map(Host, names, counts)), address)
+
+
+def _slurm(what: str, of: str) -> str:
+    try:
+        answer = subprocess.run(["scontrol", "show", what, of], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError("Slurm's scontrol does not answer: check that `scontrol show nodes` works here") from None
+    if answer.returncode:
+        raise UsageError(f"Slurm's scontrol failed ({answer.stderr.strip()}): check `scontrol show nodes`")
+    return answer.stdout
+
+
+def _expand_counts(text: str) -> list[int]:
+    """Slurm's `2(x3),1` as [2, 2, 2, 1]."""
+    counts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match:
+            counts += [int(match[1])] * int(match[2] or 1)
+    return counts or [1]

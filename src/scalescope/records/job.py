@@ -1,0 +1,78 @@
+"""What is to be run: a Job, the commands a launcher makes of it, and how they ended."""
+
+import msgspec
+
+from scalescope.records.knobs import Knobs
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A machine and how many ranks it takes."""
+
+    name: str
+    slots: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch of a data-parallel training: everything a launcher has to know."""
+
+    command: tuple[str, ...]
+    """What one rank runs; for the launcher `own`, the whole launch line."""
+    np: int
+    knobs: Knobs
+    folder: str
+    """Absolute path where the ranks leave their records and output."""
+    launch: str
+    """Marks every process of this launch, so that all of them can be found again."""
+    threads_per_rank: int
+    hosts: tuple[Host, ...] = ()
+    """Empty: this machine."""
+    env: dict[str, str] = {}
+    launcher_args: tuple[str, ...] = ()
+    port: int = 29500
+    """Where rank 0 listens for the others."""
+    ssh: str = "ssh"
+    """The program that reaches another host."""
+    python: str = "python3"
+    """The interpreter that runs a launcher written in Python; it has the ranks' torch or Horovod."""
+    cwd: str = ""
+    oversubscribe: bool = False
+
+    @property
+    def ranks_per_host(self) -> tuple[tuple[str, int], ...]:
+        """Hosts in order with the ranks each one gets, filled up one after another."""
+        left, placed = self.np, []
+        for index, host in enumerate(self.hosts):
+            last = index == len(self.hosts) - 1
+            count = left if last and self.oversubscribe else min(left, host.slots)
+            if count:
+                placed.append((host.name, count))
+            left -= count
+        return tuple(placed)
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One process to start: its words, the environment it needs on top of ours, and where."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    host: str = ""
+    """Empty: this machine."""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a launch ended."""
+
+    started_ns: int
+    """Wall clock, nanoseconds since the epoch."""
+    ended_ns: int
+    problem: str = ""
+    """Empty when all went well; otherwise one line."""
+    details: str = ""
+    """Last output and stacks of the ranks that matter."""
+    leftovers: int = 0
+    """Processes that had to be removed after a launch that ended well."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the start of the launcher to its end."""
+        return (self.ended_ns - self.started_ns) * 1e-9

@@ -1,0 +1,126 @@
+"""Records on disk: JSON with a kind and a version, written whole or not at all; raw data as JSON lines."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from scalescope.errors import UsageError, WorkFailed
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """A versioned record; a subclass states its kind as tag and its version in `current_version`."""
+
+    current_version: ClassVar[int] = 1
+    upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+    """From a version to the next: how an older document becomes a newer one."""
+
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.version == 0:
+            msgspec.structs.force_setattr(self, "version", type(self).current_version)
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class _Header(msgspec.Struct):
+    kind: str
+    version: int
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """The record as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(data: bytes, record_type: type[AnyRecord], source: str) -> AnyRecord:
+    """The record in `data`; a clear line when it is of another kind, newer than this program, or damaged."""
+    kind = str(record_type.__struct_config__.tag)
+    current = record_type.current_version
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+        if header.kind != kind:
+            raise UsageError(f"{source} holds a '{header.kind}', not a '{kind}': name a file of that kind")
+        if header.version > current:
+            raise UsageError(
+                f"{source} was written by a newer scalescope "
+                f"(format {header.version}, this one reads up to {current}): pip install --upgrade scalescope"
+            )
+        if header.version == current:
+            return msgspec.json.decode(data, type=record_type)
+        document = msgspec.json.decode(data)
+        for version in range(header.version, current):
+            if version in record_type.upgrades:
+                document = record_type.upgrades[version](document)
+        return msgspec.convert({**document, "version": current}, type=record_type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{source} is not a readable scalescope record ({problem}): name another file") from None
+
+
+def save(record: Record, path: Path) -> None:
+    """Write the record whole: a kill leaves the old file or the new one, never half of one."""
+    partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, "wb") as file:
+            file.write(encode(record))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+
+
+def load(path: Path, record_type: type[AnyRecord]) -> AnyRecord:
+    """Read one record."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}: name an existing record") from None
+    return decode(data, record_type, str(path))
+
+
+def append(record: Record, path: Path) -> None:
+    """Add one line to a file of JSON lines."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab") as file:
+            file.write(msgspec.json.encode(record) + b"\n")
+
+
+def load_lines(path: Path, record_type: type[AnyRecord]) -> list[AnyRecord]:
+    """Every complete record of a JSON-lines file; a last line cut by a kill is left out."""
+    return [decode(line, record_type, str(path)) for line in complete_lines(path)]
+
+
+def complete_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file that end with a line break."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and line.strip():
+                yield line
+
+
+class writing:  # noqa: N801 - reads as a statement: `with writing(path):`
+    """Turns the errors of a full or forbidden disk into one line that names the next action."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, problem: BaseException | None, _trace: object) -> None:
+        if not isinstance(problem, OSError):
+            return
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise WorkFailed(
+                f"the disk is full: {self._path} could not be written; "
+                "free some space or choose another folder with -o; what was finished before is kept"
+            ) from None
+        raise WorkFailed(f"cannot write {self._path}: {problem.strerror}; choose another folder with -o") from None

@@ -1,0 +1,1 @@
+"""Shows records to people: terminal, charts, JSON."""

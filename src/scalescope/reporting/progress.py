@@ -1,0 +1,85 @@
+"""Progress of a measurement on the terminal."""
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from scalescope.records.run import Failure, Point, Run
+from scalescope.units import format_rate, format_seconds, plural
+
+
+class MeasureProgress:
+    """Says what is going to happen, what happens, and how long the rest will take."""
+
+    def __init__(self, console: Console, *, quiet: bool, show_output: bool) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._show_output = show_output
+        self._launches = 0
+        self._guess_s: float | None = None
+        self._done_s: list[float] = []
+        self._began = 0.0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[steps]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "MeasureProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def planned(self, launches: int, seconds: float | None) -> None:
+        """Before the first launch."""
+        self._launches, self._guess_s = launches, seconds
+        about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
+        self._say(f"{plural(launches, 'launch')} at {plural(launches, 'point')}, one each; {about}.")
+
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
+        """A launch begins."""
+        self._began = time.monotonic()
+        left = self._time_left(index)
+        label = f"launch {index}/{self._launches} {escape(point.label)}" + (f", {left} left" if left else "")
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(label, total=steps, steps="starting")
+        if not self._console.is_terminal:
+            self._say(label)
+
+    def _time_left(self, index: int) -> str:
+        if self._done_s:
+            return format_seconds(sum(self._done_s) / len(self._done_s) * (self._launches - index + 1))
+        return format_seconds(self._guess_s) if self._guess_s else ""
+
+    def steps(self, count: int) -> None:
+        """Steps done in this launch."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=count, steps=f"step {count}" if count else "starting")
+
+    def line(self, source: str, text: str) -> None:
+        """A line of output, shown with its rank when asked for."""
+        if self._show_output:
+            self._console.print(f"[dim]\\[{escape(source)}][/dim] {escape(text)}", highlight=False, soft_wrap=True)
+
+    def ends(self, outcome: Run | Failure) -> None:
+        """A launch has ended."""
+        self._done_s.append(time.monotonic() - self._began)
+        if isinstance(outcome, Failure):
+            self._say(f"{escape(outcome.point.label)}: failed", style="red")
+            return
+        rate = f", {format_rate(outcome.throughput)} samples/s" if outcome.throughput else ""
+        self._say(f"{escape(outcome.point.label)}: {format_seconds(outcome.step_s)} a step{rate}")
+
+    def _say(self, text: str, style: str = "") -> None:
+        if not self._quiet:
+            self._console.print(text, style=style or None, highlight=False)

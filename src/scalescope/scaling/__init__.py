@@ -1,0 +1,1 @@
+"""Pure functions on step times: where warm-up ends, what a steady step takes."""

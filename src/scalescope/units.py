@@ -1,0 +1,89 @@
+"""Numbers as people write and read them: counts, durations, sizes."""
+
+import re
+
+from scalescope.errors import UsageError
+
+_SECONDS_PER = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_counts(text: str, option: str) -> tuple[int, ...]:
+    """`1,2,4`, `1..8` or `8,16,...,512` (doubling or steps, as the first two say) as ascending whole numbers."""
+    hint = f"{option} takes whole numbers such as 1,2,4 or 1..8 or 8,16,...,512, not '{text}'"
+    parts = [part.strip() for part in text.split(",")]
+    counts: set[int] = set()
+    for index, part in enumerate(parts):
+        if part == "...":
+            counts.update(_continue_series(parts, index, hint))
+        elif match := re.fullmatch(r"(\d+)\.\.(\d+)", part):
+            low, high = int(match[1]), int(match[2])
+            if low > high or high - low > 100_000:
+                raise UsageError(hint)
+            counts.update(range(low, high + 1))
+        elif re.fullmatch(r"\d{1,9}", part):
+            counts.add(int(part))
+        else:
+            raise UsageError(hint)
+    if not counts or min(counts) < 1:
+        raise UsageError(f"{option} must be 1 or more, not '{text}'")
+    return tuple(sorted(counts))
+
+
+def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
+    """The numbers that `...` stands for between its two forerunners and its successor."""
+    try:
+        first, second, last = int(parts[index - 2]), int(parts[index - 1]), int(parts[index + 1])
+    except (ValueError, IndexError):
+        raise UsageError(hint) from None
+    if index < 2 or not 0 < first < second < last:
+        raise UsageError(hint)
+    doubling = second % first == 0 and second // first >= 2
+    series = [second]
+    while series[-1] < last and len(series) <= 100_000:
+        series.append(series[-1] * (second // first) if doubling else series[-1] + second - first)
+    if series[-1] != last:
+        raise UsageError(f"{hint}: the series passes {last} without meeting it")
+    return series
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """`90`, `90s`, `10m` or `2h` in seconds."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)\s*", text)
+    if not match or float(match[1]) == 0:
+        raise UsageError(f"{option} takes a time above 0 such as 90s, 10m or 2h, not '{text}'")
+    return float(match[1]) * _SECONDS_PER[match[2]]
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration with three significant digits and a fitting unit."""
+    if seconds < 0:
+        return "-" + format_seconds(-seconds)
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 100:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def format_rate(per_second: float) -> str:
+    """A rate with three significant digits and thousands separated."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def format_bytes(count: float) -> str:
+    """A size in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 launch`, `2 launches`."""
+    ending = "" if count == 1 else ("es" if noun.endswith(("ch", "s", "x")) else "s")
+    return f"{count:,} {noun}{ending}"

@@ -1,0 +1,150 @@
+"""The example scripts really train: alone, with DDP and with Horovod, on made-up data and on real formats."""
+
+import importlib.util
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import needs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BIN = Path(sys.executable).parent
+EPOCH = re.compile(
+    r"Epoch (\d+): training (\d+\.\d\d)\(s\) - testing (\d+\.\d\d)\(s\) - loss (\d+\.\d{3}) - accuracy (\d+\.\d)%"
+)
+SMALL = ["--samples", "512", "--batch-size", "32", "--epochs", "3"]
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120)
+
+
+def epochs_of(finished: subprocess.CompletedProcess[str]) -> list[tuple[int, float, float]]:
+    """Number, loss and accuracy in percent of every epoch that rank 0 printed."""
+    assert finished.returncode == 0, finished.stderr
+    # horovodrun puts `[1,0]<stdout>:` in front of what rank 0 prints.
+    lines = [line.rpartition("<stdout>:")[2] for line in finished.stdout.splitlines()]
+    epochs = [match for line in lines if (match := EPOCH.fullmatch(line))]
+    assert len(epochs) == sum("Epoch" in line for line in lines)
+    return [(int(match[1]), float(match[4]), float(match[5])) for match in epochs]
+
+
+def assert_learned(epochs: list[tuple[int, float, float]]) -> None:
+    assert [number for number, _, _ in epochs] == [1, 2, 3]
+    assert epochs[-1][1] < epochs[0][1]
+    assert epochs[-1][2] > 20, "ten classes: chance is 10 %"
+
+
+def test_single() -> None:
+    assert_learned(epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *SMALL)))
+
+
+def test_ddp_on_two_processes() -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert_learned(epochs_of(run(*launch, EXAMPLES / "train_ddp.py", *SMALL)))
+
+
+def test_horovod_on_two_processes() -> None:
+    needs.horovod()
+    launch = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--gloo", sys.executable]
+    assert_learned(epochs_of(run(*launch, EXAMPLES / "train_horovod.py", *SMALL)))
+
+
+def test_resnet50_takes_a_step() -> None:
+    options = ["--model", "resnet50", "--samples", "16", "--batch-size", "8", "--epochs", "1", "--workers", "1"]
+    ((_, loss, _),) = epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *options))
+    assert 0 < loss < 100
+
+
+class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
+    """Writes what Python 2 wrote: byte strings as strings, so that nothing but arrays needs a global name."""
+
+    dispatch = pickle._Pickler.dispatch.copy()  # type: ignore[attr-defined]
+
+    def save_bytes(self, value: bytes) -> None:
+        self.write(pickle.BINSTRING + len(value).to_bytes(4, "little") + value)
+        self.memoize(value)
+
+    dispatch[bytes] = save_bytes
+
+
+def learnable(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 3, 32, 32) of bytes whose brightness and tint tell their label."""
+    labels = np.random.default_rng(seed).permutation(samples) % 10
+    noise = np.random.default_rng(seed).integers(0, 20, (samples, 3, 32, 32))
+    tints = np.random.default_rng(0).integers(0, 230, (10, 3, 1, 1))
+    return (tints[labels] + noise).astype(np.uint8), labels
+
+
+def write_cifar10_python(folder: Path) -> None:
+    (folder / "cifar-10-batches-py").mkdir()
+    for seed, name in enumerate(["data_batch_1", "data_batch_2", "test_batch"]):
+        images, labels = learnable(100, seed)
+        batch = {b"batch_label": b"made up", b"labels": labels.tolist(), b"data": images.reshape(100, -1)}
+        with (folder / "cifar-10-batches-py" / name).open("wb") as stream:
+            Python2Pickler(stream, protocol=2).dump(batch)
+        file = folder / "cifar-10-batches-py" / name
+        file.write_bytes(file.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+
+
+def write_cifar10_binary(folder: Path) -> None:
+    for seed, name in enumerate(["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"]):
+        images, labels = learnable(100, seed)
+        records = np.concatenate([labels[:, None].astype(np.uint8), images.reshape(100, -1)], axis=1)
+        (folder / name).write_bytes(records.tobytes())
+
+
+def write_svhn(folder: Path) -> None:
+    needs.need(importlib.util.find_spec("scipy") is not None, "SciPy (pip install scipy)")
+    from scipy.io import savemat
+
+    for seed, (name, samples) in enumerate([("train", 200), ("test", 100)]):
+        images, labels = learnable(samples, seed)
+        digits = np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)
+        savemat(folder / f"{name}_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": digits})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "write"),
+    [("cifar10", write_cifar10_python), ("cifar10", write_cifar10_binary), ("svhn", write_svhn)],
+)
+def test_real_files(tmp_path: Path, dataset: str, write: object) -> None:
+    assert callable(write)
+    write(tmp_path)
+    options = ["--dataset", dataset, "--data", tmp_path, "--batch-size", "10", "--epochs", "3"]
+    epochs = epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *options))
+    assert_learned(epochs)
+
+
+def test_a_harmful_pickle_runs_nothing(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "harmed"),)
+
+    for name in ("data_batch_1", "test_batch"):
+        (tmp_path / name).write_bytes(pickle.dumps({b"data": Harmful(), b"labels": []}, protocol=2))
+    finished = run(sys.executable, EXAMPLES / "train_single.py", "--data", tmp_path)
+    assert finished.returncode != 0
+    assert "does not belong in a CIFAR10 file" in finished.stderr
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dataset", "svhn", "--data", "."], "no train_32x32.mat: check --data"),
+        (["--data", "."], "no CIFAR10 files (data_batch_[1-5] or data_batch_[1-5].bin) in .: check --data"),
+        (["--data", ".", "--samples", "8"], "--samples is for made-up data: remove it or --data"),
+    ],
+)
+def test_wrong_options_say_what_to_change(options: list[str], message: str) -> None:
+    finished = run(sys.executable, EXAMPLES / "train_single.py", *options)
+    assert finished.returncode != 0
+    assert message in finished.stderr
