@@ -114,6 +114,19 @@ class StepClock:
 
         loader.__iter__, iterator.__next__ = begin_pass, timed_fetch
 
+    def no_step_inside(self, original: Any) -> Any:
+        """The function, with the optimizer steps that it makes for its own ends left out."""
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._depth += 1
+            try:
+                return original(*arguments, **options)
+            finally:
+                self._depth -= 1
+
+        return call
+
     # What happens
 
     def _on_any_call(self, module: Any, arguments: Any) -> None:

@@ -81,6 +81,8 @@ class Agent:
 
     def _watch_horovod(self, module: Any) -> None:
         module.init = self._timed_init(module.init, self._horovod_identity)
+        # makes a step on zero gradients, so that there is a state to broadcast
+        module.broadcast_optimizer_state = self._clock.no_step_inside(module.broadcast_optimizer_state)
 
     def _timed_init(self, original: Any, identity: Any) -> Any:
         import functools

@@ -28,6 +28,8 @@ class Srun:
             most = max(count for _, count in placed)
             words += ["--nodes", str(len(placed)), "--nodelist", ",".join(name for name, _ in placed)]
             words += ["--ntasks-per-node", str(most), "--distribution=block"]
+        if job.knobs.values.get("controller") == "mpi":
+            words.append("--mpi=pmix")
         words.append("--overcommit" if job.oversubscribe else f"--cpus-per-task={job.threads_per_rank}")
         ranks = rank_words(job, RANK="SLURM_PROCID", WORLD_SIZE="SLURM_NTASKS", LOCAL_RANK="SLURM_LOCALID")
         return (Command(argv=(*words, *job.launcher_args, *ranks), env=env),)

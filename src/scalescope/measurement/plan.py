@@ -105,10 +105,10 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     wanted = [text for text in request.knobs if not many or text.partition("=")[0].replace("-", "_") in own_names]
     knobs = parse_knobs(engine, wanted)
     if name != "horovod" or "controller" in knobs.values or launcher == "own":
-        if launcher == "mpirun" and knobs.values.get("controller") == "gloo":
-            raise UsageError("mpirun cannot start Horovod's Gloo controller: use --launcher horovodrun")
+        if launcher in ("mpirun", "srun") and knobs.values.get("controller") == "gloo":
+            raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")
         return knobs
-    through_mpi = launcher == "mpirun" or (launcher == "" and horovod_speaks_mpi(python))
+    through_mpi = launcher in ("mpirun", "srun") or (launcher == "" and horovod_speaks_mpi(python))
     return Knobs(engine=name, values={**knobs.values, "controller": "mpi" if through_mpi else "gloo"})
 
 

@@ -61,7 +61,7 @@ def show(measurement: Measurement, console: Console) -> None:
 
 
 def _speed_table(measurement: Measurement) -> Table:
-    table = _table("Steady state (step: median of the slowest rank; samples/s: over all processes)")
+    table = _table("Steady state (a step is the slowest rank's; samples/s over all ranks)")
     for heading in ("batch", "global batch", "step", "samples/s", "steps", "warm-up steps"):
         table.add_column(heading, justify="right")
     for run in measurement.runs:
@@ -114,6 +114,8 @@ def sentence(measurement: Measurement) -> str:
     best = max(runs, key=lambda run: run.throughput or 0)
     first = min(runs, key=lambda run: (run.point.np, run.point.engine != "none", -(run.throughput or 0)))
     rate = format_rate(best.throughput or 0)
+    if len(runs) == 1:
+        return f"{_where(best).capitalize()}: {rate} samples/s, {format_seconds(best.step_s)} a step."
     if best is first:
         return f"Fastest is {_where(best)}: {rate} samples/s; more processes did not help."
     ratio = (best.throughput or 0) / (first.throughput or 1)

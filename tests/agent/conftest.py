@@ -1,0 +1,3 @@
+from watched import watch
+
+__all__ = ["watch"]

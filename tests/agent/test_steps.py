@@ -1,0 +1,208 @@
+"""What the agent sees of real training scripts."""
+
+import sys
+import textwrap
+
+import pytest
+
+from scalescope.measurement.phases import split_into_phases
+from watched import BEGINNING
+
+
+def test_every_optimizer_step_is_a_step(watch) -> None:
+    log = watch(BEGINNING + "for _ in range(7): step()").log
+    assert len(log.steps()) == 7
+    assert [step.samples for step in log.steps()] == [4] * 7
+    assert log.ended > log.steps()[-1].end
+
+
+def test_accumulated_batches_make_one_step(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+for k in range(12):
+    model(torch.randn(5, 8)).square().mean().backward()
+    if k % 4 == 3:
+        optimizer.step(); optimizer.zero_grad()
+"""
+    )
+    steps = watch(script).log.steps()
+    assert [step.samples for step in steps] == [20] * 3
+
+
+def test_optimizers_that_take_turns_make_one_step(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+other = torch.nn.Linear(8, 1)
+second = torch.optim.Adam(other.parameters())
+for _ in range(6):
+    step()
+    second.zero_grad(); other(torch.randn(4, 8)).square().mean().backward(); second.step()
+"""
+    )
+    log = watch(script).log
+    assert log.events == 12
+    assert len(log.steps()) == 6
+
+
+def test_an_optimizer_inside_an_optimizer_makes_one_step(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+class Outer(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+optimizer = Outer(model.parameters(), lr=0.01)
+for _ in range(5): step()
+"""
+    )
+    assert len(watch(script).log.steps()) == 5
+
+
+def test_evaluation_and_pauses_are_no_part_of_a_step(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+from torch.utils.data import DataLoader, TensorDataset
+train = DataLoader(TensorDataset(torch.randn(32, 8)), batch_size=4)
+test = DataLoader(TensorDataset(torch.randn(8, 8)), batch_size=4)
+for epoch in range(3):
+    model.train()
+    for (x,) in train:
+        optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
+        time.sleep(0.002)
+    model.eval()
+    with torch.no_grad():
+        for (x,) in test:
+            model(x); time.sleep(0.1)
+    torch.save(model.state_dict(), "checkpoint.pt"); time.sleep(0.15)
+"""
+    )
+    log = watch(script).log
+    steps = log.steps()
+    assert [step.samples for step in steps] == [4] * 24
+    assert max(step.seconds for step in steps[1:]) < 0.1
+    assert len(log.evaluations) == 3
+    phases = split_into_phases(log, steps, 1, (log.wall_ns(log.began), log.wall_ns(log.ended)))
+    assert 0.6 <= phases["evaluation"] < 0.85
+    assert 0.3 <= phases["pause"] < 0.55  # the third one ends the script
+    assert phases["teardown"] >= 0.15
+    assert sum(phases.values()) == pytest.approx((log.ended - log.began) * 1e-9)
+
+
+def test_a_layer_in_eval_mode_is_no_evaluation(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+for _ in range(5):
+    model[0].eval(); step()
+"""
+    )
+    log = watch(script).log
+    assert log.evaluations == []
+    assert len(log.steps()) == 5
+
+
+def test_a_frozen_teacher_is_no_evaluation_and_not_the_model(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+teacher = torch.nn.Linear(8, 1).eval()
+for _ in range(5):
+    x = torch.randn(4, 8)
+    with torch.no_grad(): wanted = teacher(x)
+    optimizer.zero_grad(); (model(x) - wanted).square().mean().backward(); optimizer.step()
+"""
+    )
+    log = watch(script).log
+    assert log.evaluations == []
+    assert [step.samples for step in log.steps()] == [4] * 5
+
+
+def test_workers_of_a_loader_are_no_ranks(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+from torch.utils.data import DataLoader, TensorDataset
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        data = TensorDataset(torch.randn(8, 8))
+        for (x,) in DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context=method):
+            optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
+"""
+    )
+    assert [step.samples for step in watch(script).log.steps()] == [2] * 8
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None:
+    script = f"""
+    import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+    def train(rank):
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="{29400 + (method == "fork")}", GLOO_SOCKET_IFNAME="lo")
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.randn(3, 8)).sum().backward(); optimizer.step()
+    if __name__ == "__main__":
+        mp.start_processes(train, nprocs=2, start_method="{method}")
+    """
+    logs = watch(script).logs
+    assert [(log.rank, log.world_size, log.engine, len(log.steps())) for log in logs] == [
+        (0, 2, "ddp", 4),
+        (1, 2, "ddp", 4),
+    ]
+    assert all(log.inits for log in logs)
+
+
+def test_a_process_that_never_trains_writes_nothing(watch) -> None:
+    assert watch("import torch, torch.distributed.run").logs == []
+
+
+def test_steps_end_all_at_the_same_one_with_everything_closed(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+try:
+    while True: step()
+finally:
+    print("finally")
+"""
+    )
+    watched = watch(script, SCALESCOPE_STEPS="9")
+    assert len(watched.log.steps()) == 9
+    assert watched.stdout == "finally\n"
+
+
+def test_a_model_without_a_module_still_steps(watch) -> None:
+    script = """
+    import torch
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad(); (weight - 1).square().sum().backward(); optimizer.step()
+    """
+    steps = watch(script).log.steps()
+    assert len(steps) == 4
+    assert steps[0].samples == 0
+
+
+def test_imports_are_timed_and_tracebacks_unchanged(watch) -> None:
+    script = BEGINNING + "step()\nimport no_such_module_at_all"
+    with_agent = watch(script, code=1)
+    assert with_agent.log.import_ns > 100_000_000
+    assert with_agent.stderr == watch(script, code=1, agent=False).stderr
+    script = "import torch, json.no_such"
+    assert watch(script, code=1).stderr == watch(script, code=1, agent=False).stderr
+
+
+def test_a_second_sitecustomize_still_runs(watch, tmp_path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('the other one')")
+    script = tmp_path / "inner.py"
+    script.write_text(textwrap.dedent(BEGINNING + "step()"))
+    command = f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} {script}'
+    watched = watch("", "sh", "-c", command)
+    assert watched.stdout == "the other one\n"
+    assert len(watched.log.steps()) == 1

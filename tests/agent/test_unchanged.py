@@ -1,0 +1,140 @@
+"""The agent changes nothing: parameters, checkpoints, copies; and what it wrote survives a kill."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scalescope.measurement.rank_log import read_rank_logs
+from watched import BEGINNING
+
+TRAINING = """
+import hashlib, os, torch
+from torch.utils.data import DataLoader, TensorDataset
+import torch.distributed as dist
+torch.manual_seed(0)
+layers = torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)
+model = torch.nn.Sequential(*layers)
+if "RANK" in os.environ:
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters())
+data = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True)
+for epoch in range(3):
+    model.train()
+    for (x,) in data:
+        optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
+    model.eval()
+    with torch.no_grad(): model(torch.randn(4, 8))
+state = model.state_dict()
+digest = hashlib.sha256(b"".join(state[name].numpy().tobytes() for name in sorted(state)))
+print(digest.hexdigest())
+"""
+
+
+def test_final_parameters_are_bit_identical_with_and_without(watch) -> None:
+    assert watch(TRAINING).stdout == watch(TRAINING, agent=False).stdout
+
+
+def test_final_parameters_of_two_ranks_are_bit_identical_with_and_without(watch) -> None:
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "SCRIPT")
+    env = {"GLOO_SOCKET_IFNAME": "lo"}
+    watched = watch(TRAINING, *launch, **env)
+    plain = watch(TRAINING, *launch, agent=False, **env)
+    assert len(watched.logs) == 2
+    assert len(set(plain.stdout.split())) == 1
+    assert sorted(watched.stdout.split()) == sorted(plain.stdout.split())
+
+
+def test_copies_and_checkpoints_of_a_watched_model_are_free_of_the_agent(watch, tmp_path: Path) -> None:
+    script = (
+        BEGINNING
+        + """
+import copy
+step(); step()
+average = copy.deepcopy(model)
+for _ in range(3): average(torch.randn(64, 8))
+step()
+torch.save(model, "whole.pt")
+"""
+    )
+    log = watch(script).log
+    assert [step.samples for step in log.steps()] == [4, 4, 4]
+    code = "import torch; model = torch.load('whole.pt', weights_only=False); model(torch.ones(1, 8)); print('loaded')"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert loaded.stdout == "loaded\n", loaded.stderr
+
+
+def test_a_kill_loses_no_finished_step(watch) -> None:
+    script = (
+        BEGINNING
+        + f"""
+for k in range(20):
+    step(); time.sleep(0.006)
+os.kill(os.getpid(), {int(signal.SIGKILL)})
+"""
+    )
+    log = watch(script, code=-signal.SIGKILL).log
+    assert len(log.steps()) == 20
+    assert log.ended == 0
+
+
+def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(watch, tmp_path: Path) -> None:
+    watch(BEGINNING + "for _ in range(3): step()")
+    (path,) = (tmp_path / "records").glob("agent-*.jsonl")
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        (log,) = read_rank_logs(path.parent)
+        lines = whole[:cut].count(b"\n")
+        assert log.events == sum(b'"step"' in line for line in whole.splitlines()[:lines])
+
+
+def test_a_file_that_an_earlier_launch_changed_is_noticed(watch, tmp_path: Path) -> None:
+    script = (
+        BEGINNING
+        + """
+if os.path.exists("checkpoint.pt"): model.load_state_dict(torch.load("checkpoint.pt"))
+open("script.py").read()
+step()
+torch.save(model.state_dict(), "checkpoint.pt")
+"""
+    )
+    since = str(time.time_ns())
+    first = watch(script, SCALESCOPE_SINCE_NS=since)
+    assert first.log.changed_files_read == []
+    for path in (tmp_path / "records").iterdir():
+        path.unlink()
+    second = watch(script, SCALESCOPE_SINCE_NS=since)
+    assert second.log.changed_files_read == [str(tmp_path / "checkpoint.pt")]
+
+
+@pytest.mark.parametrize("kind", ["python -m", "shell wrapper", "no scalescope"])
+def test_it_works_however_python_is_started(watch, tmp_path: Path, kind: str) -> None:
+    script = BEGINNING + "for _ in range(3): step()\nprint('scalescope' in sys.modules)"
+    if kind == "python -m":
+        watched = watch(script, sys.executable, "-m", "script")
+    elif kind == "shell wrapper":
+        wrapper = tmp_path / "run.sh"
+        wrapper.write_text('#!/bin/sh\necho begin\n"$PYTHON" script.py\n')
+        wrapper.chmod(0o755)
+        watched = watch(script, str(wrapper), PYTHON=sys.executable)
+    else:
+        watched = watch(script, str(_interpreter_without_scalescope(tmp_path)), "SCRIPT")
+    assert len(watched.log.steps()) == 3
+    assert watched.stdout.splitlines()[-1] == "False"
+
+
+def _interpreter_without_scalescope(folder: Path) -> Path:
+    """A fresh environment that borrows torch from ours, but not the .pth file by which ours finds scalescope."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    python = folder / "env" / "bin" / "python"
+    ours = subprocess.check_output([sys.executable, "-c", "import torch; print(torch.__path__[0])"], text=True)
+    site = subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
+    Path(site.strip(), "borrowed.pth").write_text(str(Path(ours.strip()).parent) + "\n")
+    absent = subprocess.run([python, "-c", "import scalescope"], capture_output=True, check=False)
+    assert absent.returncode == 1
+    return python

@@ -1,0 +1,162 @@
+"""The real command line with real ranks, on every engine, launcher and kind of program."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import needs
+from scalescope.records.run import PHASES, Measurement
+from scalescope.records.store import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def document(done) -> dict:
+    """What --json printed; it must be the only thing on stdout."""
+    return json.loads(done.stdout)
+
+
+def check_phases(point: dict) -> None:
+    """Phases are all there and add up to the launcher's wall time within 2 %."""
+    assert set(point["phases"]) == {f"{phase}_s" for phase in PHASES}
+    assert all(seconds >= 0 for seconds in point["phases"].values())
+    assert sum(point["phases"].values()) == pytest.approx(point["wall_s"], rel=0.02)
+
+
+def test_a_model_on_ddp_with_its_baseline(scalescope) -> None:
+    done = scalescope("measure", "resnet18", "--np", "1,2", "--batch", "2", "--steps", "6", "-o", "out", "--json")
+    points = document(done)["points"]
+    assert [(point["engine"], point["np"]) for point in points] == [("none", 1), ("ddp", 1), ("ddp", 2)]
+    for point in points:
+        check_phases(point)
+        assert point["batch"] == 2
+        assert point["global_batch"] == 2 * point["np"]
+        assert point["throughput"] == pytest.approx(point["global_batch"] / point["step_s"])
+        assert point["steps"] == 6
+    assert len({point["threads_per_rank"] for point in points}) == 1
+    folder = scalescope.folder / "out"
+    assert len(load(folder / "measurement.json", Measurement).runs) == 3
+    assert "Next: scalescope" in done.stderr
+    for name in ("phases", "throughput"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert "<svg" in (folder / f"{name}.svg").read_text()
+        assert "https://" not in re.sub(r'"\$schema": ?"[^"]*"', "", (folder / f"{name}.html").read_text()[:2000])
+
+
+@pytest.mark.parametrize("controller", ["gloo", "mpi"])
+def test_a_model_on_horovod(scalescope, controller: str) -> None:
+    needs.horovod()
+    needs.openmpi()
+    words = ("--engine", "horovod", "--knob", f"controller={controller}", "--knob", "cycle_time_ms=2", "--batch", "2")
+    done = scalescope("measure", "resnet18", "--np", "2", "--steps", "6", *words, "-o", "out", "--json")
+    (point,) = document(done)["points"]
+    check_phases(point)
+    assert (point["engine_seen"], point["backend"]) == ("horovod", controller)
+    assert "HOROVOD_CYCLE_TIME=2" in (scalescope.folder / "out" / point["folder"] / "command.txt").read_text()
+
+
+def test_strong_scaling_shares_the_batch(scalescope) -> None:
+    words = ("--scaling", "strong", "--np", "1,2", "--batch", "64", "--steps", "8")
+    points = document(scalescope("measure", "mlp", *words, "--json"))["points"]
+    assert [(point["np"], point["batch"], point["global_batch"]) for point in points] == [
+        (1, 64, 64),
+        (1, 64, 64),
+        (2, 32, 64),
+    ]
+
+
+@pytest.mark.parametrize("script", ["train_single.py", "train_ddp.py", "train_horovod.py"])
+def test_the_examples_run_unchanged(scalescope, script: str) -> None:
+    if script == "train_horovod.py":
+        needs.horovod()
+    np = "1" if script == "train_single.py" else "2"
+    command = (sys.executable, str(EXAMPLES / script), "--epochs", "2", "--samples", "256", "--batch-size", "{batch}")
+    done = scalescope("measure", "--np", np, "--batch", "16", "-o", "out", "--json", "--show-output", "--", *command)
+    (point,) = document(done)["points"]
+    check_phases(point)
+    assert point["batch"] == 16
+    assert point["steps"] == 2 * 256 / 16 / int(np)
+    assert point["phases"]["evaluation_s"] > 0
+    assert "[rank0] Epoch 2: training" in done.stderr
+    output = (scalescope.folder / "out" / point["folder"] / "rank0.out").read_text()
+    assert output.count("Epoch") == 2
+
+
+def test_the_users_own_launch_line(scalescope, scripts) -> None:
+    line = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {{np}} {scripts / 'ddp.py'}"
+    done = scalescope("measure", "--np", "2", "--steps", "12", "--json", "--", *shlex.split(line))
+    (point,) = document(done)["points"]
+    assert (point["np"], point["engine_seen"], point["steps"]) == (2, "ddp", 12)
+
+
+def test_horovodrun_and_mpirun_start_ddp_scripts_too(scalescope, scripts) -> None:
+    needs.openmpi()
+    command = (sys.executable, str(scripts / "ddp.py"))
+    done = scalescope("measure", "--np", "2", "--launcher", "mpirun", "--steps", "12", "--json", "--", *command)
+    (point,) = document(done)["points"]
+    assert (point["engine_seen"], point["backend"], point["steps"]) == ("ddp", "gloo", 12)
+
+
+def test_placeholders_and_environment_reach_the_script(scalescope) -> None:
+    (scalescope.folder / "show.py").write_text(
+        "import os, sys, torch\nprint(*sys.argv[1:], os.environ['COLOUR'], os.environ['OMP_NUM_THREADS'])\n"
+        "w = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
+        "for _ in range(6): w.sum().backward(); o.step()\n"
+    )
+    command = (sys.executable, "show.py", "{np}", "{batch}", "{global_batch}", "{launch}", "{run_dir}", "{other}")
+    words = ("--np", "1", "--batch", "4", "--env", "COLOUR=blue", "--threads-per-rank", "1", "-o", "out", "--json")
+    (point,) = document(scalescope("measure", *words, "--", *command))["points"]
+    folder = scalescope.folder / "out" / point["folder"]
+    assert (folder / "rank0.out").read_text().split() == [
+        "1",
+        "4",
+        "4",
+        folder.name,
+        str(folder),
+        "{other}",
+        "blue",
+        "1",
+    ]
+    assert point["throughput"] == pytest.approx(4 / point["step_s"])
+
+
+def test_output_of_other_frameworks_is_read_by_pattern(scalescope) -> None:
+    (scalescope.folder / "other.py").write_text(
+        "import time\nfor k in range(20):\n    time.sleep(0.02)\n"
+        "    print(f'iteration {k} took {0.5 if k < 3 else 0.02} s, 1,600.5 images/s', flush=True)\n"
+    )
+    pattern = r"took (?P<step_s>[\d.]+) s, (?P<examples_per_s>[\d.,]+) images"
+    done = scalescope("measure", "--np", "1", "--pattern", pattern, "--json", "--", sys.executable, "other.py")
+    (point,) = document(done)["points"]
+    assert (point["source"], point["step_s"], point["warmup_steps"]) == ("pattern", 0.02, 3)
+    assert point["throughput"] == 1600.5
+    assert sum(point["phases"].values()) == pytest.approx(point["wall_s"], rel=0.02)
+
+
+def test_a_checkpoint_that_the_next_launch_reads_is_a_warning(scalescope) -> None:
+    (scalescope.folder / "resumes.py").write_text(
+        "import os, torch\nmodel = torch.nn.Linear(4, 4); o = torch.optim.SGD(model.parameters(), lr=1)\n"
+        "if os.path.exists('last.pt'): model.load_state_dict(torch.load('last.pt'))\n"
+        "for _ in range(6): model(torch.ones(2, 4)).sum().backward(); o.step()\n"
+        "torch.save(model.state_dict(), 'last.pt')\n"
+    )
+    words = ("--np", "1", "--batch", "2,4", "--json")
+    done = scalescope("measure", *words, "--", sys.executable, "resumes.py", "{batch}")
+    first, second = document(done)["points"]
+    assert first["warnings"] == []
+    assert "last.pt, which an earlier launch changed" in second["warnings"][0]
+    assert "{launch}" in done.stderr
+
+
+def test_dry_run_prints_what_would_run_and_starts_nothing(scalescope) -> None:
+    done = scalescope("measure", "mlp", "--np", "1,2", "--dry-run", "-o", "out")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert len(lines) == 3
+    assert all("torch.distributed.run" in line and "OMP_NUM_THREADS=" in line for line in lines)
+    assert len({re.search(r"OMP_NUM_THREADS=(\d+)", line)[1] for line in lines}) == 1
+    assert not (scalescope.folder / "out").exists()

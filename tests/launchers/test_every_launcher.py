@@ -1,0 +1,142 @@
+"""What every launcher promises: a Job in, commands out, nothing started."""
+
+import re
+import shlex
+import subprocess
+
+import msgspec
+import pytest
+
+from scalescope.errors import UsageError
+from scalescope.launchers import LAUNCHERS, Launcher, find_launcher
+from scalescope.launchers.base import as_shell
+from scalescope.records.job import Host, Job
+from scalescope.records.knobs import Knobs
+
+EVERY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+REACHING_HOSTS = pytest.mark.parametrize(
+    "launcher", [each for each in LAUNCHERS.values() if each.reaches_hosts], ids=lambda each: each.name
+)
+TWO_HOSTS = (Host("a", 2), Host("b", 2))
+
+
+def job(np: int = 2, **changes) -> Job:
+    plain = Job(
+        command=("python", "train it.py", "--name", "$HOME; 'x'"),
+        np=np,
+        knobs=Knobs(engine="ddp"),
+        folder="/results/launch 1",
+        launch="mark",
+        threads_per_rank=3,
+        env={"COLOUR": "blue sky"},
+        launcher_args=("--extra", "word"),
+        cwd="/home/of mine",
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def all_words(launcher: Launcher, job: Job) -> list[str]:
+    """Every word of every command, those for a remote shell taken apart."""
+    words = []
+    for command in launcher.commands(job):
+        words += [f"{name}={value}" for name, value in command.env.items()]
+        words += shlex.split(command.argv[-1]) if command.host else command.argv
+    return words
+
+
+@EVERY_LAUNCHER
+def test_the_same_job_gives_the_same_commands(launcher: Launcher) -> None:
+    assert launcher.commands(job()) == launcher.commands(job())
+
+
+@EVERY_LAUNCHER
+@pytest.mark.parametrize("np", [1, 2, 16])
+def test_threads_and_folder_reach_every_rank_at_every_size(launcher: Launcher, np: int) -> None:
+    words = all_words(launcher, job(np))
+    for setting in ("OMP_NUM_THREADS=3", "MKL_NUM_THREADS=3", "SCALESCOPE_FOLDER=/results/launch 1", "COLOUR=blue sky"):
+        assert setting in words
+    assert "SCALESCOPE_LAUNCH=mark" in words
+
+
+@EVERY_LAUNCHER
+def test_the_users_command_arrives_word_by_word(launcher: Launcher) -> None:
+    assert all_words(launcher, job())[-4:] == list(job().command)
+
+
+@EVERY_LAUNCHER
+def test_what_the_user_sets_wins(launcher: Launcher) -> None:
+    words = all_words(launcher, job(env={"OMP_NUM_THREADS": "7", "MASTER_ADDR": "here"}))
+    assert "OMP_NUM_THREADS=7" in words
+    assert "OMP_NUM_THREADS=3" not in words
+    assert "MASTER_ADDR=127.0.0.1" not in words
+
+
+@EVERY_LAUNCHER
+def test_launcher_arguments_pass_through(launcher: Launcher) -> None:
+    words = all_words(launcher, job())
+    expected = launcher.name != "own"
+    assert ("--extra" in words and words[words.index("--extra") + 1] == "word") == expected
+
+
+@EVERY_LAUNCHER
+def test_what_is_printed_is_what_runs(launcher: Launcher) -> None:
+    """A shell takes the printed line apart into exactly the words that would be started."""
+    for command in launcher.commands(job()):
+        line = as_shell(command).replace(shlex.quote(command.argv[0]), "printf '%s\\0'", 1)
+        printed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+        assert printed.split("\0")[:-1] == list(command.argv[1:])
+
+
+@EVERY_LAUNCHER
+def test_it_says_how_to_get_it(launcher: Launcher) -> None:
+    assert launcher.name == "own" or (launcher.remedy and (launcher.program or launcher.module))
+
+
+@REACHING_HOSTS
+def test_hosts_are_filled_in_order(launcher: Launcher) -> None:
+    lines = " ".join(as_shell(command) for command in launcher.commands(job(3, hosts=TWO_HOSTS)))
+    assert re.search(r"\ba\b", lines)
+    assert re.search(r"\bb\b", lines)
+    only_first = " ".join(as_shell(command) for command in launcher.commands(job(2, hosts=TWO_HOSTS)))
+    assert not re.search(r"(^| |,)b(:|,| |$)", only_first)
+
+
+def test_torchrun_starts_once_per_host() -> None:
+    commands = find_launcher("torchrun").commands(job(3, hosts=TWO_HOSTS, port=4000))
+    assert [command.host for command in commands] == ["a", "b"]
+    for index, (command, ranks) in enumerate(zip(commands, (2, 1), strict=True)):
+        words = shlex.split(command.argv[-1])
+        options = {"--nnodes": "2", "--node-rank": str(index), "--nproc-per-node": str(ranks), "--master-addr": "a"}
+        for option, value in options.items():
+            assert words[words.index(option) + 1] == value
+        assert words[:2] == ["cd", "/home/of mine"]
+
+
+def test_mpirun_places_by_slots_and_carries_the_environment() -> None:
+    (command,) = find_launcher("mpirun").commands(job(3, hosts=TWO_HOSTS, ssh="myssh"))
+    assert command.argv[command.argv.index("-H") + 1] == "a:2,b:1"
+    assert command.argv[command.argv.index("plm_rsh_agent") + 1] == "myssh"
+    carried = {command.argv[at + 1] for at, word in enumerate(command.argv) if word == "-x"}
+    assert carried == set(command.env)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rank", "end"),
+    [
+        ("torchrun", "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 77)", 1, {"code": "-9"}),
+        ("mpirun", "mpirun noticed that process rank 3 with PID 0 on node vm exited on signal 9", 3, {"signal": "9"}),
+        ("mpirun", "  Process name: [[4711,1],2]\n  Exit code:    1", 2, {"code": "1"}),
+        ("horovodrun", "Process 1 exit with status code 137.", 1, {"code": "137"}),
+        ("srun", "srun: error: n2: task 5: Exited with exit code 1", 5, {"code": "1"}),
+        ("srun", "srun: error: n2: task 5: Killed", 5, {}),
+    ],
+)
+def test_a_launcher_blames_a_rank(name: str, text: str, rank: int, end: dict[str, str]) -> None:
+    found = [match for pattern in find_launcher(name).blame for match in pattern.finditer(text)]
+    assert [int(match["rank"]) for match in found] == [rank]
+    assert {key: value for key, value in found[0].groupdict().items() if key != "rank"} == end
+
+
+def test_an_unknown_launcher_shows_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean mpirun"):
+        find_launcher("mpiruns")

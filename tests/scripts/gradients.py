@@ -1,0 +1,31 @@
+"""Saves a rank's own gradients and what its engine made of all ranks': gradients.py LIVE_MODULE KNOBS FOLDER."""
+
+import copy
+import importlib
+import json
+import sys
+
+import torch
+
+live = importlib.import_module(sys.argv[1])
+knobs = json.loads(sys.argv[2])
+rank, size = live.start("cpu", knobs)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
+alone = copy.deepcopy(model)
+wrapped, optimizer = live.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), knobs)
+inputs = torch.randn(8, 16, generator=torch.Generator().manual_seed(rank))
+
+alone(inputs).square().mean().backward()
+wrapped(inputs).square().mean().backward()
+if hasattr(optimizer, "synchronize"):
+    optimizer.synchronize()
+torch.save(
+    {
+        "size": size,
+        "own": [parameter.grad for parameter in alone.parameters()],
+        "engine": [parameter.grad.clone() for parameter in model.parameters()],
+    },
+    f"{sys.argv[3]}/rank{rank}.pt",
+)
+live.finish()

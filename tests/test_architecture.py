@@ -1,0 +1,98 @@
+"""The house as a test: which room may import which, and how little `--help` needs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scalescope
+
+PACKAGE = Path(scalescope.__file__).parent
+LEAVES = {"errors", "units", "stats"}
+LEVELS = [
+    {"records"},
+    {"engines", "launchers", "workloads", "timelines", "scaling"},
+    {"agent", "prediction"},
+    {"measurement"},
+    {"diagnosis", "tuning"},
+    {"api"},
+    {"cli"},
+]
+ROOMS = set().union(*LEVELS)
+
+
+def allowed(room: str) -> set[str]:
+    """What a room may import of ours, itself included."""
+    if room in LEAVES:
+        return LEAVES
+    if room == "agent":
+        return {"agent"}
+    if room == "reporting":
+        return {"reporting", "records"} | LEAVES
+    if room == "cli":
+        return ROOMS | LEAVES | {"reporting"}
+    below: set[str] = set()
+    for level in LEVELS:
+        if room in level:
+            return below | {room} | LEAVES
+        below |= level
+    raise AssertionError(f"room '{room}' has no level: add it to the design and to this test")
+
+
+def imported(path: Path) -> set[str]:
+    """Rooms of scalescope that a file imports, anywhere in it."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("scalescope.")}
+    return rooms
+
+
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in ROOMS | LEAVES)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert imported(path) <= allowed(room)
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted((PACKAGE / "engines").glob("*_live.py")), *sorted((PACKAGE / "agent").rglob("*.py"))], ids=str
+)
+def test_what_runs_in_ranks_needs_only_the_standard_library_torch_and_horovod(path: Path) -> None:
+    allowed_names = sys.stdlib_module_names | {"torch", "horovod"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed_names
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module is not None
+            assert node.module.split(".")[0] in allowed_names
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stderr.split())
+
+
+def test_help_imports_little() -> None:
+    loaded = modules_after("from scalescope.cli import run; run(['--help'])")
+    heavy = {"torch", "numpy", "scipy", "sklearn", "altair", "pandas", "horovod"}
+    assert not loaded & heavy
+    assert len(loaded) < 500  # 2,000 with torch
+
+
+def test_import_of_the_package_imports_nothing_else_of_ours() -> None:
+    ours = {name for name in modules_after("import scalescope") if name.startswith("scalescope.")}
+    assert ours == set()

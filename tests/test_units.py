@@ -1,0 +1,57 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalescope.errors import UsageError
+from scalescope.units import format_bytes, format_seconds, parse_counts, parse_seconds, plural
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("1", (1,)),
+        ("4,1,2", (1, 2, 4)),
+        ("1..4", (1, 2, 3, 4)),
+        ("8,16,...,128", (8, 16, 32, 64, 128)),
+        ("10,15,...,30", (10, 15, 20, 25, 30)),
+        ("1,2..4,8", (1, 2, 3, 4, 8)),
+    ],
+)
+def test_counts_as_people_write_them(text: str, counts: tuple[int, ...]) -> None:
+    assert parse_counts(text, "--np") == counts
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "a", "4..1", "8,...,64", "8,16,...,100", "1..", "...,8", "1,,2"])
+def test_a_bad_count_names_its_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--np"):
+        parse_counts(text, "--np")
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1))
+def test_counts_come_back_sorted_and_once(numbers: list[int]) -> None:
+    assert parse_counts(",".join(map(str, numbers)), "--np") == tuple(sorted(set(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("20ms", 0.02), ("2min", 120)]
+)
+def test_seconds(text: str, seconds: float) -> None:
+    assert parse_seconds(text, "--timeout") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-3s", "3 days"])
+def test_a_bad_time_names_its_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--timeout"):
+        parse_seconds(text, "--timeout")
+
+
+def test_numbers_for_people() -> None:
+    assert [format_seconds(value) for value in (3725, 125, 1.5, 0.0123, 4.2e-6)] == [
+        "1 h 02 min",
+        "2 min 05 s",
+        "1.5 s",
+        "12.3 ms",
+        "4.2 us",
+    ]
+    assert format_bytes(3 * 1024**3) == "3 GiB"
+    assert [plural(1, "launch"), plural(2, "launch"), plural(3, "step")] == ["1 launch", "2 launches", "3 steps"]
