@@ -24,6 +24,11 @@ def step(n=4):
 """
 
 
+def samples(log: RankLog) -> set[int]:
+    """The numbers of samples of the steps that were looked at closely; 0 stands for the others."""
+    return {step.samples for step in log.steps()} - {0}
+
+
 class Watched:
     """One script run under the agent."""
 

@@ -1,5 +1,7 @@
 """The agent changes nothing: parameters, checkpoints, copies; and what it wrote survives a kill."""
 
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.measurement.rank_log import read_rank_logs
-from watched import BEGINNING
+from watched import BEGINNING, samples
 
 TRAINING = """
 import hashlib, os, torch
@@ -35,6 +37,13 @@ print(digest.hexdigest())
 """
 
 
+def digests(output: str) -> set[str]:
+    """What the ranks printed; two that print at once may share a line."""
+    found = re.findall("[0-9a-f]{64}", output)
+    assert len(found) == 2
+    return set(found)
+
+
 def test_final_parameters_are_bit_identical_with_and_without(watch) -> None:
     assert watch(TRAINING).stdout == watch(TRAINING, agent=False).stdout
 
@@ -45,8 +54,8 @@ def test_final_parameters_of_two_ranks_are_bit_identical_with_and_without(watch)
     watched = watch(TRAINING, *launch, **env)
     plain = watch(TRAINING, *launch, agent=False, **env)
     assert len(watched.logs) == 2
-    assert len(set(plain.stdout.split())) == 1
-    assert sorted(watched.stdout.split()) == sorted(plain.stdout.split())
+    assert digests(plain.stdout) == digests(watched.stdout)
+    assert len(digests(plain.stdout)) == 1
 
 
 def test_copies_and_checkpoints_of_a_watched_model_are_free_of_the_agent(watch, tmp_path: Path) -> None:
@@ -62,7 +71,8 @@ torch.save(model, "whole.pt")
 """
     )
     log = watch(script).log
-    assert [step.samples for step in log.steps()] == [4, 4, 4]
+    assert len(log.steps()) == 3
+    assert samples(log) == {4}
     code = "import torch; model = torch.load('whole.pt', weights_only=False); model(torch.ones(1, 8)); print('loaded')"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert loaded.stdout == "loaded\n", loaded.stderr
@@ -73,7 +83,7 @@ def test_a_kill_loses_no_finished_step(watch) -> None:
         BEGINNING
         + f"""
 for k in range(20):
-    step(); time.sleep(0.006)
+    step(); time.sleep(0.03)
 os.kill(os.getpid(), {int(signal.SIGKILL)})
 """
     )
@@ -89,8 +99,8 @@ def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(watch, tmp_path: Path) 
     for cut in range(0, len(whole), 7):
         path.write_bytes(whole[:cut])
         (log,) = read_rank_logs(path.parent)
-        lines = whole[:cut].count(b"\n")
-        assert log.events == sum(b'"step"' in line for line in whole.splitlines()[:lines])
+        complete = [json.loads(line) for line in whole.splitlines()[: whole[:cut].count(b"\n")]]
+        assert log.events == sum(len(line.get("ends", [1])) for line in complete if line["kind"] in ("step", "steps"))
 
 
 def test_a_file_that_an_earlier_launch_changed_is_noticed(watch, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
+import io
 import os
-import sys
 import time
 from typing import Any
 
@@ -11,24 +13,34 @@ _NOT_DATA = ("/proc/", "/sys/", "/dev/", os.path.expanduser("~/.cache/"))  # noq
 
 
 class StaleReads:
-    """Collects files that are read now and were changed after the measurement began, but before this process did."""
+    """Until the training begins: files that are read, and were changed between the measurement's start and ours."""
 
     def __init__(self, since_ns: int, own_folder: str) -> None:
         self._since_s = since_ns * 1e-9
         self._started_s = time.time()
         self._own_folder = own_folder + os.sep
-        self._reported: set[str] = set()
         self.found: list[str] = []
-        sys.addaudithook(self._on_event)
+        self._open = builtins.open
 
-    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open":
+        @functools.wraps(self._open)
+        def noticing_open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+            self._notice(file, mode)
+            return self._open(file, mode, *arguments, **options)
+
+        self._replacement = builtins.open = io.open = noticing_open
+
+    def stop(self) -> None:
+        """Take everything back."""
+        if builtins.open is self._replacement:
+            builtins.open = self._open
+        if io.open is self._replacement:
+            io.open = self._open
+
+    def _notice(self, file: Any, mode: str) -> None:
+        if "r" not in mode or not isinstance(file, (str, os.PathLike)):
             return
-        path, mode = arguments[0], arguments[1]
-        if not isinstance(path, str) or not isinstance(mode, str) or "r" not in mode:
-            return
-        path = os.path.abspath(path)  # noqa: PTH100
-        if path in self._reported or path.endswith((".py", ".pyc")):
+        path = os.path.abspath(os.fspath(file))  # noqa: PTH100
+        if path in self.found or not isinstance(path, str) or path.endswith((".py", ".pyc")):
             return
         if path.startswith(_NOT_DATA) or path.startswith(self._own_folder):
             return
@@ -37,5 +49,4 @@ class StaleReads:
         except OSError:
             return
         if self._since_s < changed_s < self._started_s:
-            self._reported.add(path)
             self.found.append(path)

@@ -12,8 +12,6 @@ from typing import Any
 now = time.perf_counter_ns
 
 FORMAT_VERSION = 1
-_FLUSH_EVERY_NS = 5_000_000
-"""Steps shorter than this share a write; a kill loses at most this much."""
 
 
 class Recorder:
@@ -28,7 +26,6 @@ class Recorder:
         self.started = now()
         self._file = -1
         self._pending: list[str] = []
-        self._last_flush = 0
         self._broken = False
 
     def after_fork(self) -> None:
@@ -71,12 +68,10 @@ class Recorder:
         if self.is_rank:
             self.flush()
 
-    def step(self, text: str, end: int) -> None:
-        """Write one line, together with its neighbours when they come fast."""
-        self._pending.append(text)
-        if end - self._last_flush > _FLUSH_EVERY_NS:
-            self.flush()
-            self._last_flush = end
+    def text(self, lines: str) -> None:
+        """Write lines that are ready."""
+        self._pending.append(lines)
+        self.flush()
 
     def flush(self) -> None:
         """Hand all pending lines to the operating system."""

@@ -1,18 +1,22 @@
-"""The step clock: hooks that say when a step begins and ends, how many samples it took, and what was no step.
+"""The step clock: when every step began and ended.
 
-A step ends with an optimizer's step and begins where the one before it ended. After an evaluation, a checkpoint or
-the start of an epoch it begins when its first batch is fetched, or, without a loader, when the model is first called.
+A step ends with an optimizer's step and begins where the one before it ended, unless something else lay between
+(see interruptions.py). Steps longer than 20 ms are each looked at closely (when the optimizer began, the input wait,
+the samples) and written at once. Of shorter ones only the end is kept; they are written together, and one is looked
+at closely, every 20 ms. That keeps what a short step pays below 5 microseconds.
 """
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from .cuda import CudaClock
 from .recorder import Recorder, now
+
+_ATTEND_EVERY_NS = 20_000_000
+_DEEPEST = 32
+"""So many begins and ends without a match are no optimizers inside optimizers."""
 
 
 class StepsDone(SystemExit):
@@ -23,211 +27,156 @@ class StepsDone(SystemExit):
 
 
 class StepClock:
-    """Sees every step of this process."""
+    """Sees every optimizer's step of this process."""
 
-    def __init__(self, recorder: Recorder, stop_after: int, on_training: Callable[[Any], None]) -> None:
+    def __init__(self, recorder: Recorder, stop_after: int) -> None:
         self._recorder = recorder
         self._stop_after = stop_after
-        self._on_training = on_training
-        self._module_functions: Any = None
-        self._first_call: Any = None
-        self._begin()
+        self._times: list[int] = []  # ends of optimizer steps; negative: begins, while looking closely
+        self._register_before: Callable[[Any], Any] = lambda hook: None
+        self._before: Any = None
+        self.on_first_without_model: Callable[[], None] = lambda: None
+        self.on_closer_look: Callable[[bool], None] = lambda wanted: None
+        self.reset()
 
-    def _begin(self) -> None:
-        self._root: Any = None
-        self._training = False
-        self._cuda: CudaClock | None = None
-        self._interrupted = True  # something else than a step lies between the last step's end and now
-        self._last_end = self._forward_at = self._fetch_at = self._fetch_end = self._wait = 0
-        self._loaded = self._seen = 0  # samples since the last step, by the loader and by the model
-        self._evaluating_since = self._evaluated_until = 0
-        self._depth = self._optimizer_at = 0
+    def reset(self) -> None:
+        """Begin anew, as in a forked child."""
+        self._times.clear()
+        self._identity = 0  # of the optimizer that made them
+        self._ends_per_step = 1  # 2 for an optimizer that steps another one inside its own step, like Horovod's
+        self._attend_at = 0
+        self._blind = False
+        self.begin = 0  # of the first step not yet written
+        self.training = False
+        self.interrupted = True
+        self.looks_closely = True
+        self.input_wait = self.samples = self.forward_at = 0  # of the step that is looked at
+        self.cuda: CudaClock | None = None
         self._optimizers: dict[int, int] = {}
         self._group: set[int] = set()
         self._largest_group = 1
         self._steps = 0
 
-    def after_fork(self) -> None:
-        """Forget what the parent did."""
-        self._begin()
-
-    # What is watched, each as soon as its module of torch has been imported
-
-    def watch_modules(self, module: Any) -> None:
-        """Find the model in its first training call, and see when it is switched to evaluation."""
-        self._module_functions = module
-        self._first_call = module.register_module_forward_pre_hook(self._on_any_call)
-        original = module.Module.eval
-
-        @functools.wraps(original)
-        def evaluate(model: Any) -> Any:
-            if self._root is not None and self._is_kin(model):
-                self._evaluation_begins()
-            return original(model)
-
-        module.Module.eval = evaluate
-
     def watch_optimizers(self, module: Any) -> None:
-        """Every step of every optimizer."""
-        module.register_optimizer_step_pre_hook(self._before_optimizer)
-        module.register_optimizer_step_post_hook(self._after_optimizer)
+        """Every step of every optimizer, as soon as torch's optimizers have been imported."""
+        append = self._times.append
 
-    def watch_saving(self, module: Any) -> None:
-        """A checkpoint is a pause."""
-        original = module.save
+        def after(optimizer: Any, arguments: Any, options: Any) -> None:
+            end = now()
+            append(end)
+            if end > self._attend_at or id(optimizer) != self._identity:
+                self._attend(id(optimizer), end)
 
-        @functools.wraps(original)
-        def save(*arguments: Any, **options: Any) -> Any:
-            self._something_else()
-            started = now()
-            try:
-                return original(*arguments, **options)
-            finally:
-                if self._recorder.is_rank:
-                    self._recorder.line("save", s=started, t=now())
+        self._register_before = module.register_optimizer_step_pre_hook
+        self._before = self._register_before(self._on_begin)
+        module.register_optimizer_step_post_hook(after)
 
-        module.save = save
-
-    def watch_loaders(self, module: Any) -> None:
-        """A new pass over a loader is no part of a step; a fetch is, and its time and samples are noted."""
-        loader, iterator = module.DataLoader, module._BaseDataLoaderIter
-        make_iterator, fetch = loader.__iter__, iterator.__next__
-
-        @functools.wraps(make_iterator)
-        def begin_pass(self_: Any) -> Any:
-            self._something_else()
-            return make_iterator(self_)
-
-        @functools.wraps(fetch)
-        def timed_fetch(self_: Any) -> Any:
-            started = now()
-            batch = fetch(self_)
-            self._fetch_end = ended = now()
-            self._wait += ended - started
-            if self._interrupted:  # only the last fetch before the model's call belongs to the next step
-                self._wait = ended - started
-                # the first fetch of a pass with workers waits for them to start: part of the pause
-                self._fetch_at = ended if self_._num_workers else started
-                self._loaded = 0
-            self._loaded += samples_in(batch)
-            return batch
-
-        loader.__iter__, iterator.__next__ = begin_pass, timed_fetch
+    def _on_begin(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        """Only while looking closely: a second hook in every step costs too much."""
+        self._times.append(-now())
 
     def no_step_inside(self, original: Any) -> Any:
         """The function, with the optimizer steps that it makes for its own ends left out."""
 
-        @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
-            self._depth += 1
+            kept = len(self._times)
+            self._blind = True
             try:
                 return original(*arguments, **options)
             finally:
-                self._depth -= 1
+                self._blind = False
+                del self._times[kept:]
 
         return call
 
-    # What happens
+    def interrupt(self) -> None:
+        """What comes now is no step; the next one is looked at."""
+        self.interrupted = True
+        self._attend_at = 0
+        self._look_closely(True)
 
-    def _on_any_call(self, module: Any, arguments: Any) -> None:
-        """Only until the first training call: a hook on every module costs too much to keep."""
-        import torch
+    def resume(self, at: int) -> None:
+        """The next step begins at this time."""
+        self._write_short_steps()
+        self.begin = at
+        self.interrupted = False
+        if self.cuda:
+            self.cuda.mark("begin")
 
-        if self._training or (module.training and torch.is_grad_enabled()):
-            self._first_call.remove()
-            if not self._training:
-                self._adopt(module)
-                self._on_call(module, arguments, {})
-
-    def _adopt(self, root: Any) -> None:
-        """The training begins, with this model (None: with an optimizer's step and no model seen)."""
-        self._training = True
-        self._root = root
-        self._on_training(root)
-        if root is None:
+    def _attend(self, identity: int, end: int) -> None:
+        """Write what there is, and decide whether the next step is looked at closely."""
+        if self._blind:
             return
-        parameter = next(root.parameters(), None)
-        if parameter is not None and parameter.is_cuda:
-            self._cuda = CudaClock(self._recorder)
-        if getattr(root, "_compiled_call_impl", None) is None:  # a hook would be traced into a compiled model
-            root.register_forward_pre_hook(_RootHook(self._on_call), with_kwargs=True)
-
-    def _is_kin(self, model: Any) -> bool:
-        """Whether this is the model, what it wraps, or what wraps it; not one of its layers."""
-        wrapped = getattr(self._root, "module", None)
-        return model is self._root or model is wrapped or any(part is self._root for part in model.modules())
-
-    def _on_call(self, module: Any, arguments: Any, options: Any) -> None:
-        if not module.training:
-            self._evaluation_begins()
-            self._evaluated_until = 0
+        if not self.looks_closely and identity == self._identity:
+            if len(self._times) % self._ends_per_step == 0:
+                self._write_short_steps()
+                self._attend_at = 0
+                self._look_closely(True)
             return
-        if not self._forward_at:
-            self._forward_at = now()
-            if self._interrupted:
-                self._begin_after_interruption()
-        self._seen += samples_in(arguments) or samples_in(options)
+        times = self._take_last_step()
+        if times:  # otherwise an outer optimizer's step is not over yet
+            self._write_step(identity, -min(times[0], 0), end)
 
-    def _begin_after_interruption(self) -> None:
-        """The first training call after something else: what lay between is no part of the step."""
-        fetched = self._last_end < self._fetch_at <= self._forward_at
-        start = self._fetch_at if fetched else self._forward_at
-        self._close_evaluation(start)
-        self._last_end = start
-        self._interrupted = False
-        self._depth = 0
-        if self._cuda:
-            self._cuda.mark("begin")
+    def _take_last_step(self) -> list[int]:
+        """Take the times of the step that just ended: begins, then ends; without begins when nobody looked closely."""
+        begins = sum(time < 0 for time in self._times)
+        ends = len(self._times) - begins
+        if not self.looks_closely:
+            return [self._times.pop()]
+        if ends < begins and len(self._times) < _DEEPEST:
+            return []
+        if ends != begins:  # a step that raised left its begin behind
+            begins = 1
+        times = self._times[-2 * begins :]
+        del self._times[-len(times) :]
+        self._ends_per_step = begins
+        return times
 
-    def _something_else(self) -> None:
-        self._interrupted = True
-        # an evaluation ends with the first other event after its last fetch
-        if self._evaluating_since and self._fetch_at > max(self._evaluating_since, self._evaluated_until):
-            self._evaluated_until = now()
-
-    def _evaluation_begins(self) -> None:
-        self._interrupted = True
-        if not self._evaluating_since:
-            self._evaluating_since = now()
-            self._evaluated_until = 0
-
-    def _close_evaluation(self, at: int) -> None:
-        if self._evaluating_since:
-            self._recorder.line("evaluation", s=self._evaluating_since, t=self._evaluated_until or at)
-            self._evaluating_since = self._evaluated_until = 0
-
-    def _before_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        self._depth += 1  # Horovod's and sharded optimizers step another one inside their own step
-        if self._depth == 1:
-            self._optimizer_at = now()
-            if not self._training:
-                self._adopt(None)
-
-    def _after_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        self._depth -= 1
-        if self._depth > 0:
-            return
-        end = now()
-        self._depth = 0
-        start = self._last_end
-        if self._interrupted:  # no model was called since: all that is known is when the optimizer began
-            start = max(self._last_end, self._optimizer_at)
-            self._close_evaluation(start)
-            self._interrupted = False
-        index = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
-        if self._cuda:
-            self._cuda.mark("end")
-        self._recorder.step(
-            f'{{"kind":"step","s":{start},"f":{self._forward_at},"o":{self._optimizer_at},"t":{end},'
-            f'"w":{self._wait},"n":{self._loaded or self._seen},"i":{index}}}\n',
-            end,
+    def _write_step(self, identity: int, optimizer_at: int, end: int) -> None:
+        if self.interrupted:  # no model was called since: all that is known is when the optimizer began
+            if not self.training:
+                self.on_first_without_model()
+            self.resume(max(self._last_end(), optimizer_at))
+        self._write_short_steps()
+        self._identity = identity
+        index = self._optimizers.setdefault(identity, len(self._optimizers))
+        self._recorder.text(
+            f'{{"kind":"step","s":{self.begin},"f":{self.forward_at},"o":{optimizer_at},"t":{end},'
+            f'"w":{self.input_wait},"n":{self.samples},"i":{index}}}\n'
         )
-        self._last_end = end
-        self._forward_at = self._wait = self._loaded = self._seen = 0
+        if self.cuda:
+            self.cuda.mark("end")
+        closely = self._stop_after > 0 or self.cuda is not None or end - self.begin > _ATTEND_EVERY_NS
+        self.begin = end
+        self.input_wait = self.samples = self.forward_at = 0
+        self._attend_at = 0 if closely else end + _ATTEND_EVERY_NS
+        self._look_closely(closely)
         if self._stop_after:
-            self._count(index)
+            self._stop_when_done(index)
 
-    def _count(self, index: int) -> None:
+    def _look_closely(self, wanted: bool) -> None:
+        if wanted == self.looks_closely:
+            return
+        self.looks_closely = wanted
+        if wanted:
+            self._before = self._register_before(self._on_begin)
+        else:
+            self._before.remove()
+        self.on_closer_look(wanted)
+
+    def _last_end(self) -> int:
+        return self._times[-1] if self._times else self.begin
+
+    def _write_short_steps(self) -> None:
+        """Steps of one optimizer, nobody looked at: one line with their ends."""
+        ends = self._times[self._ends_per_step - 1 :: self._ends_per_step]
+        if ends:
+            index = self._optimizers[self._identity]
+            self._recorder.text(f'{{"kind":"steps","s":{self.begin},"i":{index},"ends":{ends}}}\n')
+            self.begin = ends[-1]
+        self._times.clear()
+
+    def _stop_when_done(self, index: int) -> None:
         """Several optimizers may share a step; it is over when one of them comes round again."""
         if index in self._group or not self._group:
             self._steps += 1
@@ -239,42 +188,7 @@ class StepClock:
 
     def close(self) -> None:
         """The process ends."""
-        if self._training:
-            self._close_evaluation(now())
-        if self._cuda:
-            self._cuda.close()
-
-
-def samples_in(batch: Any) -> int:
-    """Length of the first dimension of the first tensor in a batch; 0 when there is none."""
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else 0
-    if isinstance(batch, dict):
-        batch = tuple(batch.values())
-    if isinstance(batch, (list, tuple)):
-        for part in batch:
-            count = samples_in(part)
-            if count:
-                return count
-    return 0
-
-
-class _RootHook:
-    """The hook on the model: copies and pickles of the model carry a silent stand-in, not the agent."""
-
-    def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
-        self._function = function
-
-    def __call__(self, module: Any, arguments: Any, options: Any) -> None:
-        self._function(module, arguments, options)
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return functools.partial(*_SILENT)
-
-    def __reduce__(self) -> Any:
-        return functools.partial, _SILENT
-
-
-_SILENT: Any = (sys.audit, "scalescope.silent")
-"""A call from the standard library that takes any further arguments and does nothing."""
+        self._times = [time for time in self._times if time > 0]
+        self._write_short_steps()
+        if self.cuda:
+            self.cuda.close()

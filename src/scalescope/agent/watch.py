@@ -11,6 +11,7 @@ from typing import Any
 
 from .files import StaleReads
 from .imports import ImportWatch
+from .interruptions import Interruptions
 from .recorder import Recorder, now
 from .steps import StepClock
 
@@ -29,18 +30,20 @@ class Agent:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._recorder = Recorder(folder)
-        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0), self._on_training)
+        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0))
+        self._interruptions = Interruptions(self._recorder, self._clock, self._on_training)
         self._engine = "none"
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
         self._imports = ImportWatch(
             {
                 "torch.distributed.distributed_c10d": self._watch_process_group,
-                "torch.nn.modules.module": self._clock.watch_modules,
+                "torch.nn.modules.module": self._interruptions.watch_modules,
                 "torch.optim.optimizer": self._clock.watch_optimizers,
-                "torch.serialization": self._clock.watch_saving,
-                "torch.utils.data.dataloader": self._clock.watch_loaders,
+                "torch.serialization": self._interruptions.watch_saving,
+                "torch.utils.data.dataloader": self._interruptions.watch_loaders,
                 "horovod.torch": self._watch_horovod,
+                "multiprocessing.util": self._watch_multiprocessing,
             }
         )
         os.register_at_fork(after_in_child=self._after_fork)
@@ -48,7 +51,12 @@ class Agent:
 
     def _after_fork(self) -> None:
         self._recorder.after_fork()
-        self._clock.after_fork()
+        self._clock.reset()
+        self._interruptions.reset()
+
+    def _watch_multiprocessing(self, module: Any) -> None:
+        """Its forked children end without atexit."""
+        module.register_after_fork(self, lambda agent: module.Finalize(None, agent._end, exitpriority=0))
 
     def _become_rank(self) -> None:
         if self._recorder.is_rank:
@@ -69,11 +77,10 @@ class Agent:
         if type(root).__name__ == "DistributedDataParallel":
             self._engine = "ddp"
         self._recorder.line("engine", name=self._engine)
-        self._report_stale_reads()
-
-    def _report_stale_reads(self) -> None:
-        while self._stale_reads and self._stale_reads.found:
-            self._recorder.line("read_changed_file", path=self._stale_reads.found.pop())
+        if self._stale_reads:
+            self._stale_reads.stop()
+            for path in self._stale_reads.found:
+                self._recorder.line("read_changed_file", path=path)
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
@@ -117,6 +124,6 @@ class Agent:
 
     def _end(self) -> None:
         self._clock.close()
+        self._interruptions.close()
         if self._recorder.is_rank:
-            self._report_stale_reads()
             self._recorder.line("end", t=now())

@@ -1,5 +1,6 @@
 """Reads what the agent wrote in one rank, whole or while it grows."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,19 @@ class _Line(msgspec.Struct):
     w: int = 0
     n: int = 0
     i: int = 0
+    ends: list[int] = []
+
+
+class _Event(NamedTuple):
+    """One optimizer's step; nanoseconds of the rank's clock."""
+
+    start: int
+    end: int
+    forward: int
+    optimizer: int
+    input_wait: int
+    samples: int
+    optimizer_index: int
 
 
 class Step(NamedTuple):
@@ -41,9 +55,12 @@ class Step(NamedTuple):
     start: int
     end: int
     forward: int
+    """When the model was called; 0 in steps that were not looked at closely."""
     optimizer: int
+    """When the optimizer began; 0 in steps that were not looked at closely."""
     input_wait: int
     samples: int
+    """0 in steps that were not looked at closely."""
     gpu_ns: int | None
     """What the step took on the GPU, if there is one."""
 
@@ -76,7 +93,7 @@ class RankLog:
         self.began = 0
         self.ended = 0
         self._wall_ns = 0
-        self._events: list[_Line] = []
+        self._events: list[_Event] = []
         self._gpu_marks: list[tuple[str, int]] = []
 
     @property
@@ -106,7 +123,10 @@ class RankLog:
     def _take(self, line: _Line) -> None:
         match line.kind:
             case "step":
-                self._events.append(line)
+                self._events.append(_Event(line.s, line.t, line.f, line.o, line.w, line.n, line.i))
+            case "steps":
+                for start, end in pairwise([line.s, *line.ends]):
+                    self._events.append(_Event(start, end, 0, 0, 0, 0, line.i))
             case "hello":
                 if line.version > _READS_UP_TO:
                     raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
@@ -141,22 +161,12 @@ class RankLog:
         in_step: set[int] = set()
         for index, event in enumerate(self._events):
             gpu_ns = on_gpu[index] if index < len(on_gpu) else None
-            step = Step(event.s, event.t, event.f, event.o, event.w, event.n, gpu_ns)
-            if steps and event.i not in in_step and event.s == steps[-1].end:
-                before = steps.pop()
-                both_gpu = None if gpu_ns is None or before.gpu_ns is None else before.gpu_ns + gpu_ns
-                step = Step(
-                    before.start,
-                    event.t,
-                    before.forward or event.f,
-                    event.o,
-                    before.input_wait + event.w,
-                    max(before.samples, event.n),
-                    both_gpu,
-                )
+            step = Step(*event[:6], gpu_ns)
+            if steps and event.optimizer_index not in in_step and event.start == steps[-1].end:
+                step = _joined(steps.pop(), step)
             else:
                 in_step = set()
-            in_step.add(event.i)
+            in_step.add(event.optimizer_index)
             steps.append(step)
         return steps
 
@@ -168,6 +178,20 @@ class RankLog:
                 durations.append(None if previous is None else at - previous)
             previous = at
         return durations
+
+
+def _joined(first: Step, second: Step) -> Step:
+    """Two optimizers' parts of one step."""
+    both_gpu = None if first.gpu_ns is None or second.gpu_ns is None else first.gpu_ns + second.gpu_ns
+    return Step(
+        first.start,
+        second.end,
+        first.forward or second.forward,
+        second.optimizer,
+        first.input_wait + second.input_wait,
+        max(first.samples, second.samples),
+        both_gpu,
+    )
 
 
 def read_rank_logs(folder: Path) -> list[RankLog]:

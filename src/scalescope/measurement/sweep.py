@@ -113,6 +113,9 @@ def _settle(request: MeasureRequest, folder: Path) -> Settings:
 
 def _check_requirements(settings: Settings) -> None:
     """Programs and modules that the launches need, before the first of them."""
+    command = settings.request.command
+    if command and not settings.named_hosts and not shutil.which(command[0]):
+        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
     for name in dict.fromkeys(settings.launchers.values()):
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):

@@ -1,0 +1,42 @@
+"""Runs benchmark sections; one that has finished is not run again unless it is named."""
+
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.table import print_table
+
+SECTIONS = {
+    "agent": "what the agent adds to a step, beside a bare loop",
+}
+"""Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long."""
+
+RESULTS = Path("results") / "bench"
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        print(f"no section '{unknown[0]}': choose from {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    for name in names or SECTIONS:
+        path = RESULTS / f"{name}.json"
+        if path.exists() and not names:
+            result = json.loads(path.read_text())
+            print(f"{name}: finished {result['finished']} (make bench SECTION={name} runs it again)")
+        else:
+            print(f"{name}: {SECTIONS[name]}", flush=True)
+            started = time.monotonic()
+            rows = importlib.import_module(f"benchmarks.{name}").run()
+            finished = time.strftime("%Y-%m-%d %H:%M")
+            result = {"finished": finished, "seconds": time.monotonic() - started, "rows": rows}
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(result, indent=1))
+        print_table(result["rows"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""Prints rows as a table."""
+
+from typing import Any
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """One line per row, columns as wide as they must be."""
+    if not rows:
+        return
+    headings = list(rows[0])
+    texts = [[_text(row.get(heading)) for heading in headings] for row in rows]
+    widths = [max(len(line[at]) for line in [headings, *texts]) for at in range(len(headings))]
+    for line in [headings, ["-" * width for width in widths], *texts]:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    print(flush=True)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

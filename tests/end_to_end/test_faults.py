@@ -1,0 +1,181 @@
+"""When something goes wrong: one clear line, the right rank named, nothing left running, what was finished kept."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import needs
+from scalescope.records.run import Measurement
+from scalescope.records.store import load
+
+LAUNCHES = {
+    "torchrun": ("ddp.py", ()),
+    "mpirun": ("hvd.py", ()),
+    "horovodrun": ("hvd.py", ("--knob", "controller=gloo")),
+    "horovodrun over mpi": ("hvd.py", ("--launcher", "horovodrun", "--knob", "controller=mpi")),
+}
+
+
+def marked_processes(folder: Path) -> list[int]:
+    """Processes anywhere on this machine that carry a folder of this test in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"SCALESCOPE_FOLDER={folder}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def start(scalescope, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        scalescope.words(*words), cwd=scalescope.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_steps(folder: Path, ranks: int, running: subprocess.Popen[str]) -> None:
+    """Until every rank has made some steps."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        records = list(folder.glob("launches/*/agent-*.jsonl"))
+        if len(records) == ranks and all(path.read_bytes().count(b'"step"') > 3 for path in records):
+            return
+        assert running.poll() is None, running.stderr.read()
+        time.sleep(0.1)
+    raise AssertionError("the ranks did not start")
+
+
+def pid_of_rank(scalescope, rank: int) -> int:
+    return int((scalescope.folder / f"pid.{rank}").read_text())
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_a_killed_rank_is_named_and_all_are_gone(scalescope, scripts, launch: str) -> None:
+    needs.openmpi()
+    script, words = LAUNCHES[launch]
+    if script == "hvd.py":
+        needs.horovod()
+    launcher = () if "--launcher" in words else ("--launcher", launch)
+    command = (sys.executable, str(scripts / script), "--steps", "100000", "--pid-file", "pid")
+    running = start(scalescope, "measure", "--np", "2", *launcher, *words, "-o", "out", "--", *command)
+    wait_for_steps(scalescope.folder / "out", 2, running)
+    os.kill(pid_of_rank(scalescope, 1), signal.SIGKILL)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "rank 1 was killed by signal 9 after" in errors
+    assert "rank 1 of 2 on" in errors  # its last output
+    assert marked_processes(scalescope.folder) == []
+
+
+def test_a_rank_that_sleeps_is_told_from_the_one_that_waits(scalescope, scripts) -> None:
+    command = (sys.executable, str(scripts / "ddp.py"), "--fault", "sleep")
+    done = scalescope("measure", "--np", "2", "--timeout", "5s", "-o", "out", "--", *command, code=1)
+    first, *details = done.stderr.splitlines()
+    assert "rank 1 hangs after 10 steps" in first
+    stack = details.index("  Python stack:")
+    assert details.index("    about to sleep") < stack
+    assert "ddp.py" in details[stack + 2]
+    assert any("rank 0" in line and "waits for the others in a collective" in line for line in details)
+    assert marked_processes(scalescope.folder) == []
+
+
+def test_ranks_that_hang_in_different_collectives_show_both_stacks(scalescope, scripts) -> None:
+    command = (sys.executable, str(scripts / "ddp.py"), "--fault", "other collective")
+    done = scalescope("measure", "--np", "2", "--timeout", "5s", "-o", "out", "--", *command, code=1)
+    assert "all ranks hang after 10 steps" in done.stderr
+    assert "in broadcast" in done.stderr
+    assert "in backward" in done.stderr
+
+
+def test_a_horovod_rank_that_sleeps_is_named(scalescope, scripts) -> None:
+    needs.horovod()
+    needs.openmpi()
+    command = (sys.executable, str(scripts / "hvd.py"), "--fault", "sleep")
+    done = scalescope("measure", "--np", "2", "--timeout", "5s", "--", *command, code=1)
+    assert "rank 1 hangs after 10 steps" in done.stderr
+    assert "about to sleep" in done.stderr
+    assert marked_processes(scalescope.folder) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing_running_and_keeps_what_is_finished(scalescope, scripts, number: int) -> None:
+    script = scalescope.folder / "second_is_long.py"
+    script.write_text((scripts / "ddp.py").read_text())
+    steps = "$(( {batch} == 1 ? 12 : 100000 ))"
+    wrapper = scalescope.folder / "run.sh"
+    wrapper.write_text(f"#!/bin/sh\nexec {sys.executable} {script} --steps {steps.format(batch='$1')}\n")
+    wrapper.chmod(0o755)
+    running = start(scalescope, "measure", "--np", "2", "--batch", "1,2", "-o", "out", "--", str(wrapper), "{batch}")
+    second = scalescope.folder / "out" / "launches"
+    deadline = time.monotonic() + 120
+    while not list(second.glob("002-*/agent-*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "interrupted" in errors
+    assert errors.count("\n") == 1
+    assert marked_processes(scalescope.folder) == []
+    assert len(load(scalescope.folder / "out" / "measurement.json", Measurement).runs) == 1
+
+
+def test_a_killed_parent_takes_its_launch_along(scalescope, scripts) -> None:
+    command = (sys.executable, str(scripts / "ddp.py"), "--steps", "100000")
+    running = start(scalescope, "measure", "--np", "2", "-o", "out", "--", *command)
+    wait_for_steps(scalescope.folder / "out", 2, running)
+    running.kill()
+    running.communicate()
+    deadline = time.monotonic() + 20
+    while marked_processes(scalescope.folder) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert marked_processes(scalescope.folder) == []
+
+
+def test_a_point_that_fails_keeps_the_others(scalescope) -> None:
+    (scalescope.folder / "picky.py").write_text(
+        "import sys, torch\nif sys.argv[1] == '4': raise ValueError('planted')\n"
+        "w = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
+        "for _ in range(6): w.sum().backward(); o.step()\n"
+    )
+    words = ("--np", "1", "--batch", "2,4,8", "-o", "out")
+    done = scalescope("measure", *words, "--", sys.executable, "picky.py", "{batch}", code=1)
+    assert "ddp-np1-b4: rank 0 ended with exit code 1 before its first step; 2 of 3 points are kept in" in done.stderr
+    assert "ValueError: planted" in done.stderr
+    measurement = load(scalescope.folder / "out" / "measurement.json", Measurement)
+    assert [run.point.batch for run in measurement.runs] == [2, 8]
+    assert [failure.point.batch for failure in measurement.failures] == [4]
+
+
+def test_a_full_disk_is_said_and_nothing_hangs(scalescope, scripts) -> None:
+    needs.root()
+    needs.programs("mount", "umount", package="mount")
+    disk = scalescope.folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
+    try:
+        command = (sys.executable, str(scripts / "ddp.py"), "--steps", "3000", "--pause", "0")
+        done = scalescope("measure", "--np", "1", "-o", str(disk / "out"), "--", *command, code=1)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert "disk is full" in done.stderr
+    assert "-o" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert marked_processes(scalescope.folder) == []
+
+
+def test_a_taken_port_is_said_when_it_was_asked_for_and_avoided_otherwise(scalescope) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = scalescope("measure", "mlp", "--np", "2", "--port", str(port), code=2)
+        assert done.stderr == f"scalescope: port {port} is taken: choose another with --port, or leave --port out\n"
+    done = scalescope("measure", "mlp", "--np", "2", "--steps", "6", "--json")
+    assert len(json.loads(done.stdout)["points"]) == 1

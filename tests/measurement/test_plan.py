@@ -1,0 +1,116 @@
+"""From a request to points and jobs, without starting anything."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalescope.errors import UsageError
+from scalescope.measurement.plan import AGENT_HOOK, launcher_of, make_job, points, settle
+from scalescope.measurement.request import (
+    MeasureRequest,
+    engine_of_script,
+    fill_placeholders,
+    parse_environment,
+    parse_hosts,
+    starts_ranks_itself,
+)
+from scalescope.records.job import Host
+from scalescope.records.workload import WorkloadSpec
+
+MLP = WorkloadSpec(model="mlp")
+
+
+def settled(cores: int = 8, slots: int = 8, **request):
+    return settle(MeasureRequest(**request), Path("/out"), cores=cores, slots=slots)
+
+
+def test_the_baseline_comes_first_and_each_point_once() -> None:
+    settings = settled(workload=MLP, np=(1, 2), batch=(4, 8), engines=("ddp", "horovod"), knobs=("controller=gloo",))
+    labels = [point.label for point in points(settings)]
+    assert labels[:5] == ["none-np1-b4", "ddp-np1-b4", "horovod-np1-b4", "ddp-np2-b4", "horovod-np2-b4"]
+    assert len(labels) == len(set(labels)) == 10
+
+
+def test_threads_are_equal_at_every_point() -> None:
+    settings = settled(cores=8, workload=MLP, np=(1, 2, 4))
+    assert {point.threads_per_rank for point in points(settings)} == {2}
+    assert settled(cores=8, workload=MLP, np=(1, 2, 4), threads_per_rank=5).threads_per_rank == 5
+    two_hosts = settled(cores=8, workload=MLP, np=(1, 4), hosts=(Host("a", 2), Host("b", 2)))
+    assert two_hosts.threads_per_rank == 4
+
+
+def test_more_processes_than_slots_need_a_word() -> None:
+    with pytest.raises(UsageError, match=r"--np 9 is more than the 8 slots.*--oversubscribe"):
+        points(settled(workload=MLP, np=(9,)))
+    assert points(settled(workload=MLP, np=(9,), oversubscribe=True))
+
+
+@pytest.mark.parametrize(
+    ("engine", "knobs", "launcher"),
+    [
+        ("ddp", (), "torchrun"),
+        ("horovod", ("controller=mpi",), "mpirun"),
+        ("horovod", ("controller=gloo",), "horovodrun"),
+    ],
+)
+def test_an_engine_brings_its_launcher(engine: str, knobs: tuple[str, ...], launcher: str) -> None:
+    settings = settled(workload=MLP, np=(1, 2), engines=(engine,), knobs=knobs)
+    assert {launcher_of(settings, point).name for point in points(settings)} == {launcher}
+
+
+def test_a_job_carries_the_agent_before_the_users_own_path(monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    settings = settled(command=(sys.executable, "x.py"), np=(2,), steps=5)
+    (point,) = points(settings)
+    job = make_job(settings, point, Path("/out/launches/001"), "mark", 4000)
+    assert job.env["PYTHONPATH"] == f"{AGENT_HOOK}:/mine"
+    assert job.env["SCALESCOPE_STEPS"] == "5"
+    settings = settled(command=(sys.executable, "x.py"), np=(2,), env={"PYTHONPATH": "/theirs"})
+    assert make_job(settings, point, Path("/out/x"), "m", 1).env["PYTHONPATH"] == f"{AGENT_HOOK}:/theirs"
+
+
+def test_placeholders_are_filled_and_other_braces_stay() -> None:
+    values = {"np": 2, "batch": 8, "global_batch": 16, "run_dir": "/r", "launch": "001"}
+    command = ("x{np}", "{batch}/{global_batch}", '{"json": {np}}', "{unknown}", "{launch}")
+    assert fill_placeholders(command, values) == ("x2", "8/16", '{"json": 2}', "{unknown}", "001")
+    with pytest.raises(UsageError, match="--batch"):
+        fill_placeholders(("{batch}",), {**values, "batch": None})
+
+
+def test_hosts_and_environment_as_people_write_them() -> None:
+    assert parse_hosts("a:2, b-1.x:16") == (Host("a", 2), Host("b-1.x", 16))
+    assert parse_hosts("") == ()
+    for text in ("a", "a:0", "a:x", "a:1,a:2", "-oProxyCommand=x:1", "a b:2", "a:1,,b:1"):
+        with pytest.raises(UsageError, match="--hosts"):
+            parse_hosts(text)
+    assert parse_environment(["A=1", "B=", "C=x=y"]) == {"A": "1", "B": "", "C": "x=y"}
+
+
+@pytest.mark.parametrize(
+    ("line", "own"),
+    [
+        ("srun -n 2 python x.py", True),
+        ("/usr/bin/mpirun -np 2 x", True),
+        ("torchrun x.py", True),
+        ("python -m torch.distributed.run x.py", True),
+        ("python -m x", False),
+        ("python x.py", False),
+        ("./run.sh", False),
+    ],
+)
+def test_a_launch_line_is_recognised(line: str, own: bool) -> None:
+    assert starts_ranks_itself(tuple(line.split())) == own
+
+
+def test_a_scripts_engine_is_read_from_its_imports(tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    for text, engine in (
+        ("import horovod.torch as hvd", "horovod"),
+        ("import os, horovod.torch as hvd", "horovod"),
+        ("  from horovod import torch", "horovod"),
+        ("# import horovod\nimport torch", "ddp"),
+        ("print('horovod')", "ddp"),
+    ):
+        script.write_text(text)
+        assert engine_of_script(("python", str(script), "--data", str(tmp_path))) == engine
