@@ -18,6 +18,7 @@ help:
 	@echo "make clean   remove .venv, caches and the demo's results; built Horovod wheels stay in the user's cache"
 
 demo: .venv/.python
+	rm -rf results/demo
 	$(BIN)/scalescope measure cnn --np 1,2 --batch 32 -o results/demo
 
 test: setup lint

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalescope.api import doctor, measure
 
+__version__ = "0.1.0"
 __all__ = ["doctor", "measure"]
 
 

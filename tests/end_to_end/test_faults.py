@@ -38,7 +38,12 @@ def marked_processes(folder: Path) -> list[int]:
 
 def start(scalescope, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        scalescope.words(*words), cwd=scalescope.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        scalescope.words(*words),
+        cwd=scalescope.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--batch-size", type=int, default=8)
-parser.add_argument("--pause", type=float, default=0.01)
+parser.add_argument("--pause", type=float, default=0.03)
 parser.add_argument("--fault", default="")
 parser.add_argument("--pid-file", default="")
 options = parser.parse_args()

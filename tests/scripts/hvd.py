@@ -29,4 +29,4 @@ for step in range(options.steps):
     optimizer.zero_grad()
     model(torch.randn(8, 64)).square().mean().backward()
     optimizer.step()
-    time.sleep(0.01)
+    time.sleep(0.03)

@@ -162,10 +162,16 @@ def _run(request: "MeasureRequest", console: "Console", *, json: bool, quiet: bo
 
     with MeasureProgress(console, quiet=quiet, show_output=show_output) as progress:
         folder, measurement = run_measurement(request, progress)
-    pictures = write_charts(measurement, folder)
+    try:
+        pictures = write_charts(measurement, folder)
+    except ImportError as missing:
+        pictures = []
+        console.print(
+            f"No pictures: there is no {missing.name} here; pip install altair vl-convert-python", markup=False
+        )
     if not quiet:
         show(measurement, console)
-        console.print("Pictures:", highlight=False)
+        console.print("Pictures:" if pictures else "", highlight=False)
         for path in pictures:
             console.print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"Records: {folder}", markup=False, highlight=False, soft_wrap=True)

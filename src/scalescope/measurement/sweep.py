@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from scalescope import __version__
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.launchers.base import as_shell
@@ -225,7 +226,7 @@ def _record(settings: Settings, runs: list[Run], failures: list[Failure]) -> Mea
     return Measurement(
         what=settings.request.what,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        scalescope=version("scalescope"),
+        scalescope=__version__,
         torch=_torch_version(settings.python),
         host=platform.node(),
         cores=cores_here(),
