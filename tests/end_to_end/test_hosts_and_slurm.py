@@ -10,7 +10,7 @@ import needs
 
 
 def measure(run, *words: str, folder) -> dict:
-    command = [sys.executable, "-m", "scalescope", "measure", *words, "--json", "-o", str(folder / "out")]
+    command = [sys.executable, "-m", "scalescope", "measure", "--json", "-o", str(folder / "out"), *words]
     done = run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     (point,) = json.loads(done.stdout)["points"]

@@ -37,18 +37,6 @@ class _Line(msgspec.Struct):
     ends: list[int] = []
 
 
-class _Event(NamedTuple):
-    """One optimizer's step; nanoseconds of the rank's clock."""
-
-    start: int
-    end: int
-    forward: int
-    optimizer: int
-    input_wait: int
-    samples: int
-    optimizer_index: int
-
-
 class Step(NamedTuple):
     """One step of one rank; nanoseconds of the rank's clock."""
 
@@ -61,7 +49,7 @@ class Step(NamedTuple):
     input_wait: int
     samples: int
     """0 in steps that were not looked at closely."""
-    gpu_ns: int | None
+    gpu_ns: int | None = None
     """What the step took on the GPU, if there is one."""
 
     @property
@@ -93,7 +81,9 @@ class RankLog:
         self.began = 0
         self.ended = 0
         self._wall_ns = 0
-        self._events: list[_Event] = []
+        self._events: list[Step] = []
+        self._optimizers: list[int] = []
+        """Per event, which optimizer stepped."""
         self._gpu_marks: list[tuple[str, int]] = []
 
     @property
@@ -123,10 +113,12 @@ class RankLog:
     def _take(self, line: _Line) -> None:
         match line.kind:
             case "step":
-                self._events.append(_Event(line.s, line.t, line.f, line.o, line.w, line.n, line.i))
+                self._events.append(Step(line.s, line.t, line.f, line.o, line.w, line.n))
+                self._optimizers.append(line.i)
             case "steps":
                 for start, end in pairwise([line.s, *line.ends]):
-                    self._events.append(_Event(start, end, 0, 0, 0, 0, line.i))
+                    self._events.append(Step(start, end, 0, 0, 0, 0))
+                    self._optimizers.append(line.i)
             case "hello":
                 if line.version > _READS_UP_TO:
                     raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
@@ -159,14 +151,13 @@ class RankLog:
         on_gpu = self._gpu_durations()
         steps: list[Step] = []
         in_step: set[int] = set()
-        for index, event in enumerate(self._events):
-            gpu_ns = on_gpu[index] if index < len(on_gpu) else None
-            step = Step(*event[:6], gpu_ns)
-            if steps and event.optimizer_index not in in_step and event.start == steps[-1].end:
+        for index, (event, optimizer) in enumerate(zip(self._events, self._optimizers, strict=True)):
+            step = event._replace(gpu_ns=on_gpu[index]) if index < len(on_gpu) else event
+            if steps and optimizer not in in_step and event.start == steps[-1].end:
                 step = _joined(steps.pop(), step)
             else:
                 in_step = set()
-            in_step.add(event.optimizer_index)
+            in_step.add(optimizer)
             steps.append(step)
         return steps
 
