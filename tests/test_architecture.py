@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         rooms |= {name.split(".")[1] for name in names if name.startswith("scalescope.")}
-    return rooms
+    return rooms - {"__version__"}
 
 
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in ROOMS | LEAVES)

@@ -61,6 +61,23 @@ for _ in range(5): step()
     assert len(watch(script).log.steps()) == 5
 
 
+def test_a_step_that_raises_is_left_out_and_the_others_counted(watch) -> None:
+    script = (
+        BEGINNING
+        + """
+class Picky(torch.optim.SGD):
+    def step(self, closure=None):
+        if k == 1: raise ValueError("planted")
+        return super().step(closure)
+optimizer = Picky(model.parameters(), lr=0.01)
+for k in range(60):
+    try: step()
+    except ValueError: pass
+"""
+    )
+    assert len(watch(script).log.steps()) in (59, 60)  # a begin without an end may count as a step once
+
+
 def test_evaluation_and_pauses_are_no_part_of_a_step(watch) -> None:
     script = (
         BEGINNING

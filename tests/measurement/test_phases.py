@@ -76,9 +76,10 @@ def test_optimizers_in_turn_make_one_step_and_an_interruption_parts_them(tmp_pat
 
 
 def test_gpu_times_replace_the_clock_where_they_are_known(tmp_path: Path) -> None:
-    marks = [["begin", 0], ["end", 3 * S], ["end", 5 * S]]
-    log = rank_log(tmp_path, step(60, 61), step(61, 62), step(62, 63), {"kind": "gpu", "marks": marks})
-    assert [each.seconds for each in log.steps()] == pytest.approx([3, 2, 1])
+    marks = [["begin", 0, 0], ["end", 1, 3 * S], ["end", 3, 7 * S], ["begin", 3, 9 * S], ["end", 4, 10 * S]]
+    steps = [step(second, second + 1) for second in range(60, 65)]
+    log = rank_log(tmp_path, *steps, {"kind": "gpu", "marks": marks})
+    assert [each.seconds for each in log.steps()] == pytest.approx([3, 2, 2, 1, 1])
 
 
 def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Step times on a GPU: events are recorded in the stream and read one block later, nothing waits for them."""
+"""Step times on a GPU: events in the stream, a few hundred a second at most, read later; nothing waits for them."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ class CudaClock:
         self._recorder = recorder
         self._origin = self._new()
         self._origin.record()
-        self._open: list[tuple[str, Any]] = []
-        self._waiting: list[tuple[str, Any]] = []
+        self._open: list[tuple[str, int, Any]] = []
+        self._waiting: list[tuple[str, int, Any]] = []
         self._free: list[Any] = []
 
     def _new(self) -> Any:
         return self._event(enable_timing=True)
 
-    def mark(self, what: str) -> None:
-        """Record an event; once a block is full, write down the one before it."""
+    def mark(self, what: str, steps: int) -> None:
+        """Record an event after so many steps; once a block is full, write down the one before it."""
         event = self._free.pop() if self._free else self._new()
         event.record()
-        self._open.append((what, event))
-        if len(self._open) >= _BLOCK and (not self._waiting or self._waiting[-1][1].query()):
+        self._open.append((what, steps, event))
+        if len(self._open) >= _BLOCK and (not self._waiting or self._waiting[-1][2].query()):
             self._write()
             self._open, self._waiting = [], self._open
 
     def _write(self) -> None:
         if not self._waiting:
             return
-        marks = [[what, round(self._origin.elapsed_time(event) * 1e6)] for what, event in self._waiting]
+        origin = self._origin
+        marks = [[what, steps, round(origin.elapsed_time(event) * 1e6)] for what, steps, event in self._waiting]
         self._recorder.line("gpu", marks=marks)
-        self._free += [event for _, event in self._waiting]
+        self._free += [event for _, _, event in self._waiting]
         self._waiting = []
 
     def close(self) -> None:
         """At the end of the process waiting is free."""
         for _ in range(2):
             if self._waiting:
-                self._waiting[-1][1].synchronize()
+                self._waiting[-1][2].synchronize()
                 self._write()
             self._open, self._waiting = [], self._open

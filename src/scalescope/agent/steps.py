@@ -55,16 +55,17 @@ class StepClock:
         self._optimizers: dict[int, int] = {}
         self._group: set[int] = set()
         self._largest_group = 1
-        self._steps = 0
+        self._steps = self._written = 0
+        self._most_times = 0  # so many short steps are left; 0: no end is set
 
     def watch_optimizers(self, module: Any) -> None:
         """Every step of every optimizer, as soon as torch's optimizers have been imported."""
-        append = self._times.append
+        times, append = self._times, self._times.append
 
         def after(optimizer: Any, arguments: Any, options: Any) -> None:
             end = now()
             append(end)
-            if end > self._attend_at or id(optimizer) != self._identity:
+            if end > self._attend_at or id(optimizer) != self._identity or len(times) == self._most_times:
                 self._attend(id(optimizer), end)
 
         self._register_before = module.register_optimizer_step_pre_hook
@@ -91,17 +92,18 @@ class StepClock:
 
     def interrupt(self) -> None:
         """What comes now is no step; the next one is looked at."""
+        if not self.interrupted:
+            self._write_short_steps()
         self.interrupted = True
         self._attend_at = 0
         self._look_closely(True)
 
     def resume(self, at: int) -> None:
         """The next step begins at this time."""
-        self._write_short_steps()
         self.begin = at
         self.interrupted = False
         if self.cuda:
-            self.cuda.mark("begin")
+            self.cuda.mark("begin", self._written)
 
     def _attend(self, identity: int, end: int) -> None:
         """Write what there is, and decide whether the next step is looked at closely."""
@@ -112,6 +114,7 @@ class StepClock:
                 self._write_short_steps()
                 self._attend_at = 0
                 self._look_closely(True)
+                self._stop_when_done()
             return
         times = self._take_last_step()
         if times:  # otherwise an outer optimizer's step is not over yet
@@ -125,10 +128,10 @@ class StepClock:
             return [self._times.pop()]
         if ends < begins and len(self._times) < _DEEPEST:
             return []
-        if ends != begins:  # a step that raised left its begin behind
-            begins = 1
         times = self._times[-2 * begins :]
-        del self._times[-len(times) :]
+        if ends != begins:  # a step that raised left its begin behind: what came since are plain steps
+            begins, times = 1, self._times[-2:]
+        self._times[:] = [time for time in self._times[: -2 * begins] if time > 0]
         self._ends_per_step = begins
         return times
 
@@ -136,7 +139,7 @@ class StepClock:
         if self.interrupted:  # no model was called since: all that is known is when the optimizer began
             if not self.training:
                 self.on_first_without_model()
-            self.resume(max(self._last_end(), optimizer_at))
+            self.resume(max(self.begin, optimizer_at))
         self._write_short_steps()
         self._identity = identity
         index = self._optimizers.setdefault(identity, len(self._optimizers))
@@ -144,15 +147,12 @@ class StepClock:
             f'{{"kind":"step","s":{self.begin},"f":{self.forward_at},"o":{optimizer_at},"t":{end},'
             f'"w":{self.input_wait},"n":{self.samples},"i":{index}}}\n'
         )
-        if self.cuda:
-            self.cuda.mark("end")
-        closely = self._stop_after > 0 or self.cuda is not None or end - self.begin > _ATTEND_EVERY_NS
-        self.begin = end
+        is_long = end - self.begin > _ATTEND_EVERY_NS
+        self._has_written(1, end, index)
         self.input_wait = self.samples = self.forward_at = 0
-        self._attend_at = 0 if closely else end + _ATTEND_EVERY_NS
-        self._look_closely(closely)
-        if self._stop_after:
-            self._stop_when_done(index)
+        self._attend_at = 0 if is_long else end + _ATTEND_EVERY_NS
+        self._look_closely(is_long)
+        self._stop_when_done()
 
     def _look_closely(self, wanted: bool) -> None:
         if wanted == self.looks_closely:
@@ -164,31 +164,37 @@ class StepClock:
             self._before.remove()
         self.on_closer_look(wanted)
 
-    def _last_end(self) -> int:
-        return self._times[-1] if self._times else self.begin
-
     def _write_short_steps(self) -> None:
         """Steps of one optimizer, nobody looked at: one line with their ends."""
         ends = self._times[self._ends_per_step - 1 :: self._ends_per_step]
         if ends:
             index = self._optimizers[self._identity]
             self._recorder.text(f'{{"kind":"steps","s":{self.begin},"i":{index},"ends":{ends}}}\n')
-            self.begin = ends[-1]
+            self._has_written(len(ends), ends[-1], index)
         self._times.clear()
 
-    def _stop_when_done(self, index: int) -> None:
-        """Several optimizers may share a step; it is over when one of them comes round again."""
+    def _has_written(self, count: int, end: int, index: int) -> None:
+        self.begin = end
+        self._written += count
+        if self.cuda:
+            self.cuda.mark("end", self._written)
+        # several optimizers may share a step; it is over when one of them comes round again
         if index in self._group or not self._group:
-            self._steps += 1
+            self._steps += count
             self._group.clear()
         self._group.add(index)
         self._largest_group = max(self._largest_group, len(self._group))
+
+    def _stop_when_done(self) -> None:
+        if not self._stop_after:
+            return
         if self._steps >= self._stop_after and len(self._group) >= self._largest_group:
             raise StepsDone
+        self._most_times = (self._stop_after - self._steps) * self._ends_per_step
 
     def close(self) -> None:
         """The process ends."""
-        self._times = [time for time in self._times if time > 0]
+        self._times[:] = [time for time in self._times if time > 0]
         self._write_short_steps()
         if self.cuda:
             self.cuda.close()

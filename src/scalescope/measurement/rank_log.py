@@ -26,7 +26,7 @@ class _Line(msgspec.Struct):
     name: str = ""
     path: str = ""
     ns: int = 0
-    marks: list[tuple[str, int]] = []
+    marks: list[tuple[str, int, int]] = []
     s: int = 0
     f: int = 0
     o: int = 0
@@ -84,7 +84,7 @@ class RankLog:
         self._events: list[Step] = []
         self._optimizers: list[int] = []
         """Per event, which optimizer stepped."""
-        self._gpu_marks: list[tuple[str, int]] = []
+        self._gpu_marks: list[tuple[str, int, int]] = []
 
     @property
     def events(self) -> int:
@@ -162,11 +162,13 @@ class RankLog:
         return steps
 
     def _gpu_durations(self) -> list[int | None]:
+        """Per optimizer step what it took on the GPU; steps that share a mark share its time."""
         durations: list[int | None] = []
-        previous: int | None = None
-        for what, at in self._gpu_marks:
-            if what == "end":
-                durations.append(None if previous is None else at - previous)
+        previous = 0
+        for what, steps, at in self._gpu_marks:
+            added = steps - len(durations)
+            if what == "end" and added > 0:
+                durations += [(at - previous) // added] * added
             previous = at
         return durations
 
