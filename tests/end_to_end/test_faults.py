@@ -160,6 +160,26 @@ def test_a_point_that_fails_keeps_the_others(scalescope) -> None:
     assert [failure.point.batch for failure in measurement.failures] == [4]
 
 
+BOMB = """
+import sys
+class Bomb:
+    def __del__(self, abort=os.abort):
+        abort()
+if rank == last:
+    sys.bomb = Bomb()  # goes off when the interpreter takes its modules apart
+"""
+
+
+def test_a_crash_after_the_training_is_a_warning(scalescope, scripts) -> None:
+    (scalescope.folder / "crashes.py").write_text((scripts / "ddp.py").read_text() + BOMB)
+    done = scalescope("measure", "--np", "2", "--json", "--", sys.executable, "crashes.py")
+    (point,) = json.loads(done.stdout)["points"]
+    assert point["steps"] == 30
+    assert point["warnings"] == [
+        "rank 1 crashed while it was closing down, after its training; it was measured all the same"
+    ]
+
+
 def test_a_full_disk_is_said_and_nothing_hangs(scalescope, scripts) -> None:
     needs.root()
     needs.programs("mount", "umount", package="mount")

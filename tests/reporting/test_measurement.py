@@ -4,17 +4,17 @@ import re
 
 from rich.console import Console
 
-from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.run import PHASES, Measurement, Point, Run
 from scalescope.reporting.charts import phases_chart, throughput_chart
 from scalescope.reporting.measurement import as_document, sentence, show
 
 
-def run(engine: str, np: int, rate: float | None, warnings: tuple[str, ...] = ()) -> Run:
+def run(engine: str, np: int, rate: float | None, warnings: tuple[str, ...] = (), more_phases=()) -> Run:
     return Run(
         point=Point(engine=engine, scaling="weak", np=np, batch=8, threads_per_rank=1),
         folder="launches/x",
         wall_s=4.0,
-        phases={"launch": 1.0, "steady": 3.0},
+        phases={"launch": 1.0, "steady": 3.0} | dict.fromkeys(more_phases, 12.34),
         steps=10,
         warmup_steps=2,
         step_s=0.1,
@@ -58,10 +58,13 @@ def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None
 
 
 def test_tables_fit_a_terminal_and_leave_markup_alone() -> None:
-    text = shown(measurement(run("ddp", 2, 120, ("this [red]warning[/red] says {launch}",))))
+    text = shown(measurement(run("horovod", 2, 120, ("this [red]warning[/red] says {launch}",), PHASES)))
     assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for phase in PHASES:
+        assert {"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase) in text
     assert "[red]warning[/red]" in text
-    assert re.search(r"ddp\s+2\s+8\s+16\s+100 ms\s+120\s+10\s+2", text)
+    assert re.search(r"horovod\s+2\s+8\s+16\s+100 ms\s+120\s+10\s+2", text)
 
 
 def test_the_document_has_units_in_its_names() -> None:

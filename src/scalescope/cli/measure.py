@@ -173,13 +173,18 @@ def _run(request: "MeasureRequest", console: "Console", *, json: bool, quiet: bo
         show(measurement, console)
         console.print("Pictures:" if pictures else "", highlight=False)
         for path in pictures:
-            console.print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"Records: {folder}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {_from_here(path)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Records: {_from_here(folder)}", markup=False, highlight=False, soft_wrap=True)
     console.print(sentence(measurement), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         console.print(f"Next: {_next_command(request)}", markup=False, highlight=False, soft_wrap=True)
     if json:
         print(dumps(as_document(measurement)))
+
+
+def _from_here(path: Path) -> Path:
+    """The path as short as it can be typed in this folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _next_command(request: "MeasureRequest") -> str:

@@ -13,9 +13,9 @@ from scalescope.records.run import PHASES, Point, RankSummary, Run
 from scalescope.scaling.warmup import warmup_steps
 
 
-def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) -> Run:
-    """The launch as measured by the agents in its ranks."""
-    warnings: list[str] = []
+def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, warning: str = "") -> Run:
+    """The launch as measured by the agents in its ranks; `warning` is what went wrong without harm."""
+    warnings = [warning] if warning else []
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
     if not logs:

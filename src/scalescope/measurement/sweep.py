@@ -187,15 +187,17 @@ def _run_once(
     watch = LaunchWatch(job, audience, pattern)
     relative = str(Path(job.folder).relative_to(settings.folder))
     ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
-    problem, details = ending.problem, ending.details
+    problem, details, harmless = ending.problem, ending.details, ""
     if problem and not details:
         problem, details = watch.died(launcher)
+        harmless = watch.died_after_training(launcher)
+        problem = "" if harmless else problem
     if not problem:
         try:
             if pattern and not any(log.events for log in watch.logs):
                 matches, first = watch.output.best_matches(), watch.output.first_ns
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
-            return collect(point, watch.logs, ending, relative)
+            return collect(point, watch.logs, ending, relative, harmless)
         except ScalescopeError as trouble:
             problem = str(trouble)
             details = "\n".join(

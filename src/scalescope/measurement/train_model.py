@@ -1,7 +1,9 @@
 """The program that every rank of a MODEL job runs: real steps on made-up data."""
 
+import atexit
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -90,8 +92,6 @@ def check(task: TrainingTask) -> dict[str, Any]:
 
 
 def _device(name: str) -> Any:
-    import os
-
     import torch
 
     if name == "auto":
@@ -111,4 +111,9 @@ def _moved(value: Any, device: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # What is registered to run at exit runs; what comes after it does not: there torch's gloo threads abort the
+    # process now and then, long after the training is over, and the launcher would call the whole job failed.
+    atexit._run_exitfuncs()
+    os._exit(code)

@@ -93,8 +93,7 @@ class LaunchWatch:
 
     def died(self, launcher: Launcher) -> tuple[str, str]:
         """A launch that failed by itself: which rank began it, how, and its last words."""
-        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
-        deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
+        deaths = self._deaths(launcher)
         suspects = [*deaths, *self._ranks_with_errors()]
         if not suspects:
             return "the launch failed", self._tail(LAUNCHER_OUTPUT)
@@ -105,6 +104,22 @@ class LaunchWatch:
             f"rank {rank} {how} after {plural(steps, 'step')}" if steps else f"rank {rank} {how} before its first step"
         )
         return problem, self._tail(f"rank{rank}.out") or self._tail(LAUNCHER_OUTPUT)
+
+    def died_after_training(self, launcher: Launcher) -> str:
+        """One line when ranks died only after their interpreters' end had begun and all had made the same steps."""
+        logs = self.logs
+        deaths = [rank for rank in self._deaths(launcher) if not self._fell_with_another(rank)]
+        over = {log.rank for log in logs if log.ended}
+        equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
+        if not deaths or not equal or not over.issuperset(deaths):
+            return ""
+        return f"rank {deaths[0]} crashed while it was closing down, after its training; it was measured all the same"
+
+    def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
+        """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
+        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
+        deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
+        return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
 
     def _ranks_with_errors(self) -> list[int]:
         ranks = []

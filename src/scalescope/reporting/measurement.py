@@ -92,14 +92,14 @@ def _phase_table(measurement: Measurement) -> Table:
 
 
 def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("engine")
     table.add_column("np", justify="right")
     return table
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 0.01 else f"{value:.2f}"
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _count(value: float | None) -> str:
