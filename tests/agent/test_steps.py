@@ -168,6 +168,7 @@ def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(4):
             model(torch.randn(3, 8)).sum().backward(); optimizer.step()
+        dist.barrier(); dist.destroy_process_group()
     if __name__ == "__main__":
         mp.start_processes(train, nprocs=2, start_method="{method}")
     """

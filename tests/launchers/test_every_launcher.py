@@ -129,6 +129,7 @@ def test_mpirun_places_by_slots_and_carries_the_environment() -> None:
         ("horovodrun", "Process 1 exit with status code 137.", 1, {"code": "137"}),
         ("srun", "srun: error: n2: task 5: Exited with exit code 1", 5, {"code": "1"}),
         ("srun", "srun: error: n2: task 5: Killed", 5, {}),
+        ("own", "srun: error: n2: task 5: Aborted", 5, {}),
     ],
 )
 def test_a_launcher_blames_a_rank(name: str, text: str, rank: int, end: dict[str, str]) -> None:

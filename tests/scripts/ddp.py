@@ -38,4 +38,5 @@ for step in range(options.steps):
     model(torch.randn(options.batch_size, 64)).square().mean().backward()
     optimizer.step()
     time.sleep(options.pause)
+dist.barrier()
 dist.destroy_process_group()

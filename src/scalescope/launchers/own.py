@@ -3,6 +3,9 @@
 import re
 
 from scalescope.launchers.base import rank_environment
+from scalescope.launchers.horovodrun import HOROVODRUN
+from scalescope.launchers.srun import SRUN
+from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.records.job import Command, Job
 
 
@@ -14,7 +17,7 @@ class Own:
     module = ""
     remedy = ""
     reaches_hosts = False
-    blame: tuple[re.Pattern[str], ...] = ()
+    blame: tuple[re.Pattern[str], ...] = (*TORCHRUN.blame, *HOROVODRUN.blame, *SRUN.blame)
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The line itself."""

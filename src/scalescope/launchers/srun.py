@@ -16,7 +16,7 @@ class Srun:
     reaches_hosts = True
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
-        re.compile(r"srun: error: \S+: task (?P<rank>\d+): Killed"),
+        re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),
     )
 
     def commands(self, job: Job) -> tuple[Command, ...]:
