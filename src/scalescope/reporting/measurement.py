@@ -53,15 +53,17 @@ def _point_document(run: Run) -> dict[str, Any]:
 
 def show(measurement: Measurement, console: Console) -> None:
     """Two tables: how fast each point is, and where its wall time went."""
-    console.print(_speed_table(measurement))
-    console.print(_phase_table(measurement))
+    for table in (_speed_table(measurement), _phase_table(measurement)):
+        console.print()
+        console.print(table)
+    console.print()
     for run in measurement.runs:
         for warning in run.warnings:
             console.print(f"{run.point.label}: {warning}", style="yellow", markup=False)
 
 
 def _speed_table(measurement: Measurement) -> Table:
-    table = _table("Steady state (a step is the slowest rank's; samples/s over all ranks)")
+    table = _table("Steady state (the slowest rank's step, all ranks' samples/s)")
     for heading in ("batch", "global batch", "step", "samples/s", "steps", "warm-up steps"):
         table.add_column(heading, justify="right")
     for run in measurement.runs:
