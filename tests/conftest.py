@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("shared cores", deadline=None)
+hypothesis.settings.load_profile("shared cores")
 
 pytest_plugins = ["hosts", "slurm"]
 

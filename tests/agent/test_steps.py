@@ -101,11 +101,12 @@ for epoch in range(3):
     steps = log.steps()
     assert len(steps) == 24
     assert samples(log) == {4}
-    assert max(step.seconds for step in steps[1:]) < 0.1
     assert len(log.evaluations) == 3
+    for start, end in [*log.evaluations, *log.saves]:
+        assert all(step.end <= start or end <= step.start for step in steps)
     phases = split_into_phases(log, steps, 1, (log.wall_ns(log.began), log.wall_ns(log.ended)))
-    assert 0.6 <= phases["evaluation"] < 0.85
-    assert 0.3 <= phases["pause"] < 0.55  # the third one ends the script
+    assert phases["evaluation"] >= 0.6
+    assert phases["pause"] >= 0.3  # the third pause ends the script
     assert phases["teardown"] >= 0.15
     assert sum(phases.values()) == pytest.approx((log.ended - log.began) * 1e-9)
 
@@ -160,7 +161,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None:
     script = f"""
-    import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+    import atexit, os, torch, torch.distributed as dist, torch.multiprocessing as mp
     def train(rank):
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="{29400 + (method == "fork")}", GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -169,6 +170,8 @@ def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None
         for _ in range(4):
             model(torch.randn(3, 8)).sum().backward(); optimizer.step()
         dist.barrier(); dist.destroy_process_group()
+        if "{method}" == "spawn":  # torch's gloo threads abort now and then after this
+            atexit._run_exitfuncs(); os._exit(0)
     if __name__ == "__main__":
         mp.start_processes(train, nprocs=2, start_method="{method}")
     """

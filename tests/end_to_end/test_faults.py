@@ -83,7 +83,7 @@ def test_a_killed_rank_is_named_and_all_are_gone(scalescope, scripts, launch: st
 
 def test_a_rank_that_sleeps_is_told_from_the_one_that_waits(scalescope, scripts) -> None:
     command = (sys.executable, str(scripts / "ddp.py"), "--fault", "sleep")
-    done = scalescope("measure", "--np", "2", "--timeout", "5s", "-o", "out", "--", *command, code=1)
+    done = scalescope("measure", "--np", "2", "--timeout", "20s", "-o", "out", "--", *command, code=1)
     first, *details = done.stderr.splitlines()
     assert "rank 1 hangs after 10 steps" in first
     stack = details.index("  Python stack:")
@@ -95,7 +95,7 @@ def test_a_rank_that_sleeps_is_told_from_the_one_that_waits(scalescope, scripts)
 
 def test_ranks_that_hang_in_different_collectives_show_both_stacks(scalescope, scripts) -> None:
     command = (sys.executable, str(scripts / "ddp.py"), "--fault", "other collective")
-    done = scalescope("measure", "--np", "2", "--timeout", "5s", "-o", "out", "--", *command, code=1)
+    done = scalescope("measure", "--np", "2", "--timeout", "20s", "-o", "out", "--", *command, code=1)
     assert "all ranks hang after 10 steps" in done.stderr
     assert "in broadcast" in done.stderr
     assert "in backward" in done.stderr
@@ -105,7 +105,7 @@ def test_a_horovod_rank_that_sleeps_is_named(scalescope, scripts) -> None:
     needs.horovod()
     needs.openmpi()
     command = (sys.executable, str(scripts / "hvd.py"), "--fault", "sleep")
-    done = scalescope("measure", "--np", "2", "--timeout", "5s", "--", *command, code=1)
+    done = scalescope("measure", "--np", "2", "--timeout", "20s", "--", *command, code=1)
     assert "rank 1 hangs after 10 steps" in done.stderr
     assert "about to sleep" in done.stderr
     assert marked_processes(scalescope.folder) == []
