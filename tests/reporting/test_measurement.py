@@ -54,6 +54,7 @@ def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None
         "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50x 1 process"
     )
     assert "more processes did not help" in sentence(measurement(run("none", 1, 80), run("ddp", 2, 60)))
+    assert sentence(measurement(run("none", 1, 80), run("ddp", 1, 60))).endswith("80 samples/s.")
     assert "not known" in sentence(measurement(run("ddp", 2, None)))
 
 

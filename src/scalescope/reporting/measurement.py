@@ -119,7 +119,10 @@ def sentence(measurement: Measurement) -> str:
     if len(runs) == 1:
         return f"{_where(best).capitalize()}: {rate} samples/s, {format_seconds(best.step_s)} a step."
     if best is first:
-        return f"Fastest is {_where(best)}: {rate} samples/s; more processes did not help."
+        tried_more = any(run.point.np > best.point.np for run in runs)
+        return f"Fastest is {_where(best)}: {rate} samples/s" + (
+            "; more processes did not help." if tried_more else "."
+        )
     ratio = (best.throughput or 0) / (first.throughput or 1)
     return f"Fastest is {_where(best)}: {rate} samples/s, {ratio:.2f}x {_where(first)} (one launch each, no interval)."
 
