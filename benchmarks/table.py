@@ -17,3 +17,11 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+class Unfinished(Exception):
+    """A section that needs another run; what it has so far."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.rows = rows

@@ -23,7 +23,10 @@ class CommandLine:
         self.folder = folder
 
     def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "scalescope", *words]
+        """The command line; measure makes one launch per point unless a test says how many."""
+        chosen = {"--launches", "--precision", "--quick", "--resume"} & set(words)
+        once = ["--launches", "1"] if words[:1] == ("measure",) and not chosen else []
+        return [sys.executable, "-m", "scalescope", *words[:1], *once, *words[1:]]
 
     def __call__(
         self, *words: str, code: int = 0, timeout: float = 240, **env: str

@@ -1,5 +1,7 @@
 """The verbs as functions."""
 
+from pathlib import Path
+
 import pytest
 
 import scalescope
@@ -14,10 +16,10 @@ class Notes:
         self.told: list[str] = []
         self.most_steps = 0
 
-    def planned(self, launches: int, seconds: float | None) -> None:
-        self.told.append(f"{launches} planned")
+    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
+        self.told.append(f"{points} points, {fewest} to {most} launches")
 
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
         self.told.append(f"{index} begins")
 
     def steps(self, count: int) -> None:
@@ -33,14 +35,31 @@ class Notes:
 def test_measure_returns_records_and_tells_its_audience(tmp_path) -> None:
     notes = Notes()
     record = scalescope.measure(
-        "mlp", np=[2], batch=[4], knobs={"bucket_cap_mb": 1.5}, steps=8, folder=tmp_path / "out", audience=notes
+        "mlp",
+        np=[2],
+        batch=[4],
+        knobs={"bucket_cap_mb": 1.5},
+        steps=8,
+        launches=1,
+        folder=tmp_path / "out",
+        audience=notes,
     )
     assert isinstance(record, Measurement)
     (run,) = record.runs
     assert (run.steps, run.point.np, run.point.global_batch, len(run.ranks)) == (8, 2, 8, 2)
     assert sum(run.phases.values()) == pytest.approx(run.wall_s, rel=0.02)
-    assert notes.told == ["1 planned", "1 begins", "ddp-np2-b4 ends"]
+    assert notes.told == ["1 points, 1 to 1 launches", "1 begins", "ddp-np2-b4 ends"]
     assert notes.most_steps == 8
+    assert scalescope.tabulate(record, "csv").count("\n") == 2
+    more = scalescope.resume(tmp_path / "out", launches=2)
+    assert [each.round for each in more.runs] == [1, 2]
+
+
+def test_what_was_read_is_studied_drawn_and_tabulated_alike(tmp_path) -> None:
+    scaling = scalescope.explain(Path(__file__).parents[1] / "examples" / "data" / "lab11.csv")
+    assert scaling.curves[0].fit
+    assert "30.10" in scalescope.tabulate(scaling, "latex")
+    assert any(path.name == "speedup.png" for path in scalescope.draw(scaling, tmp_path))
 
 
 def test_one_thing_is_measured(tmp_path) -> None:

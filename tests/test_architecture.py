@@ -31,7 +31,7 @@ def allowed(room: str) -> set[str]:
         return {"agent"}
     if room == "reporting":
         return {"reporting", "records"} | LEAVES
-    if room == "cli":
+    if room in ("api", "cli"):
         return ROOMS | LEAVES | {"reporting"}
     below: set[str] = set()
     for level in LEVELS:

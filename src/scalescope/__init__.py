@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalescope.api import doctor, measure
+    from scalescope.api import doctor, draw, explain, measure, resume, study, tabulate
 
 __version__ = "0.1.0"
-__all__ = ["doctor", "measure"]
+__all__ = ["doctor", "draw", "explain", "measure", "resume", "study", "tabulate"]
 
 
 def __getattr__(name: str) -> Any:

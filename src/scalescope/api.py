@@ -6,21 +6,25 @@ from typing import Literal
 
 from scalescope.errors import UsageError
 from scalescope.measurement.machine import describe_machine
-from scalescope.measurement.request import MeasureRequest, parse_hosts
-from scalescope.measurement.sweep import Audience
+from scalescope.measurement.request import parse_hosts
+from scalescope.measurement.sweep import Audience, continue_measurement
 from scalescope.measurement.sweep import measure as run_measurement
 from scalescope.records.machine import Machine
+from scalescope.records.request import SCALINGS, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
+from scalescope.records.scaling import Scaling
 from scalescope.records.workload import Scalar, WorkloadSpec
+from scalescope.scaling.sources import explain as read_sources
+from scalescope.scaling.study import study as study
 
 
 class Silent:
     """An audience that is told everything and says nothing."""
 
-    def planned(self, launches: int, seconds: float | None) -> None:
+    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
         """Before the first launch."""
 
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
 
     def steps(self, count: int) -> None:
@@ -44,7 +48,7 @@ def measure(
     command: Sequence[str] = (),
     np: Sequence[int] = (1, 2),
     batch: Sequence[int] = (),
-    scaling: Literal["strong", "weak"] = "weak",
+    scaling: Literal["strong", "weak", "both"] = "weak",
     engine: str | Sequence[str] = (),
     launcher: str = "",
     hosts: str = "",
@@ -60,9 +64,16 @@ def measure(
     timeout_s: float = 600.0,
     oversubscribe: bool = False,
     folder: str | Path = "",
+    launches: int | None = None,
+    precision: float | None = None,
+    budget_s: float | None = None,
+    quick: bool = False,
+    aa: bool = False,
+    smallest: bool = False,
+    seed: int | None = None,
     audience: Audience | None = None,
 ) -> Measurement:
-    """Launch a model, or a command instead, at every point and return what was measured."""
+    """Launch a model, or a command instead, at every point and return what was measured; `study` makes sense of it."""
     if bool(model) == bool(command):
         raise UsageError("name one thing to measure: a model such as 'cnn', or a command")
     workload = model if isinstance(model, WorkloadSpec) else None
@@ -73,7 +84,7 @@ def measure(
         command=tuple(command),
         np=tuple(np),
         batch=tuple(batch),
-        scaling=scaling,
+        scaling=SCALINGS[scaling],
         engines=(engine,) if isinstance(engine, str) and engine else tuple(engine),
         launcher=launcher,
         hosts=parse_hosts(hosts),
@@ -87,5 +98,41 @@ def measure(
         timeout_s=timeout_s,
         oversubscribe=oversubscribe,
         folder=str(folder),
+        launches=launches,
+        precision=precision,
+        budget_s=budget_s,
+        quick=quick,
+        aa=aa,
+        smallest=smallest,
+        seed=seed,
     )
     return run_measurement(request, audience or Silent())[1]
+
+
+def resume(folder: str | Path, *, audience: Audience | None = None, **limits: object) -> Measurement:
+    """Go on with an interrupted measurement; `limits` may be new `launches`, `precision`, `budget_s` or `timeout_s`."""
+    return continue_measurement(Path(folder), limits, audience or Silent())[1]
+
+
+def explain(paths: str | Path | Sequence[str | Path], *, np: Sequence[int] = (), pattern: str = "") -> Scaling:
+    """What a scaling table, training logs or a finished measurement say; `np` names the processes of each log."""
+    given = [paths] if isinstance(paths, str | Path) else paths
+    return read_sources([Path(path) for path in given], np=tuple(np), pattern=pattern)
+
+
+def draw(record: Measurement | Scaling, folder: str | Path) -> list[Path]:
+    """Draw what was measured or read, in every format; the files."""
+    from scalescope.reporting.charts import write_charts
+
+    return write_charts(_scaling_of(record), Path(folder))
+
+
+def tabulate(record: Measurement | Scaling, form: Literal["csv", "markdown", "latex"] = "markdown") -> str:
+    """What was measured or read as a table for a paper, a proposal or another program."""
+    from scalescope.reporting.tables import as_csv, as_latex, as_markdown
+
+    return {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}[form](_scaling_of(record))
+
+
+def _scaling_of(record: Measurement | Scaling) -> Scaling:
+    return study(record) if isinstance(record, Measurement) else record

@@ -13,5 +13,11 @@ class UsageError(ScalescopeError):
     exit_code = 2
 
 
+class Interrupted(ScalescopeError):
+    """The user stopped it; what was finished is kept."""
+
+    exit_code = 130
+
+
 class WorkFailed(ScalescopeError):
     """The request was right and the work went wrong."""

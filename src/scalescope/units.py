@@ -54,6 +54,15 @@ def parse_seconds(text: str, option: str) -> float:
     return float(match[1]) * _SECONDS_PER[match[2]]
 
 
+def parse_fraction(text: str, option: str) -> float:
+    """`5%` or `0.05` as 0.05."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < value < 1:
+        raise UsageError(f"{option} takes a fraction such as 5% or 0.05, not '{text}'")
+    return value
+
+
 def format_seconds(seconds: float) -> str:
     """A duration with three significant digits and a fitting unit."""
     if seconds < 0:
@@ -85,5 +94,6 @@ def format_bytes(count: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 launch`, `2 launches`."""
-    ending = "" if count == 1 else ("es" if noun.endswith(("ch", "s", "x")) else "s")
+    sibilant = noun.endswith(("ch", "s", "x")) and noun != "epoch"
+    ending = "" if count == 1 else "es" if sibilant else "s"
     return f"{count:,} {noun}{ending}"

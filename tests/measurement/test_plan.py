@@ -8,7 +8,6 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.measurement.plan import AGENT_HOOK, launcher_of, make_job, points, settle
 from scalescope.measurement.request import (
-    MeasureRequest,
     engine_of_script,
     fill_placeholders,
     parse_environment,
@@ -16,6 +15,7 @@ from scalescope.measurement.request import (
     starts_ranks_itself,
 )
 from scalescope.records.job import Host
+from scalescope.records.request import MeasureRequest
 from scalescope.records.workload import WorkloadSpec
 
 MLP = WorkloadSpec(model="mlp")
@@ -30,6 +30,39 @@ def test_the_baseline_comes_first_and_each_point_once() -> None:
     labels = [point.label for point in points(settings)]
     assert labels[:5] == ["none-np1-b4", "ddp-np1-b4", "horovod-np1-b4", "ddp-np2-b4", "horovod-np2-b4"]
     assert len(labels) == len(set(labels)) == 10
+
+
+def test_strong_and_weak_scaling_share_what_they_can() -> None:
+    settings = settled(workload=MLP, np=(1, 2), batch=(8,), scaling=("strong", "weak"))
+    labels = [point.label for point in points(settings)]
+    assert labels == ["none-np1-b8", "ddp-np1-b8", "ddp-np2-b4", "ddp-np2-b8"]
+
+
+def test_quick_leaves_the_baseline_to_the_launch_and_aa_takes_everything_twice() -> None:
+    quick = points(settled(workload=MLP, np=(1, 2, 4), quick=True))
+    assert [point.label for point in quick] == ["ddp-np2-b32", "ddp-np4-b32"]
+    twice = points(settled(workload=MLP, np=(2,), aa=True))
+    assert [point.label for point in twice] == ["ddp-np2-b32-A", "ddp-np2-b32-B"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"np": (2, 4)}, r"no baseline: add 1 \(--np 1,2,4\), or compare with the smallest, 2"),
+        ({"np": (1, 3), "batch": (32,), "scaling": ("strong",)}, "take 30 or 33, or leave 3 out"),
+        ({"np": (1, 4), "batch": (2,), "scaling": ("strong",)}, "take 4, or leave 4 out"),
+        ({"steps": 4}, "fewer than warm-up needs"),
+        ({"quick": True, "launches": 3}, "one launch per point"),
+        ({"quick": True, "scaling": ("strong", "weak")}, "one kind of scaling"),
+    ],
+)
+def test_what_makes_no_sense_is_said_before_anything_starts(changes: dict, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        points(settled(workload=MLP, **changes))
+
+
+def test_the_smallest_may_be_the_baseline() -> None:
+    assert {point.np for point in points(settled(workload=MLP, np=(2, 4), smallest=True))} == {2, 4}
 
 
 def test_threads_are_equal_at_every_point() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.run import Measurement, Point, Run
-from scalescope.records.store import Record, append, load, load_lines, save, writing
+from scalescope.records.store import Record, append, drop_torn_line, load, load_lines, save, writing
 
 
 class NoteV1(Record, frozen=True, kw_only=True, tag="note"):
@@ -93,7 +93,7 @@ def test_a_full_disk_names_the_next_action(tmp_path: Path) -> None:
 
 
 def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
-    point = Point(engine="ddp", scaling="weak", np=2, batch=8, threads_per_rank=1)
+    point = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
     run = Run(
         point=point,
         folder="launches/001",
@@ -111,6 +111,7 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     )
     measurement = Measurement(
         what="cnn",
+        scaling=("weak",),
         created="2026-01-01",
         scalescope="0.1",
         torch="2",
@@ -123,3 +124,28 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     save(measurement, tmp_path / "measurement.json")
     assert load(tmp_path / "measurement.json", Measurement) == measurement
     assert measurement.runs[0].point.global_batch == 16
+
+
+def test_a_measurement_of_the_first_format_can_still_be_read(tmp_path: Path) -> None:
+    point = {"engine": "ddp", "scaling": "strong", "np": 2, "batch": 8, "threads_per_rank": 1}
+    run = {"kind": "run", "version": 1, "point": point, "folder": "x", "wall_s": 1.0, "phases": {}, "steps": 9}
+    run |= {"warmup_steps": 1, "step_s": 0.1, "throughput": None, "samples_per_step": None, "engine_seen": "ddp"}
+    run |= {"backend": "gloo", "source": "optimizer", "ranks": []}
+    old = {"kind": "measurement", "version": 1, "what": "cnn", "created": "", "scalescope": "0.1", "torch": ""}
+    old |= {"host": "h", "cores": 2, "launcher": {}, "binding": "none", "runs": [run]}
+    path = tmp_path / "measurement.json"
+    path.write_bytes(msgspec.json.encode(old))
+    measurement = load(path, Measurement)
+    assert (measurement.scaling, measurement.batch, measurement.version) == (("strong",), (16,), 2)
+    assert measurement.runs[0].round == 1
+
+
+def test_a_torn_last_line_is_cut_off_before_going_on(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    drop_torn_line(path)
+    append(Note(words=["whole"]), path)
+    with open(path, "ab") as file:
+        file.write(b'{"kind": "no')
+    drop_torn_line(path)
+    append(Note(words=["next"]), path)
+    assert [note.words for note in load_lines(path, Note)] == [["whole"], ["next"]]

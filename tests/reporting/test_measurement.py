@@ -1,36 +1,42 @@
 import io
 import json
-import re
 
+import msgspec
 from rich.console import Console
 
 from scalescope.records.run import PHASES, Measurement, Point, Run
-from scalescope.reporting.charts import phases_chart, throughput_chart
-from scalescope.reporting.measurement import as_document, sentence, show
+from scalescope.records.scaling import Scaling
+from scalescope.reporting.charts import charts
+from scalescope.reporting.measurement import as_document, sentence
+from scalescope.reporting.scaling import show
+from scalescope.scaling.study import study
 
 
-def run(engine: str, np: int, rate: float | None, warnings: tuple[str, ...] = (), more_phases=()) -> Run:
-    return Run(
-        point=Point(engine=engine, scaling="weak", np=np, batch=8, threads_per_rank=1),
+def run(engine: str, np: int, rate: float | None, round_: int = 1, **changes: object) -> Run:
+    made = Run(
+        point=Point(engine=engine, np=np, batch=8, threads_per_rank=1),
+        round=round_,
         folder="launches/x",
         wall_s=4.0,
-        phases={"launch": 1.0, "steady": 3.0} | dict.fromkeys(more_phases, 12.34),
+        phases={"launch": 1.0, "warmup": 0.5, "steady": 2.5},
         steps=10,
         warmup_steps=2,
-        step_s=0.1,
+        step_s=8.0 * np / rate if rate else 0.1,
         throughput=rate,
-        samples_per_step=8.0 * np,
+        samples_per_step=8.0 * np if rate else None,
         engine_seen=engine,
         backend="gloo",
         source="optimizer",
         ranks=(),
-        warnings=warnings,
     )
+    return msgspec.structs.replace(made, **changes)
 
 
 def measurement(*runs: Run, what: str = "cnn") -> Measurement:
     return Measurement(
         what=what,
+        scaling=("weak",),
+        batch=(8,),
         created="2026-01-01",
         scalescope="0",
         torch="2",
@@ -42,43 +48,65 @@ def measurement(*runs: Run, what: str = "cnn") -> Measurement:
     )
 
 
-def shown(record: Measurement) -> str:
+def studied(*runs: Run) -> Scaling:
+    return study(measurement(*runs))
+
+
+def shown(scaling: Scaling) -> str:
     text = io.StringIO()
-    show(record, Console(file=text, width=80))
+    show(scaling, Console(file=text, width=100))
     return text.getvalue()
 
 
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
-    record = measurement(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120))
-    assert sentence(record).startswith(
-        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50x 1 process"
+    said = sentence(studied(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120)))
+    assert said == (
+        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50x 1 process with batch 8 each "
+        "(one launch each, no interval)."
     )
-    assert "more processes did not help" in sentence(measurement(run("none", 1, 80), run("ddp", 2, 60)))
-    assert sentence(measurement(run("none", 1, 80), run("ddp", 1, 60))).endswith("80 samples/s.")
-    assert "not known" in sentence(measurement(run("ddp", 2, None)))
+    assert "more processes did not help" in sentence(studied(run("none", 1, 80), run("ddp", 2, 60)))
+    assert "80 samples/s" in sentence(studied(run("none", 1, 80), run("ddp", 1, 60)))
+    assert "not known" in sentence(studied(run("ddp", 2, None)))
 
 
-def test_tables_fit_a_terminal_and_leave_markup_alone() -> None:
-    text = shown(measurement(run("horovod", 2, 120, ("this [red]warning[/red] says {launch}",), PHASES)))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "…" not in text
+def test_the_answer_says_how_sure_it_is() -> None:
+    five = [run(engine, np, rate + number, number) for number in range(1, 6) for engine, np, rate in POINTS]
+    assert "95 % interval" in sentence(studied(*five))
+    assert "over 5 launches" in sentence(studied(*five))
+    assert "no interval below 5" in sentence(studied(*five[:6]))
+
+
+POINTS = (("none", 1, 80.0), ("ddp", 2, 120.0))
+
+
+def test_phases_are_a_table_that_leaves_markup_alone() -> None:
+    everything = dict.fromkeys(PHASES, 12.34)
+    warned = run("horovod", 2, 120, phases=everything, warnings=("this [red]warning[/red] says {launch}",))
+    text = shown(studied(run("none", 1, 80), warned))
     for phase in PHASES:
         assert {"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase) in text
     assert "[red]warning[/red]" in text
-    assert re.search(r"horovod\s+2\s+8\s+16\s+100 ms\s+120\s+10\s+2", text)
+    assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_document_has_units_in_its_names() -> None:
-    (point,) = json.loads(json.dumps(as_document(measurement(run("ddp", 2, 120)))))["points"]
-    assert point["phases"] == {"launch_s": 1.0, "steady_s": 3.0}
-    assert (point["batch"], point["global_batch"], point["step_s"]) == (8, 16, 0.1)
+def test_the_document_has_units_in_its_names_and_every_launch() -> None:
+    record = measurement(run("none", 1, 80), run("ddp", 2, 120, folder="launches/y"))
+    document = json.loads(json.dumps(as_document(record, study(record))))
+    alone, two = document["points"]
+    assert two["phases"] == {"launch_s": 1.0, "warmup_s": 0.5, "steady_s": 2.5}
+    assert (two["batch"], two["global_batch"], two["folder"]) == (8, 16, "launches/y")
+    assert two["speedup"]["steady"] == {"value": 1.5, "low": 1.5, "high": 1.5, "interval": "range", "launches": 1}
+    assert alone["efficiency"] == 1
+    assert [each["folder"] for each in document["launches"]] == ["launches/x", "launches/y"]
+    assert document["fit"] is None or set(document["fit"]) >= {"fixed_s", "fixed_s_error", "work", "work_error"}
 
 
-def test_charts_hold_every_point_and_the_ideal() -> None:
-    record = measurement(run("none", 1, 80), run("ddp", 2, 120), what="x" * 200)
-    bars = phases_chart(record)
-    assert sum(row["seconds"] for row in bars.data.values) == 8.0
-    assert len(bars.title) < 100
-    ideal, _ = throughput_chart(record).layer
-    assert [row["rate"] for row in ideal.data.values] == [80, 160]
-    assert throughput_chart(measurement(run("ddp", 2, None))) is None
+def test_against_itself_is_said_and_drawn() -> None:
+    arms = []
+    for number in range(1, 6):
+        for arm in "AB":
+            point = Point(engine="ddp", np=2, batch=8, threads_per_rank=1, arm=arm)
+            arms.append(run("ddp", 2, 120 + number * (arm == "A"), number, point=point))
+    scaling = studied(*arms)
+    assert "does NOT cover 1" in sentence(scaling)
+    assert set(charts(scaling)) == {"itself"}

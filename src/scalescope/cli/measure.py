@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.errors import UsageError
+from scalescope.cli.output import draw, from_here
+from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
-    from scalescope.measurement.request import MeasureRequest
+    from scalescope.measurement.sweep import Audience
+    from scalescope.records.request import MeasureRequest
+    from scalescope.records.run import Measurement
 
 
-class Scaling(StrEnum):
+class ScalingKind(StrEnum):
     """What stays the same while processes are added."""
 
     strong = "strong"
     weak = "weak"
+    both = "both"
 
 
-_JOB, _MODEL, _RUN = "Where and how it runs", "The model", "The run"
+_JOB, _MODEL, _RUN, _SURE = "Where and how it runs", "The model", "The run", "How sure it is to be"
 
 
 def measure(
@@ -30,12 +36,34 @@ def measure(
     model: Annotated[
         str, typer.Argument(help="A built-in model, package.module:factory or file.py:factory. Or: -- COMMAND...")
     ] = "",
-    np: Annotated[str, typer.Option(help="Numbers of processes: 1,2,4 or 1..8.")] = "1,2",
+    np: Annotated[str, typer.Option(help="Numbers of processes: 1,2,4 or 1..8 (1,2).")] = "",
     batch: Annotated[str, typer.Option(help="Batch sizes: 32,64 or 8,16,...,512 (32 for a MODEL).")] = "",
     scaling: Annotated[
-        Scaling, typer.Option(help="weak: --batch is per process; strong: --batch is shared by all.")
-    ] = Scaling.weak,
+        ScalingKind, typer.Option(help="weak: --batch is per process; strong: --batch is shared by all.")
+    ] = ScalingKind.weak,
     engine: Annotated[str, typer.Option(help="ddp, horovod, or both: ddp,horovod.")] = "",
+    launches: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of every point, at most (5; with --precision 30).", rich_help_panel=_SURE),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Launch until steady speedups are known within, say, 5%.", rich_help_panel=_SURE)
+    ] = "",
+    budget: Annotated[
+        str, typer.Option(help="Launch no more after so long: 90s, 10m, 2h.", rich_help_panel=_SURE)
+    ] = "",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One launch per point; one process and all take turns.", rich_help_panel=_SURE),
+    ] = False,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Compare a configuration with itself.", rich_help_panel=_SURE)
+    ] = False,
+    relative_to: Annotated[str, typer.Option(help="'smallest' when --np has no 1.", rich_help_panel=_SURE)] = "",
+    seed: Annotated[int | None, typer.Option(help="Of the order of launches.", rich_help_panel=_SURE)] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the measurement in this folder.", rich_help_panel=_SURE)
+    ] = None,
     launcher: Annotated[
         str, typer.Option(help="torchrun, mpirun, horovodrun, srun or own.", rich_help_panel=_JOB)
     ] = "",
@@ -99,11 +127,30 @@ def measure(
     from rich.console import Console
 
     from scalescope.measurement import sweep
-    from scalescope.measurement.request import MeasureRequest, parse_environment, parse_hosts
-    from scalescope.units import parse_counts, parse_seconds
+    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.records.request import SCALINGS, MeasureRequest
+    from scalescope.units import parse_counts, parse_fraction, parse_seconds
     from scalescope.workloads import spec_from_options
 
     command: tuple[str, ...] = context.obj or ()
+    console = Console(stderr=json)
+    within = parse_fraction(precision, "--precision") if precision else None
+    budget_s = parse_seconds(budget, "--budget") if budget else None
+    if resume:
+        if model or command:
+            raise UsageError("--resume knows what to measure: leave the MODEL or command out")
+        limits = {"launches": launches, "precision": within, "budget_s": budget_s}
+        given = {name: value for name, value in limits.items() if value is not None}
+        _report(
+            lambda audience: sweep.continue_measurement(resume, given, audience),
+            console,
+            json=json,
+            quiet=quiet,
+            show_output=show_output,
+        )
+        return
+    if relative_to not in ("", "smallest"):
+        raise UsageError(f"--relative-to takes 'smallest', not '{relative_to}': leave it out to compare with 1 process")
     if bool(model) == bool(command):
         raise UsageError("name one thing to measure: a MODEL such as cnn, or -- and your command")
     if device not in ("cpu", "cuda", "auto"):
@@ -123,9 +170,9 @@ def measure(
     request = MeasureRequest(
         workload=workload,
         command=command,
-        np=parse_counts(np, "--np"),
+        np=parse_counts(np or ("2" if aa else "1,2"), "--np"),
         batch=parse_counts(batch, "--batch") if batch else (),
-        scaling=scaling.value,
+        scaling=SCALINGS[scaling],
         engines=tuple(dict.fromkeys(name.strip() for name in engine.split(","))) if engine else (),
         launcher=launcher,
         hosts=parse_hosts(hosts),
@@ -141,50 +188,60 @@ def measure(
         ssh=ssh,
         oversubscribe=oversubscribe,
         folder=str(output or ""),
+        launches=launches,
+        precision=within,
+        budget_s=budget_s,
+        quick=quick,
+        aa=aa,
+        smallest=relative_to == "smallest",
+        seed=seed,
     )
-    console = Console(stderr=json)
     if dry_run:
         for point, lines in sweep.dry_run(request):
             print(f"# {point.label}")
             print("\n".join(lines))
         return
-    _run(request, console, json=json, quiet=quiet, show_output=show_output)
+    _report(lambda audience: sweep.measure(request, audience), console, json=json, quiet=quiet, show_output=show_output)
 
 
-def _run(request: "MeasureRequest", console: "Console", *, json: bool, quiet: bool, show_output: bool) -> None:
+def _report(
+    work: "Callable[[Audience], tuple[Path, Measurement]]",
+    console: "Console",
+    *,
+    json: bool,
+    quiet: bool,
+    show_output: bool,
+) -> None:
     """Measure, then show tables, pictures, the answer and the next command."""
     from json import dumps
 
-    from scalescope.measurement.sweep import measure as run_measurement
-    from scalescope.reporting.charts import write_charts
-    from scalescope.reporting.measurement import as_document, sentence, show
+    from scalescope.measurement.resume import plan_of
+    from scalescope.records.store import save
+    from scalescope.reporting.measurement import as_document, sentence
     from scalescope.reporting.progress import MeasureProgress
+    from scalescope.reporting.scaling import show
+    from scalescope.reporting.tables import write_tables
+    from scalescope.scaling.study import study
 
-    with MeasureProgress(console, quiet=quiet, show_output=show_output) as progress:
-        folder, measurement = run_measurement(request, progress)
     try:
-        pictures = write_charts(measurement, folder)
-    except ImportError as missing:
-        pictures = []
-        console.print(
-            f"No pictures: there is no {missing.name} here; pip install altair vl-convert-python", markup=False
-        )
+        with MeasureProgress(console, quiet=quiet, show_output=show_output) as progress:
+            folder, measurement = work(progress)
+    except KeyboardInterrupt as stopped:
+        going_on = f"; go on with: {stopped}" if str(stopped) else ""
+        raise Interrupted(f"interrupted: nothing is left running and every finished launch is kept{going_on}") from None
+    scaling = study(measurement)
+    save(scaling, folder / "scaling.json")
+    write_tables(scaling, folder)
+    drawn = draw(scaling, folder, console)
     if not quiet:
-        show(measurement, console)
-        console.print("Pictures:" if pictures else "", highlight=False)
-        for path in pictures:
-            console.print(f"  {_from_here(path)}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"Records: {_from_here(folder)}", markup=False, highlight=False, soft_wrap=True)
-    console.print(sentence(measurement), style="bold", markup=False, highlight=False, soft_wrap=True)
+        show(scaling, console)
+        for line in (*drawn, f"Tables: {from_here(folder)}/scaling.csv, .md, .tex", f"Records: {from_here(folder)}"):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
-        console.print(f"Next: {_next_command(request)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Next: {_next_command(plan_of(folder).request)}", markup=False, highlight=False, soft_wrap=True)
     if json:
-        print(dumps(as_document(measurement)))
-
-
-def _from_here(path: Path) -> Path:
-    """The path as short as it can be typed in this folder."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        print(dumps(as_document(measurement, scaling)))
 
 
 def _next_command(request: "MeasureRequest") -> str:

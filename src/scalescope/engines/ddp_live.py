@@ -29,6 +29,17 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
     return wrapped, optimizer
 
 
+def agree(value: int) -> int:
+    """Rank 0's value on every rank; who comes first waits for rank 0."""
+    import torch
+    import torch.distributed as dist
+
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    said = torch.tensor([value], dtype=torch.int64, device=device)
+    dist.broadcast(said, src=0)
+    return int(said.item())
+
+
 def finish() -> None:
     """Leave the process group."""
     import torch.distributed as dist

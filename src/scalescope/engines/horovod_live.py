@@ -22,6 +22,14 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
 
+def agree(value: int) -> int:
+    """Rank 0's value on every rank; who comes first waits for rank 0."""
+    import horovod.torch as hvd
+    import torch
+
+    return int(hvd.broadcast(torch.tensor([value], dtype=torch.int64), root_rank=0, name="scalescope.agree").item())
+
+
 def finish() -> None:
     """Stop Horovod's thread."""
     import horovod.torch as hvd

@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from scalescope.errors import WorkFailed
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.output import Match
 from scalescope.measurement.phases import split_into_phases
 from scalescope.measurement.rank_log import RankLog, Step
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Point, RankSummary, Run
+from scalescope.scaling.steady import blocks, steadiness
 from scalescope.scaling.warmup import warmup_steps
+from scalescope.units import plural
+
+FEWEST_STEPS = 5
+"""In fewer steps a steady state cannot be told from warm-up."""
 
 
 def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, warning: str = "") -> Run:
@@ -27,8 +32,8 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
     count = min(len(steps_of[id(log)]) for log in logs)
     slowest = [max(steps_of[id(log)][index].seconds for log in logs) for index in range(count)]
     warmup = warmup_steps(slowest)
-    if count < 5:
-        warnings.append(f"only {count} steps: too few to tell warm-up from steady state; run more steps")
+    _check_steps(count)
+    warnings += _unsteadiness(slowest, warmup)
     changed = sorted({path for log in logs for path in log.changed_files_read})
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -41,7 +46,8 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
     window = (ending.started_ns, ending.ended_ns)
     ranks = [_summary(log, steps_of[id(log)], warmup, window) for log in logs]
     samples = _samples_per_step(point, ranks)
-    step_s = median(slowest[warmup:])
+    medians = blocks(slowest[warmup:])
+    step_s = median(medians)
     return Run(
         point=point,
         folder=folder,
@@ -50,6 +56,8 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
         steps=count,
         warmup_steps=warmup,
         step_s=step_s,
+        mean_step_s=fmean(slowest[warmup:]),
+        blocks=medians,
         throughput=samples / step_s if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
@@ -112,8 +120,10 @@ def collect_matches(
     told = [match.values["step_s"] for match in matches if "step_s" in match.values]
     rates = [match.values["examples_per_s"] for match in matches if "examples_per_s" in match.values]
     durations = told if len(told) == len(matches) else between
+    _check_steps(len(durations))
     warmup = warmup_steps(durations)
-    step_s = median(durations[warmup:])
+    medians = blocks(durations[warmup:])
+    step_s = median(medians)
     rate = median(rates[warmup:]) if rates else None
     first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
     first_ns = max(first_ns, first_output_ns)
@@ -133,10 +143,55 @@ def collect_matches(
         steps=len(durations),
         warmup_steps=warmup,
         step_s=step_s,
+        mean_step_s=fmean(durations[warmup:]),
+        blocks=medians,
         throughput=rate or (point.global_batch / step_s if point.global_batch else None),
         samples_per_step=float(point.global_batch) if point.global_batch else None,
         engine_seen="",
         backend="",
         source="pattern",
         ranks=(),
+        warnings=tuple(_unsteadiness(durations, warmup)),
     )
+
+
+def collect_turns(
+    point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Sequence[tuple[float, float]]
+) -> Run:
+    """A quick launch: what one process alone and all processes took, in turn."""
+    _check_world(point, logs)
+    if len(pairs) < 2:
+        raise WorkFailed(f"only {len(pairs)} pairs of turns were made: raise --budget")
+    step_s = median(together for _, together in pairs)
+    samples = float(point.global_batch) if point.global_batch else None
+    return Run(
+        point=point,
+        folder=folder,
+        wall_s=ending.wall_s,
+        phases={},
+        steps=len(pairs),
+        warmup_steps=0,
+        step_s=step_s,
+        mean_step_s=fmean(together for _, together in pairs),
+        pairs=tuple(pairs),
+        throughput=samples / step_s if samples else None,
+        samples_per_step=samples,
+        engine_seen=logs[0].engine or "none",
+        backend=logs[0].backend,
+        source="turns",
+        ranks=(),
+    )
+
+
+def _check_steps(count: int) -> None:
+    if count < FEWEST_STEPS:
+        raise UsageError(
+            f"only {plural(count, 'step')} in a launch, fewer than warm-up needs: "
+            f"train for at least {FEWEST_STEPS} steps, better 30, so that a steady state can be told from it"
+        )
+
+
+def _unsteadiness(durations: Sequence[float], warmup: int) -> list[str]:
+    """What is to be said about steps that do not keep their pace."""
+    found = steadiness(durations[warmup:])
+    return [found.sentence] if found.sentence else []

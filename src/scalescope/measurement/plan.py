@@ -11,8 +11,8 @@ from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.launchers import Launcher, find_launcher
+from scalescope.measurement.collect import FEWEST_STEPS
 from scalescope.measurement.request import (
-    MeasureRequest,
     engine_of_script,
     fill_placeholders,
     interpreter_of,
@@ -21,13 +21,17 @@ from scalescope.measurement.request import (
 )
 from scalescope.measurement.surroundings import horovod_speaks_mpi, slurm_allocation
 from scalescope.measurement.train_model import TrainingTask
+from scalescope.measurement.turns import Turns
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
+from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"
 """Ranks may use any core of their host, under every launcher."""
+QUICK_PRECISION = 0.05
+"""A quick launch ends when its speedup is known so well, if nothing else is asked for."""
 _CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -48,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     named_hosts: bool
     """Whether ranks may be on other machines than this one."""
     env: dict[str, str]
+    cwd: str = ""
     since_ns: int = 0
     """When the measurement began, nanoseconds since the epoch."""
 
@@ -60,6 +65,7 @@ def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> 
         raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
     if len(engines) > 1 and request.command:
         raise UsageError("a script has one engine: measure each engine's script on its own")
+    _check_modes(request)
     own = bool(request.command) and starts_ranks_itself(request.command)
     if request.launcher == "own" and not request.command:
         raise UsageError("--launcher own needs your launch line after --")
@@ -98,6 +104,22 @@ def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> 
     )
 
 
+def _check_modes(request: MeasureRequest) -> None:
+    """--quick and --aa are ways of their own."""
+    if request.quick and request.command:
+        raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
+    if request.quick and (request.aa or request.launches):
+        other = "--aa" if request.aa else "--launches"
+        raise UsageError(f"--quick makes one launch per point: leave {other} or --quick out")
+    if request.quick and len(request.scaling) > 1:
+        raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
+    if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
+        raise UsageError(
+            f"--steps {request.steps} is fewer than warm-up needs: "
+            f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
+        )
+
+
 def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, many: bool) -> Knobs:
     """The user's knobs of one engine, and for Horovod what its ranks agree through."""
     engine = find_engine(name)
@@ -113,40 +135,60 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
-    """The configurations, the baseline first."""
+    """The configurations, the baseline first; with --aa each of them twice, with --quick without the baseline."""
     request = settings.request
-    asks_batch = not request.command or uses_placeholder(request.command, "batch", "global_batch")
-    if asks_batch and not request.batch and request.command:
+    if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
-    batches: Sequence[int | None] = request.batch or ((None,) if request.command else (32,))
+    _check_baseline(request)
     planned = []
-    for batch in batches:
+    for batch in batches(request):
         for np in request.np:
-            share = batch
-            if batch is not None and request.scaling == "strong":
-                if batch % np:
-                    raise UsageError(
-                        f"--batch {batch} cannot be shared by {np} processes: strong scaling needs a multiple"
-                    )
-                share = batch // np
-            alone = [] if request.command or np > 1 else ["none"]
-            for engine in [*alone, *settings.engines]:
-                planned.append(
-                    Point(
-                        engine=engine,
-                        scaling=request.scaling,
-                        np=np,
-                        batch=share,
-                        threads_per_rank=settings.threads_per_rank,
-                    )
-                )
+            alone = ["none"] if request.workload and np == 1 and not request.aa else []
+            for scaling in request.scaling:
+                share = _share(batch, np) if scaling == "strong" else batch
+                for engine in [*alone, *settings.engines]:
+                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=settings.threads_per_rank))
     most = max(point.np for point in planned)
     if most > settings.slots and not request.oversubscribe:
         raise UsageError(
             f"--np {most} is more than the {settings.slots} slots there are: "
             "lower it, name more with --hosts, or allow it with --oversubscribe"
         )
-    return tuple(dict.fromkeys(planned))
+    unique = tuple(dict.fromkeys(planned))
+    if request.aa:
+        return tuple(msgspec.structs.replace(point, arm=arm) for point in unique for arm in ("A", "B"))
+    if request.quick:
+        return tuple(point for point in unique if point.np > 1)
+    return unique
+
+
+def batches(request: MeasureRequest) -> Sequence[int | None]:
+    """The batch sizes as asked; None when the script alone knows."""
+    return request.batch or ((None,) if request.command else (32,))
+
+
+def _check_baseline(request: MeasureRequest) -> None:
+    """Speedups need something to be relative to, and quick launches a group."""
+    counts = ",".join(map(str, request.np))
+    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.aa or request.smallest):
+        raise UsageError(
+            f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
+            f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"
+        )
+    if request.quick and max(request.np) == 1:
+        raise UsageError("--quick compares one process with several: name more than one with --np, for example --np 2")
+
+
+def _share(batch: int | None, np: int) -> int | None:
+    """What one of np processes gets of a global batch."""
+    if batch is None or batch % np == 0:
+        return None if batch is None else batch // np
+    below, above = batch // np * np, (batch // np + 1) * np
+    near = f"{below} or {above}" if below else str(above)
+    raise UsageError(
+        f"--batch {batch} cannot be shared by {np} processes: strong scaling divides the batch evenly among them; "
+        f"take {near}, or leave {np} out of --np"
+    )
 
 
 def launcher_of(settings: Settings, point: Point) -> Launcher:
@@ -188,23 +230,29 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         port=port,
         ssh=request.ssh,
         python=settings.python,
-        cwd=str(Path.cwd()),
+        cwd=settings.cwd,
         oversubscribe=request.oversubscribe,
     )
 
 
 def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
     """What each rank of a MODEL job reads."""
-    assert settings.request.workload
+    request = settings.request
+    assert request.workload
     assert point.batch
+    turns = None
+    if request.quick:
+        alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
+        turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=request.budget_s)
     values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
     return TrainingTask(
-        workload=settings.request.workload,
+        workload=request.workload,
         engine=point.engine,
         knobs=dict(values),
         batch=point.batch,
         steps=steps,
-        device=settings.request.device,
+        device=request.device,
+        turns=turns,
     )
 
 

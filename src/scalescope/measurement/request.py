@@ -1,52 +1,15 @@
-"""What a user asks of measure, checked before anything is started."""
+"""Reads what a user asks of measure: hosts, variables, the command and its placeholders."""
 
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.records.job import Host
-from scalescope.records.workload import WorkloadSpec
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
 _LAUNCH_PROGRAMS = ("torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun", "accelerate")
-
-
-class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope measure` can be told."""
-
-    workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()
-    """The user's own training, instead of a workload."""
-    np: tuple[int, ...] = (1, 2)
-    batch: tuple[int, ...] = ()
-    scaling: Literal["strong", "weak"] = "weak"
-    engines: tuple[str, ...] = ()
-    launcher: str = ""
-    hosts: tuple[Host, ...] = ()
-    knobs: tuple[str, ...] = ()
-    threads_per_rank: int | None = None
-    env: dict[str, str] = {}
-    launcher_args: tuple[str, ...] = ()
-    steps: int | None = None
-    pattern: str = ""
-    device: str = "auto"
-    timeout_s: float = 600.0
-    port: int | None = None
-    ssh: str = "ssh"
-    oversubscribe: bool = False
-    folder: str = ""
-
-    @property
-    def what(self) -> str:
-        """The model or the command, for people."""
-        if self.workload:
-            return self.workload.model
-        return " ".join(Path(word).name if word.startswith("/") else word for word in self.command)
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:

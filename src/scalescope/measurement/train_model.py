@@ -6,14 +6,19 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.measurement.turns import Turns, take_turns
 from scalescope.records.workload import WorkloadSpec
+
+if TYPE_CHECKING:
+    from scalescope.workloads import Workload
 
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +30,8 @@ class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     steps: int
     device: str
+    turns: Turns | None = None
+    """Instead of a number of steps: one process alone and all processes take turns."""
 
 
 def main(arguments: list[str]) -> int:
@@ -34,41 +41,69 @@ def main(arguments: list[str]) -> int:
         if arguments[0] == "--check":
             print(json.dumps(check(task)))
         else:
-            train(task)
+            train(task, Path(arguments[-1]).parent)
     except ScalescopeError as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code
     return 0
 
 
-def train(task: TrainingTask) -> None:
-    """The training itself."""
-    import torch
-
+def train(task: TrainingTask, folder: Path) -> None:
+    """The training itself; what it notes beside the agent's records goes into the folder."""
     from scalescope.workloads import load
 
     live = importlib.import_module(find_engine(task.engine).live_module)
     device = _device(task.device)
-    live.start(str(device), task.knobs)
+    rank, _ = live.start(str(device), task.knobs)
     workload = load(task.workload)
     model = workload.model.to(device)
     model, optimizer = live.wrap(model, workload.optimizer(model.parameters()), task.knobs)
-    inputs = [_moved(value, device) for value in workload.batch(task.batch)]
-    target = _moved(workload.target(task.batch), device)
-    for _ in range(task.steps):
+    step = _step(workload, model, optimizer, task.batch, device)
+    if task.turns:
+        apart = load(task.workload)
+        model = apart.model.to(device)
+        alone = _step(apart, model, apart.optimizer(model.parameters()), task.turns.alone_batch, device)
+        take_turns(_waited(step, device), _waited(alone, device), live, rank, task.turns, folder)
+    else:
+        for _ in range(task.steps):
+            step()
+    _wait_for(device)
+    live.finish()
+
+
+def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:
+    """One step of a training, always on the same batch."""
+    inputs = [_moved(value, device) for value in workload.batch(batch)]
+    target = _moved(workload.target(batch), device)
+
+    def step() -> None:
         optimizer.zero_grad()
         loss: Any = workload.loss(model(*inputs), target)
         loss.backward()
         optimizer.step()
+
+    return step
+
+
+def _waited(step: Callable[[], None], device: Any) -> Callable[[], None]:
+    """The step until its last kernel has ended, so that it can be timed."""
+
+    def whole() -> None:
+        step()
+        _wait_for(device)
+
+    return whole
+
+
+def _wait_for(device: Any) -> None:
     if device.type == "cuda":
+        import torch
+
         torch.cuda.synchronize()
-    live.finish()
 
 
 def check(task: TrainingTask) -> dict[str, Any]:
     """One process, two steps: what would go wrong goes wrong here, before ranks are started."""
-    import torch
-
     from scalescope.workloads import check as check_workload
     from scalescope.workloads import load
 
@@ -76,17 +111,11 @@ def check(task: TrainingTask) -> dict[str, Any]:
     check_workload(workload, task.batch)
     device = _device(task.device)
     model = workload.model.to(device)
-    optimizer = workload.optimizer(model.parameters())
-    inputs = [_moved(value, device) for value in workload.batch(task.batch)]
-    target = _moved(workload.target(task.batch), device)
+    step = _waited(_step(workload, model, workload.optimizer(model.parameters()), task.batch, device), device)
     step_s = 0.0
     for _ in range(2):  # the first step on a GPU takes many times longer
         started = time.perf_counter()
-        loss: Any = workload.loss(model(*inputs), target)
-        loss.backward()
-        optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        step()
         step_s = time.perf_counter() - started
     return {"step_s": step_s}
 

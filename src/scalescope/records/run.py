@@ -1,6 +1,7 @@
 """What was measured: one Run per launch, and the Measurement that holds them."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -8,18 +9,21 @@ from scalescope.records.store import Record
 
 PHASES = ("launch", "import", "init", "build", "warmup", "steady", "evaluation", "pause", "teardown")
 """Every second of a launch belongs to one of these, in the order in which they usually come."""
+TRAIN_PHASES = ("warmup", "steady", "evaluation", "pause")
+INIT_PHASES = ("import", "init", "build")
+LAUNCH_PHASES = ("launch", "teardown")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration to measure."""
 
     engine: str
-    scaling: str
-    """strong: the global batch is fixed; weak: the batch of a process is."""
     np: int
     batch: int | None
     """Per process; None when the script alone knows it."""
     threads_per_rank: int
+    arm: str = ""
+    """A or B when a configuration is compared with itself."""
 
     @property
     def global_batch(self) -> int | None:
@@ -30,7 +34,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """A short name that is fit for a file."""
         batch = "" if self.batch is None else f"-b{self.batch}"
-        return f"{self.engine}-np{self.np}{batch}"
+        arm = f"-{self.arm}" if self.arm else ""
+        return f"{self.engine}-np{self.np}{batch}{arm}"
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +52,24 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Median steady step of this rank alone."""
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What else kept this machine busy during a launch."""
+
+    foreign_cores: float
+    """Cores' worth of CPU time that other processes, or the hypervisor, took on average."""
+    cores: int
+    load_average: float
+    """Over one minute, when the launch began."""
+
+
 class Run(Record, frozen=True, kw_only=True, tag="run"):
     """One launch, measured."""
 
     current_version: ClassVar[int] = 1
 
     point: Point
+    round: int = 1
+    """Launches of one round were made one after the other and are compared with each other."""
     folder: str
     """Relative to the measurement's folder."""
     wall_s: float
@@ -61,7 +78,13 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     steps: int
     warmup_steps: int
     step_s: float
-    """Median steady step of the slowest rank."""
+    """Median over blocks of the slowest rank's median steady step."""
+    mean_step_s: float = 0.0
+    """Mean steady step of the slowest rank."""
+    blocks: tuple[float, ...] = ()
+    """The slowest rank's median step of every block of steady steps, in order."""
+    pairs: tuple[tuple[float, float], ...] = ()
+    """In a quick launch: the median step of one process alone and of all processes, per pair of blocks."""
     throughput: float | None
     """Samples per second over all ranks in steady state."""
     samples_per_step: float | None
@@ -71,25 +94,56 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     source: str
     """Where steps came from: the optimizer, or a pattern on the output."""
     ranks: tuple[RankSummary, ...]
+    load: Load | None = None
+    """None when ranks ran on other machines."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def train_s(self) -> float:
+        """From the first step to the last one, with what happened between them."""
+        return sum(self.phases.get(phase, 0.0) for phase in TRAIN_PHASES)
+
+    @property
+    def nodes(self) -> int:
+        """Hosts that the ranks ran on."""
+        return max(len({rank.host for rank in self.ranks}), 1)
 
 
 class Failure(Record, frozen=True, kw_only=True, tag="failure"):
     """A launch that did not end well."""
 
     point: Point
+    round: int = 1
     folder: str
     problem: str
     details: str
 
 
+def _with_scaling(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 kept the kind of scaling at every point."""
+    points = [run["point"] for run in document["runs"]]
+    scaling = points[0].get("scaling", "weak") if points else "weak"
+    per_process = [point for point in points if point["batch"] is not None]
+    sizes = {point["batch"] * (point["np"] if scaling == "strong" else 1) for point in per_process}
+    return {**document, "scaling": [scaling], "batch": sorted(sizes)}
+
+
 class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """A sweep over points: what was asked, where it ran and what came out."""
 
-    current_version: ClassVar[int] = 1
+    current_version: ClassVar[int] = 2
+    upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_scaling}
 
     what: str
     """The model or the command."""
+    scaling: tuple[str, ...]
+    """strong, weak or both; they share launches where they meet."""
+    batch: tuple[int, ...] = ()
+    """As asked: global for strong, per process for weak scaling; empty when the script alone knows."""
+    precision: float | None = None
+    """When launches were made until speedups were known so well."""
+    quick: bool = False
+    """Whether one process alone and all processes took turns inside the launches."""
     created: str
     scalescope: str
     torch: str
@@ -98,5 +152,9 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     launcher: dict[str, str]
     """Per engine, the launcher that was used."""
     binding: str
+    named_hosts: bool = False
+    """Whether the user named hosts: then the node is a unit too."""
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
+    stopped: str = ""
+    """Why no more launches were made."""

@@ -96,6 +96,14 @@ def load_lines(path: Path, record_type: type[AnyRecord]) -> list[AnyRecord]:
     return [decode(line, record_type, str(path)) for line in complete_lines(path)]
 
 
+def drop_torn_line(path: Path) -> None:
+    """Cut off what a kill left of a last line, so that the next one begins on its own."""
+    if path.exists():
+        data = path.read_bytes()
+        with writing(path), open(path, "r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
 def complete_lines(path: Path) -> Iterator[bytes]:
     """The lines of a file that end with a line break."""
     if not path.exists():

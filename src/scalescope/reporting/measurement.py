@@ -1,17 +1,20 @@
-"""A measurement as a table, a sentence, and a JSON document."""
+"""A measurement as one JSON document and one sentence."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
-from scalescope.records.run import PHASES, Measurement, Run
+from scalescope.records.run import Measurement, Run
+from scalescope.records.scaling import Scaling, ScalingPoint
+from scalescope.reporting.document import as_document as scaling_document
 from scalescope.units import format_rate, format_seconds, plural
 
 
-def as_document(measurement: Measurement) -> dict[str, Any]:
+def as_document(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
     """What `--json` prints: units are SI and in the names."""
+    document = scaling_document(scaling)
+    for point in document["points"]:
+        same = [run for run in measurement.runs if _is_of(run, point)]
+        point.update(_how_it_was_seen(same) if same else {})
     return {
         "kind": "measurement",
         "what": measurement.what,
@@ -19,7 +22,10 @@ def as_document(measurement: Measurement) -> dict[str, Any]:
         "cores": measurement.cores,
         "binding": measurement.binding,
         "launcher": measurement.launcher,
-        "points": [_point_document(run) for run in measurement.runs],
+        "quick": measurement.quick,
+        "stopped": measurement.stopped,
+        **document,
+        "launches": [_launch_document(run) for run in measurement.runs],
         "failures": [
             {"engine": each.point.engine, "np": each.point.np, "batch": each.point.batch, "problem": each.problem}
             for each in measurement.failures
@@ -27,107 +33,89 @@ def as_document(measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def _point_document(run: Run) -> dict[str, Any]:
-    point = run.point
-    samples = run.samples_per_step
+def _is_of(run: Run, point: dict[str, Any]) -> bool:
+    same = (run.point.engine, run.point.np) == (point["engine"], point["np"])
+    return same and run.point.batch in (None, point["batch"])
+
+
+def _how_it_was_seen(runs: Sequence[Run]) -> dict[str, Any]:
+    """What all launches of a point have in common, and what was wrong with any of them."""
     return {
-        "engine": point.engine,
-        "scaling": point.scaling,
-        "np": point.np,
-        "batch": point.batch or (samples / point.np if samples else None),
-        "global_batch": point.global_batch or samples,
-        "threads_per_rank": point.threads_per_rank,
+        "engine_seen": runs[0].engine_seen,
+        "backend": runs[0].backend,
+        "source": runs[0].source,
+        "folder": runs[0].folder,
+        "warnings": list(dict.fromkeys(warning for run in runs for warning in run.warnings)),
+    }
+
+
+def _launch_document(run: Run) -> dict[str, Any]:
+    return {
+        "engine": run.point.engine,
+        "np": run.point.np,
+        "batch": run.point.batch,
+        "arm": run.point.arm,
+        "round": run.round,
         "step_s": run.step_s,
         "throughput": run.throughput,
         "steps": run.steps,
         "warmup_steps": run.warmup_steps,
         "wall_s": run.wall_s,
+        "train_s": run.train_s,
         "phases": {f"{phase}_s": seconds for phase, seconds in run.phases.items()},
-        "engine_seen": run.engine_seen,
-        "backend": run.backend,
-        "source": run.source,
+        "foreign_cores": run.load.foreign_cores if run.load else None,
+        "load_average": run.load.load_average if run.load else None,
         "folder": run.folder,
         "warnings": list(run.warnings),
     }
 
 
-def show(measurement: Measurement, console: Console) -> None:
-    """Two tables: how fast each point is, and where its wall time went."""
-    for table in (_speed_table(measurement), _phase_table(measurement)):
-        console.print()
-        console.print(table)
-    console.print()
-    for run in measurement.runs:
-        for warning in run.warnings:
-            console.print(f"{run.point.label}: {warning}", style="yellow", markup=False)
-
-
-def _speed_table(measurement: Measurement) -> Table:
-    table = _table("Steady state (the slowest rank's step, all ranks' samples/s)")
-    for heading in ("batch", "global batch", "step", "samples/s", "steps", "warm-up steps"):
-        table.add_column(heading, justify="right")
-    for run in measurement.runs:
-        document = _point_document(run)
-        table.add_row(
-            run.point.engine,
-            str(run.point.np),
-            _count(document["batch"]),
-            _count(document["global_batch"]),
-            format_seconds(run.step_s),
-            format_rate(run.throughput) if run.throughput else "?",
-            str(run.steps),
-            str(run.warmup_steps),
-        )
-    return table
-
-
-def _phase_table(measurement: Measurement) -> Table:
-    table = _table("Where the wall time went, in seconds (mean over ranks)")
-    shown = [phase for phase in PHASES if any(run.phases.get(phase, 0) >= 0.0005 for run in measurement.runs)]
-    for phase in shown:
-        table.add_column({"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase), justify="right")
-    table.add_column("wall", justify="right")
-    for run in measurement.runs:
-        cells = [_seconds(run.phases.get(phase)) for phase in shown]
-        table.add_row(run.point.engine, str(run.point.np), *cells, _seconds(run.wall_s))
-    return table
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("engine")
-    table.add_column("np", justify="right")
-    return table
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _count(value: float | None) -> str:
-    return "?" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
-
-
-def sentence(measurement: Measurement) -> str:
+def sentence(scaling: Scaling) -> str:
     """The answer in one sentence."""
-    runs = [run for run in measurement.runs if run.throughput]
-    if not runs:
-        return f"{plural(len(measurement.runs), 'point')} measured; the number of samples per step is not known."
-    best = max(runs, key=lambda run: run.throughput or 0)
-    first = min(runs, key=lambda run: (run.point.np, run.point.engine != "none", -(run.throughput or 0)))
-    rate = format_rate(best.throughput or 0)
-    if len(runs) == 1:
-        return f"{_where(best).capitalize()}: {rate} samples/s, {format_seconds(best.step_s)} a step."
-    if best is first:
-        tried_more = any(run.point.np > best.point.np for run in runs)
-        return f"Fastest is {_where(best)}: {rate} samples/s" + (
-            "; more processes did not help." if tried_more else "."
+    if scaling.self_comparisons:
+        return _self_sentence(scaling)
+    found = [(curve, point) for curve in scaling.curves for point in curve.points]
+    rated = [(curve, point) for curve, point in found if point.throughput]
+    if not rated:
+        return f"{plural(len(found), 'point')} measured; the number of samples per step is not known."
+    curve, best = max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0)
+    rate = format_rate(best.throughput.value if best.throughput else 0)
+    if len(rated) == 1:
+        step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
+        return f"{_where(best).capitalize()}: {rate} samples/s{step}."
+    steady = best.speedup.get("steady")
+    baseline = curve.baseline
+    if baseline is best or steady is None or baseline is None:
+        more = any(point.np > best.np for _, point in rated)
+        return f"Fastest is {_where(best)}: {rate} samples/s" + ("; more processes did not help." if more else ".")
+    return f"Fastest is {_where(best)}: {rate} samples/s, {steady.value:.2f}x {_where(baseline)}{_sure(best)}."
+
+
+def _sure(point: ScalingPoint) -> str:
+    steady = point.speedup["steady"]
+    if steady.interval == "t":
+        repeated = plural(steady.count, "launch" if steady.over == "launches" else "turn")
+        return f" (95 % interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
+    if steady.count == 1:
+        return " (one launch each, no interval)"
+    return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+
+
+def _where(point: ScalingPoint) -> str:
+    engine = "" if point.engine in ("none", "") else f"{point.engine} on "
+    batch = "" if point.batch is None else f" with batch {point.batch:g} each"
+    return f"{engine}{plural(point.np, 'process')}{batch}"
+
+
+def _self_sentence(scaling: Scaling) -> str:
+    """Whether measuring a thing twice gave the same."""
+    parts = []
+    for each in scaling.self_comparisons:
+        ratio = each.ratio
+        kind = "interval" if ratio.interval == "t" else "range"
+        says = "covers 1" if each.covers_one else "does NOT cover 1"
+        parts.append(
+            f"{each.engine} on {plural(each.np, 'process')} against itself: {ratio.value:.3f}, "
+            f"the {kind} {ratio.low:.3f} to {ratio.high:.3f} {says}"
         )
-    ratio = (best.throughput or 0) / (first.throughput or 1)
-    return f"Fastest is {_where(best)}: {rate} samples/s, {ratio:.2f}x {_where(first)} (one launch each, no interval)."
-
-
-def _where(run: Run) -> str:
-    engine = "" if run.point.engine == "none" else f"{run.point.engine} on "
-    batch = "" if run.point.batch is None else f" with batch {run.point.batch} each"
-    return f"{engine}{plural(run.point.np, 'process')}{batch}"
+    return "; ".join(parts) + "."

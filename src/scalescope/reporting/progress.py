@@ -17,7 +17,7 @@ class MeasureProgress:
         self._console = console
         self._quiet = quiet
         self._show_output = show_output
-        self._launches = 0
+        self._expected = 0
         self._guess_s: float | None = None
         self._done_s: list[float] = []
         self._began = 0.0
@@ -39,17 +39,21 @@ class MeasureProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def planned(self, launches: int, seconds: float | None) -> None:
+    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
         """Before the first launch."""
-        self._launches, self._guess_s = launches, seconds
+        self._expected, self._guess_s = points * fewest, seconds
         about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
-        self._say(f"{plural(launches, 'launch')} at {plural(launches, 'point')}, one each; {about}.")
+        each = "one each" if most == 1 else f"{most} each" if fewest == most else f"{fewest} to {most} each"
+        least = "at least " if fewest < most else ""
+        launches = plural(points * fewest, "launch")
+        self._say(f"{least}{launches} at {plural(points, 'point')}, {each}; {least}{about}.".capitalize())
 
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
         self._began = time.monotonic()
+        self._expected = max(self._expected, index)
         left = self._time_left(index)
-        label = f"launch {index}/{self._launches} {escape(point.label)}" + (f", {left} left" if left else "")
+        label = f"launch {index}/{self._expected} {escape(point.label)}" + (f", {left} left" if left else "")
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(label, total=steps, steps="starting")
@@ -58,7 +62,7 @@ class MeasureProgress:
 
     def _time_left(self, index: int) -> str:
         if self._done_s:
-            return format_seconds(sum(self._done_s) / len(self._done_s) * (self._launches - index + 1))
+            return format_seconds(sum(self._done_s) / len(self._done_s) * (self._expected - index + 1))
         return format_seconds(self._guess_s) if self._guess_s else ""
 
     def steps(self, count: int) -> None:

@@ -1,1 +1,1 @@
-"""Pure functions on step times: where warm-up ends, what a steady step takes."""
+"""How a training scales: pure functions from launches, tables and logs to curves and sentences."""

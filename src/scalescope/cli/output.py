@@ -1,0 +1,29 @@
+"""What verbs share when they say where their results are."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalescope.records.scaling import Scaling
+
+
+def from_here(path: Path) -> Path:
+    """The path as short as it can be typed in this folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def draw(scaling: "Scaling", folder: Path, console: "Console") -> list[str]:
+    """Draw everything; lines that say where the pictures are, or why there are none."""
+    try:
+        from scalescope.reporting.charts import write_charts
+
+        written = write_charts(scaling, folder)
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("altair", "vl_convert"):
+            raise
+        return [f"No pictures: there is no {missing.name} here; pip install altair vl-convert-python"]
+    pictures = [path for path in written if path.suffix == ".png"]
+    others = ", ".join(dict.fromkeys(path.suffix for path in written if path.suffix != ".png"))
+    return ["Pictures:", *(f"  {from_here(path)} ({others})" for path in pictures)] if pictures else []

@@ -1,0 +1,101 @@
+"""One launch of one point: started, watched, and turned into a Run or a Failure."""
+
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from scalescope.errors import ScalescopeError, UsageError
+from scalescope.launchers import Launcher
+from scalescope.launchers.base import as_shell
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.measurement.collect import collect, collect_matches, collect_turns
+from scalescope.measurement.load import LoadMeter
+from scalescope.measurement.output import compile_pattern, last_lines
+from scalescope.measurement.plan import Settings, launcher_of, make_job, make_task
+from scalescope.measurement.surroundings import free_port
+from scalescope.measurement.turns import read_pairs
+from scalescope.measurement.watch import Audience, LaunchWatch
+from scalescope.records.job import Job
+from scalescope.records.run import Failure, Point, Run
+from scalescope.records.store import writing
+
+_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+
+
+def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
+    """Where the ranks of one launch leave their records."""
+    return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
+
+
+def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:
+    """One launch of one point; when its port was taken meanwhile, again with another one."""
+    pattern = compile_pattern(settings.request.pattern) if settings.request.pattern else None
+    launcher = launcher_of(settings, point)
+    folder = launch_folder(settings, round_, point)
+    meter = LoadMeter()
+    attempts = 1 if settings.request.port else 3
+    for attempt in range(1, attempts + 1):
+        with writing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            if settings.request.workload:
+                (folder / "task.json").write_bytes(msgspec.json.encode(make_task(settings, point, steps)))
+        mark = f"{folder.name}-{secrets.token_hex(6)}"
+        job = make_job(settings, point, folder, mark, settings.request.port or free_port())
+        outcome = _run_once(settings, launcher, job, point, pattern, audience)
+        if isinstance(outcome, Run) or attempt == attempts or not _port_was_taken(folder):
+            break
+    if isinstance(outcome, Failure):
+        return msgspec.structs.replace(outcome, round=round_)
+    ours = not settings.named_hosts and launcher.name != "srun"
+    return msgspec.structs.replace(outcome, round=round_, load=meter.read() if ours else None)
+
+
+def _run_once(
+    settings: Settings, launcher: Launcher, job: Job, point: Point, pattern: re.Pattern[str] | None, audience: Audience
+) -> Run | Failure:
+    commands = launcher.commands(job)
+    path = Path(job.folder, "command.txt")
+    with writing(path):
+        path.write_text("".join(as_shell(command) + "\n" for command in commands))
+    watch = LaunchWatch(job, audience, pattern)
+    relative = str(Path(job.folder).relative_to(settings.folder))
+    ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
+    problem, details, harmless = ending.problem, ending.details, ""
+    if problem and not details:
+        problem, details = watch.died(launcher)
+        harmless = watch.died_after_training(launcher)
+        problem = "" if harmless else problem
+    if not problem:
+        try:
+            if pattern and not any(log.events for log in watch.logs):
+                matches, first = watch.output.best_matches(), watch.output.first_ns
+                return collect_matches(point, matches, first, ending, relative, pattern.pattern)
+            if settings.request.quick:
+                return collect_turns(point, watch.logs, ending, relative, read_pairs(Path(job.folder), point.np))
+            return collect(point, watch.logs, ending, relative, harmless)
+        except UsageError:
+            raise
+        except ScalescopeError as trouble:
+            problem = str(trouble)
+            details = "\n".join(
+                last_lines(Path(job.folder, "rank0.out")) or last_lines(Path(job.folder, LAUNCHER_OUTPUT))
+            )
+    if _disk_was_full(Path(job.folder)):
+        problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
+    return Failure(point=point, folder=relative, problem=problem, details=details)
+
+
+def _outputs(folder: Path) -> list[str]:
+    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
+
+
+def _port_was_taken(folder: Path) -> bool:
+    return any(_PORT_TAKEN.search(line) for line in _outputs(folder))
+
+
+def _disk_was_full(folder: Path) -> bool:
+    return any("No space left on device" in line for line in _outputs(folder))

@@ -1,0 +1,81 @@
+"""The folder of a measurement: begun once, held by one process at a time, and continued after any interruption."""
+
+import contextlib
+import fcntl
+import random
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.records.request import MeasureRequest, Plan
+from scalescope.records.run import Failure, Run
+from scalescope.records.store import drop_torn_line, load, load_lines, save, writing
+
+
+class Started(NamedTuple):
+    """A folder that is ours, its plan, and what was measured before."""
+
+    folder: Path
+    plan: Plan
+    runs: tuple[Run, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+@contextlib.contextmanager
+def begin(request: MeasureRequest) -> Iterator[Started]:
+    """Make the folder and write the plan into it."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(request.folder or Path("results") / f"measure-{stamp}").absolute()
+    if (folder / "plan.json").exists() or (folder / "measurement.json").exists():
+        raise UsageError(
+            f"{folder} already holds a measurement: go on with it by --resume, or choose another folder with -o"
+        )
+    seed = random.randrange(2**31) if request.seed is None else request.seed
+    request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
+    plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns())
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder):
+        save(plan, folder / "plan.json")
+        yield Started(folder, plan)
+
+
+@contextlib.contextmanager
+def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
+    """Take up a folder where it was left; a launch that was in flight left nothing in its list of runs."""
+    folder = folder.absolute()
+    if not (folder / "plan.json").exists():
+        raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
+    plan = plan_of(folder)
+    request = msgspec.structs.replace(plan.request, folder=str(folder), **changes)
+    with _held(folder):
+        drop_torn_line(folder / "runs.jsonl")
+        yield Started(
+            folder, msgspec.structs.replace(plan, request=request), tuple(load_lines(folder / "runs.jsonl", Run))
+        )
+
+
+def plan_of(folder: Path) -> Plan:
+    """What the measurement in a folder set out to do."""
+    return load(folder / "plan.json", Plan)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Two processes must not measure into one folder; the lock goes with its holder, however that ends."""
+    path = folder / "lock"
+    with writing(path):
+        lock = open(path, "a")  # noqa: SIM115 - closed below
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another scalescope is measuring into {folder}: wait for its end") from None
+        except OSError:  # a file system without locks
+            pass
+        yield

@@ -1,0 +1,83 @@
+"""What a user asks of measure, and the plan that an interrupted measurement is continued from."""
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import msgspec
+
+from scalescope.records.job import Host
+from scalescope.records.store import Record
+from scalescope.records.workload import WorkloadSpec
+from scalescope.stats import FEWEST
+
+ScalingKind = Literal["strong", "weak"]
+SCALINGS: dict[str, tuple[ScalingKind, ...]] = {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
+"""What --scaling says and what it stands for."""
+
+
+class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `scalescope measure` can be told."""
+
+    workload: WorkloadSpec | None = None
+    command: tuple[str, ...] = ()
+    """The user's own training, instead of a workload."""
+    np: tuple[int, ...] = (1, 2)
+    batch: tuple[int, ...] = ()
+    scaling: tuple[ScalingKind, ...] = ("weak",)
+    engines: tuple[str, ...] = ()
+    launcher: str = ""
+    hosts: tuple[Host, ...] = ()
+    knobs: tuple[str, ...] = ()
+    threads_per_rank: int | None = None
+    env: dict[str, str] = {}
+    launcher_args: tuple[str, ...] = ()
+    steps: int | None = None
+    pattern: str = ""
+    device: str = "auto"
+    timeout_s: float = 600.0
+    port: int | None = None
+    ssh: str = "ssh"
+    oversubscribe: bool = False
+    folder: str = ""
+    launches: int | None = None
+    """Of every point, at most; None: 5, or 30 when a precision is asked for."""
+    precision: float | None = None
+    """Stop when every steady speedup is known within this fraction."""
+    budget_s: float | None = None
+    """Start no launch that would end later than this."""
+    quick: bool = False
+    """One launch per point, in which one process alone and all processes take turns."""
+    smallest: bool = False
+    """Speedups are relative to the smallest number of processes when that is not 1."""
+    aa: bool = False
+    """Compare every configuration with itself."""
+    seed: int | None = None
+    """Of the order of launches."""
+
+    @property
+    def most_launches(self) -> int:
+        """Launches of a point after which there are no more."""
+        return self.launches or (30 if self.precision else FEWEST)
+
+    @property
+    def what(self) -> str:
+        """The model or the command, for people."""
+        if self.workload:
+            return self.workload.model
+        return " ".join(Path(word).name if word.startswith("/") else word for word in self.command)
+
+
+class Plan(Record, frozen=True, kw_only=True, tag="plan"):
+    """What a measurement set out to do; written before its first launch."""
+
+    current_version: ClassVar[int] = 1
+
+    request: MeasureRequest
+    """With everything settled that must not change when it is continued elsewhere."""
+    cwd: str
+    steps: int = 0
+    """Of every launch of a MODEL, found by trying it; 0: not tried yet, or a script."""
+    seconds: float | None = None
+    """Guess for one launch of each point."""
+    since_ns: int
+    """When it began, nanoseconds since the epoch."""

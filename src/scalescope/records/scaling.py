@@ -1,0 +1,153 @@
+"""How a training scales: speedups, efficiency and what they lose, from measurements, tables or logs alike."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from scalescope.records.store import Record
+
+SPEEDUPS = ("steady", "train", "end_to_end")
+"""The three speedups, in the order in which they shrink."""
+
+QUESTIONS = {
+    "steady": "How much faster does a long training run?",
+    "train": "How much sooner was this training done, from its first step to its last?",
+    "end_to_end": "How much sooner was this job done, from its launch to its end?",
+}
+"""What each speedup answers."""
+
+LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
+"""What stands between ideal and real speedup, in the order in which it is taken away."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A number and how sure it is."""
+
+    value: float
+    low: float
+    high: float
+    interval: Literal["t", "range"] = "range"
+    """t: a 95 % t-interval; range: smallest to largest of too few repetitions for an interval."""
+    count: int = 1
+    """Repetitions behind it."""
+    over: Literal["launches", "blocks"] = "launches"
+    """What was repeated."""
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the waterfall from ideal to real speedup."""
+
+    name: str
+    """One of LOSSES."""
+    lost: float
+    """Speedup that is lost here; below 0 when the baseline loses more by it."""
+    left: float
+    """Speedup after it."""
+
+
+class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of processes on a curve; what a source cannot tell is None or absent."""
+
+    engine: str
+    np: int
+    nodes: int | None = None
+    """Hosts, where ranks ran on named ones."""
+    batch: float | None = None
+    """Per process."""
+    threads_per_rank: int | None = None
+    launches: int = 1
+    step_s: Estimate | None = None
+    throughput: Estimate | None = None
+    """Samples per second over all processes in steady state."""
+    efficiency: Estimate | None = None
+    """Steady speedup over its ideal."""
+    mean_efficiency: float | None = None
+    """The same by mean instead of median steps; worth a look when steps come in two kinds."""
+    speedup: dict[str, Estimate] = {}
+    """By the names in SPEEDUPS."""
+    train_s: float | None = None
+    wall_s: float | None = None
+    phases: dict[str, float] = {}
+    """Seconds, the mean over launches."""
+    steps: int | None = None
+    warmup_steps: int | None = None
+    fixed_s: float | None = None
+    """Train time that is spent once, whatever the length of the run."""
+    waterfall: tuple[Loss, ...] = ()
+    longer_for_90: dict[str, float] = {}
+    """By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already."""
+    break_even: dict[str, float | None] = {}
+    """By speedup: after how much work it overtakes the baseline; None: never."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def global_batch(self) -> float | None:
+        """Samples per step over all processes."""
+        return None if self.batch is None else self.batch * self.np
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """T = fixed + work / rate, by least squares over all launches of a curve; standard errors where there are any."""
+
+    fixed_s: float
+    fixed_s_error: float | None
+    work: float
+    """In the curve's unit, per run of the baseline's length."""
+    work_error: float | None
+    fixed_share: dict[str, float]
+    """By number of processes: which part of the train time is fixed cost."""
+    longer: dict[str, dict[str, float]] = {}
+    """By number of processes, then by how many times longer: the train speedup of such a run."""
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """Points that differ in the number of processes only."""
+
+    engine: str
+    scaling: str
+    """strong, weak, or empty when the source does not say."""
+    batch: int | None = None
+    """As the user asked: global for strong, per process for weak scaling."""
+    baseline_np: int | None
+    """What speedups are relative to; None: there is nothing to compare with."""
+    baseline_engine: str = ""
+    work_unit: str = "samples"
+    """What work is counted in: samples, steps or epochs."""
+    points: tuple[ScalingPoint, ...]
+    """In order of processes; the baseline first."""
+    fit: Fit | None = None
+
+    @property
+    def baseline(self) -> ScalingPoint | None:
+        """The point that the others are compared with."""
+        same = (point for point in self.points if point.np == self.baseline_np and point.engine == self.baseline_engine)
+        return next(same, None)
+
+
+class SelfComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration measured against itself: the ratio of its step times should be 1."""
+
+    engine: str
+    np: int
+    batch: int | None
+    """Per process."""
+    ratio: Estimate
+    covers_one: bool
+
+
+class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
+    """All curves of one study and what they say."""
+
+    current_version: ClassVar[int] = 1
+
+    what: str
+    """The model, the command or the file."""
+    source: str
+    """measurement, quick, table or logs."""
+    curves: tuple[Curve, ...]
+    trust: tuple[str, ...] = ()
+    """Which speedup to trust, in sentences, from these numbers."""
+    findings: tuple[str, ...] = ()
+    """What else stands out, in sentences."""
+    warnings: tuple[str, ...] = ()
+    self_comparisons: tuple[SelfComparison, ...] = ()

@@ -1,0 +1,209 @@
+"""From observations to a curve: three speedups with intervals, efficiency, and what stands between ideal and real."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean, median
+from typing import Literal
+
+import msgspec
+
+from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint
+from scalescope.scaling.fit import fit_fixed_cost
+from scalescope.scaling.observation import END_PARTS, Observation
+from scalescope.stats import of_logarithms
+
+_ENOUGH = 0.9
+"""Of the steady speedup: when a run is long enough."""
+
+Over = Literal["launches", "blocks"]
+Time = Callable[[Observation, float], float | None]
+"""Seconds of a run for an amount of work."""
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What a curve's observations have in common."""
+
+    engine: str
+    scaling: str = ""
+    batch: int | None = None
+    work_unit: str = "samples"
+    baseline_engine: str = ""
+    """Empty: the curve's own engine."""
+    baseline_np: int | None = None
+    """None: the smallest there is, if there are several."""
+    looked: bool = False
+    """Whether stopping depended on the observations."""
+    over: Over = "launches"
+
+
+def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
+    """The curve of one engine; observations of its baseline among them."""
+    counts = sorted({each.np for each in observations})
+    smallest = counts[0] if len(counts) > 1 else None
+    baseline_np = frame.baseline_np or smallest
+    baseline_engine = frame.baseline_engine or frame.engine
+    baseline = [each for each in observations if each.np == baseline_np and each.engine == baseline_engine]
+    keys = sorted({(each.np, each.engine != baseline_engine, each.engine) for each in observations})
+    points = []
+    for np, _, engine in keys:
+        group = [each for each in observations if each.np == np and each.engine == engine]
+        points.append(_point(group, baseline, frame))
+    return Curve(
+        engine=frame.engine,
+        scaling=frame.scaling,
+        batch=frame.batch,
+        baseline_np=baseline_np if baseline else None,
+        baseline_engine=baseline_engine if baseline else "",
+        work_unit=frame.work_unit,
+        points=tuple(points),
+        fit=fit_fixed_cost(observations, baseline) if baseline else None,
+    )
+
+
+def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame: Frame) -> ScalingPoint:
+    first = group[0]
+    speedup = _speedups(group, baseline, frame)
+    ideal = first.np / baseline[0].np if baseline else 1.0
+    steady = speedup.get("steady")
+    efficiency = None
+    if steady:
+        efficiency = msgspec.structs.replace(
+            steady, value=steady.value / ideal, low=steady.low / ideal, high=steady.high / ideal
+        )
+    by_mean = _ratio(group, baseline, lambda each, work: work / each.mean_rate if each.mean_rate else None, frame)
+    is_baseline = bool(baseline) and group[0] is baseline[0]
+    return ScalingPoint(
+        engine=first.engine,
+        np=first.np,
+        nodes=max(each.nodes for each in group if each.nodes) if first.nodes else None,
+        batch=first.batch,
+        threads_per_rank=first.threads_per_rank,
+        launches=len(group) if frame.over == "launches" else 1,
+        step_s=estimate([each.step_s for each in group], looked=frame.looked, over=frame.over),
+        throughput=estimate([each.throughput for each in group], looked=frame.looked, over=frame.over),
+        efficiency=efficiency,
+        mean_efficiency=by_mean.value / ideal if by_mean else None,
+        speedup=speedup,
+        train_s=_mean([each.train_s for each in group]),
+        wall_s=_mean([each.wall_s for each in group]),
+        phases={name: fmean(each.phases.get(name, 0.0) for each in group) for name in first.phases},
+        steps=first.steps,
+        warmup_steps=round(median(each.warmup_steps or 0 for each in group))
+        if first.warmup_steps is not None
+        else None,
+        fixed_s=_mean([each.excess_s for each in group]),
+        waterfall=_waterfall(group, baseline, ideal, frame),
+        longer_for_90={} if is_baseline else _longer(group, baseline),
+        break_even={} if is_baseline else _break_even(group, baseline),
+        notes=tuple(dict.fromkeys(note for each in group for note in each.notes)),
+    )
+
+
+def _speedups(group: Sequence[Observation], baseline: Sequence[Observation], frame: Frame) -> dict[str, Estimate]:
+    times: dict[str, Time] = {
+        "steady": lambda each, work: each.seconds((), work),
+        "train": lambda each, work: each.train_for(work),
+        "end_to_end": lambda each, work: each.wall_for(work),
+    }
+    ratios = {name: _ratio(group, baseline, time, frame) for name, time in times.items()}
+    return {name: ratio for name, ratio in ratios.items() if ratio}
+
+
+def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: Time, frame: Frame) -> Estimate | None:
+    """How many times longer the baseline would take for the same work, round by round."""
+    base = {each.round: each for each in baseline}
+    ratios = []
+    for each in group:
+        own_s = time(each, each.work)
+        base_s = time(base[each.round], each.work) if each.round in base else None
+        if own_s and base_s:
+            ratios.append(base_s / own_s)
+    return estimate(ratios, looked=frame.looked, over=frame.over)
+
+
+def estimate(values: Sequence[float | None], *, looked: bool = False, over: Over = "launches") -> Estimate | None:
+    """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
+    known = [value for value in values if value is not None and value > 0]
+    if not known:
+        return None
+    found = of_logarithms(known, looked=looked)
+    value = median(known) if found.is_range else found.middle
+    kind: Literal["t", "range"] = "range" if found.is_range else "t"
+    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known), over=over)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _waterfall(
+    group: Sequence[Observation], baseline: Sequence[Observation], ideal: float, frame: Frame
+) -> tuple[Loss, ...]:
+    """From the ideal to the real speedup: each loss is the fall when one more part of the time is counted."""
+    if not baseline or not all(each.rate for each in [*group, *baseline]):
+        return ()
+    present = {name for each in [*group, *baseline] for name in each.parts}
+    counted: list[str] = []
+    level, losses = ideal, []
+    for name in LOSSES:
+        if name != "efficiency":
+            if name not in present:
+                continue
+            counted.append(name)
+        parts = tuple(counted)
+        ratio = _ratio(group, baseline, partial(_seconds, parts), frame)
+        if not ratio:
+            return ()
+        losses.append(Loss(name=name, lost=level - ratio.value, left=ratio.value))
+        level = ratio.value
+    return tuple(losses)
+
+
+def _seconds(parts: tuple[str, ...], each: Observation, work: float) -> float | None:
+    return each.seconds(parts, work)
+
+
+class _Costs(msgspec.Struct, frozen=True):
+    """Mean seconds of one group: per unit of steady work, and beyond it."""
+
+    per_work: float
+    work: float
+    train: float | None
+    end_to_end: float | None
+
+
+def _costs(group: Sequence[Observation]) -> _Costs | None:
+    if not group or not all(each.rate and each.knows_train for each in group):
+        return None
+    excess = fmean(each.excess_s or 0.0 for each in group)
+    around = fmean(sum(each.parts.get(part, 0.0) for part in END_PARTS) for each in group)
+    knows_end = all(each.knows_end for each in group)
+    per_work = fmean(1 / (each.rate or 1.0) for each in group)
+    return _Costs(per_work, fmean(each.work for each in group), excess, excess + around if knows_end else None)
+
+
+def _longer(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float]:
+    """How many times longer the run must be before a wall-time speedup is 90 % of the steady one."""
+    base, own = _costs(baseline), _costs(group)
+    longer = {}
+    for name in ("train", "end_to_end"):
+        fixed = getattr(own, name, None)
+        base_fixed = getattr(base, name, None)
+        if base and own and fixed is not None and base_fixed is not None:
+            share = fixed / (own.work * own.per_work)
+            base_share = base_fixed / (own.work * base.per_work)
+            longer[name] = max((_ENOUGH * share - base_share) / (1 - _ENOUGH), 1.0)
+    return longer
+
+
+def _break_even(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float | None]:
+    """After how much work the group overtakes the baseline; None when it never does."""
+    base, own = _costs(baseline), _costs(group)
+    result: dict[str, float | None] = {}
+    for name in ("train", "end_to_end"):
+        fixed, base_fixed = getattr(own, name, None), getattr(base, name, None)
+        if base and own and fixed is not None and base_fixed is not None:
+            gained = base.per_work - own.per_work
+            result[name] = max((fixed - base_fixed) / gained, 0.0) if gained > 0 else None
+    return result

@@ -1,0 +1,106 @@
+"""What epochs tell: the excess of the first, when more processes begin to pay, and which cost it is."""
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+
+from scalescope.records.scaling import Curve, ScalingPoint
+from scalescope.units import plural
+
+_ALIKE = 1.5
+"""Costs within this ratio are of one size."""
+_APPEARS = 3.0
+"""A cost so many times that of fewer processes is a new one."""
+_WORTH = 0.1
+"""Of a steady epoch: less excess is none."""
+
+
+def first_epoch_excess(curve: Curve) -> dict[int, float]:
+    """By number of processes: seconds that warm-up epochs took beyond steady ones."""
+    excess = {}
+    for point in curve.points:
+        if curve.work_unit == "epochs" and point.step_s and point.warmup_steps is not None:
+            excess[point.np] = point.phases.get("warmup", 0.0) - point.warmup_steps * point.step_s.value
+    return excess
+
+
+def break_even_epochs(curve: Curve) -> dict[int, int | None]:
+    """By number of processes: after how many epochs they have overtaken the baseline; None: never."""
+    found: dict[int, int | None] = {}
+    for point in curve.points:
+        if curve.work_unit == "epochs" and "train" in point.break_even:
+            work = point.break_even["train"]
+            found[point.np] = None if work is None else math.ceil(work)
+    return found
+
+
+def excess_sentence(curve: Curve) -> str:
+    """How the first epoch's excess depends on the number of processes; empty when nothing is known."""
+    excess = first_epoch_excess(curve)
+    steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
+    if not excess or not any(point.warmup_steps for point in curve.points):
+        return "the first epoch takes no longer than the others" if excess else ""
+    beginning = _beginning(curve)
+    counts = sorted(excess)
+    if len(counts) == 1:
+        return f"{beginning} {_seconds(excess[counts[0]])} more than steady ones on {plural(counts[0], 'process')}"
+    first, others = counts[0], counts[1:]
+    appears = next((np for np in others if excess[np] > _APPEARS * max(excess[first], _WORTH * steady[first])), None)
+    if appears is not None:
+        before = [np for np in counts if np < appears]
+        after = [np for np in counts if np >= appears]
+        if _are_alike([excess[np] for np in after]) and all(excess[np] * 2 < excess[appears] for np in before):
+            growth = " and does not grow" if len(after) > 1 else ""
+            return (
+                f"{beginning} {_listed(excess, after)}, {_listed(excess, before, bare=True)}: the excess appears at "
+                f"{appears} processes{growth}, a one-time cost of starting several processes"
+            )
+    said = f"{beginning} {_listed(excess, counts)}"
+    if all(excess[np] > _WORTH * steady[np] for np in counts) and _are_alike(list(excess.values())):
+        return f"{said}: the excess is about the same everywhere, so it is not a cost of using several processes"
+    rising = all(excess[np] < excess[more] for np, more in pairwise(counts))
+    if rising and excess[counts[-1]] > _ALIKE * max(excess[first], 0.0):
+        return f"{said}: the excess grows with the processes, so starting them costs more the more there are"
+    return said
+
+
+def _beginning(curve: Curve) -> str:
+    most = max(point.warmup_steps or 0 for point in curve.points)
+    return "the first epoch costs" if most <= 1 else f"the first epochs (up to {most}) cost"
+
+
+def _listed(excess: Mapping[int, float], counts: list[int], *, bare: bool = False) -> str:
+    """`22.2 s more than a steady one on 2 processes and 21.9 s on 4`."""
+    parts = []
+    for index, np in enumerate(counts):
+        full = index == 0 and not bare
+        where = plural(np, "process") if full else str(np)
+        parts.append(f"{_seconds(excess[np])}{' more than a steady one' if full else ''} on {where}")
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if abs(seconds) >= 0.95 else f"{seconds:.2g} s"
+
+
+def _are_alike(values: list[float]) -> bool:
+    return min(values) > 0 and max(values) <= _ALIKE * min(values)
+
+
+def slower_sentences(curve: Curve) -> list[str]:
+    """Where a whole training was slower than the baseline's although a steady epoch is faster."""
+    found = []
+    baseline = curve.baseline
+    for point in curve.points if baseline else ():
+        train, steady = point.speedup.get("train"), point.speedup.get("steady")
+        if train and steady and train.value < 1 < steady.value and baseline:
+            found.append(
+                f"over {_these(point, baseline)} {plural(point.np, 'process')} are slower than {baseline.np} "
+                f"({train.value:.2f}x) although a steady epoch is {steady.value:.2f}x as fast"
+            )
+    return found
+
+
+def _these(point: ScalingPoint, baseline: ScalingPoint) -> str:
+    same = point.steps == baseline.steps
+    return f"{'these' if same else 'their'} {plural(point.steps or 0, 'epoch')}"

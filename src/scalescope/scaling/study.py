@@ -1,0 +1,173 @@
+"""From a measurement to its curves: which launches belong together, what is compared with what, what it says."""
+
+from collections.abc import Sequence
+
+from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.scaling import Curve, Scaling, SelfComparison
+from scalescope.scaling.baseline import baseline_of
+from scalescope.scaling.curves import Frame, estimate, make_curve
+from scalescope.scaling.observation import Observation, observe
+from scalescope.scaling.verdict import what_stands_out, which_to_trust
+
+_BUSY = 0.1
+"""Part of the machine that others may take before it is said."""
+
+
+def study(measurement: Measurement) -> Scaling:
+    """Everything a measurement says about scaling."""
+    runs = measurement.runs
+    comparisons = _self_comparisons(measurement)
+    curves = () if comparisons else tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
+    return Scaling(
+        what=measurement.what,
+        source="quick" if measurement.quick else "measurement",
+        curves=curves,
+        trust=which_to_trust(curves, quick=measurement.quick),
+        findings=what_stands_out(curves),
+        warnings=(*_foreign_load(runs), *_failed_once(measurement), *_warnings_of(runs)),
+        self_comparisons=comparisons,
+    )
+
+
+def _curves(measurement: Measurement) -> list[Curve]:
+    points = tuple(dict.fromkeys(run.point for run in measurement.runs))
+    engines = [engine for engine in dict.fromkeys(point.engine for point in points) if engine != "none"] or ["none"]
+    curves = []
+    for scaling in measurement.scaling:
+        for batch in measurement.batch or (None,):
+            for engine in engines:
+                own = [point for point in points if point.engine == engine and _belongs(point, scaling, batch)]
+                if own:
+                    curves.append(_curve(measurement, points, own, scaling, batch))
+    return curves
+
+
+def _belongs(point: Point, scaling: str, batch: int | None) -> bool:
+    return batch is None or batch == (point.global_batch if scaling == "strong" else point.batch)
+
+
+def _curve(
+    measurement: Measurement, points: Sequence[Point], own: Sequence[Point], scaling: str, batch: int | None
+) -> Curve:
+    baseline = baseline_of(own[-1], scaling, points)
+    among = {*own, baseline}
+    runs = [run for run in measurement.runs if run.point in among]
+    nodes = measurement.named_hosts
+    return make_curve(
+        [observe(run, scaling=scaling, nodes=nodes) for run in runs],
+        Frame(
+            engine=own[0].engine,
+            scaling=scaling,
+            batch=batch,
+            work_unit="samples" if all(run.throughput for run in runs) else "steps",
+            baseline_engine=baseline.engine if baseline else "",
+            baseline_np=baseline.np if baseline else None,
+            looked=measurement.precision is not None,
+        ),
+    )
+
+
+def _quick_curves(measurement: Measurement) -> list[Curve]:
+    """One process alone and all took turns: every pair of turns is a round, and nothing but steps is known."""
+    scaling = measurement.scaling[0]
+    groups: dict[tuple[str, int | None], list[Run]] = {}
+    for run in measurement.runs:
+        batch = run.point.global_batch if scaling == "strong" else run.point.batch
+        groups.setdefault((run.point.engine, batch), []).append(run)
+    curves = []
+    for (engine, batch), runs in groups.items():
+        observations: list[Observation] = []
+        for run in sorted(runs, key=lambda each: each.point.np):
+            alone_batch = float((run.point.global_batch if scaling == "strong" else run.point.batch) or 1)
+            for alone_s, together_s in run.pairs:
+                turn = len(observations)
+                observations += [
+                    _turn("none", 1, turn, alone_batch, alone_s, run),
+                    _turn(engine, run.point.np, turn, float(run.point.global_batch or 1), together_s, run),
+                ]
+        frame = Frame(
+            engine=engine,
+            scaling=scaling,
+            batch=batch,
+            baseline_engine="none",
+            baseline_np=1,
+            looked=True,
+            over="blocks",
+        )
+        curves.append(make_curve(observations, frame))
+    return curves
+
+
+def _turn(engine: str, np: int, turn: int, samples: float, step_s: float, run: Run) -> Observation:
+    return Observation(
+        engine=engine,
+        np=np,
+        round=turn,
+        rate=samples / step_s,
+        work=samples,
+        batch=samples / np,
+        threads_per_rank=run.point.threads_per_rank,
+        step_s=step_s,
+        throughput=samples / step_s,
+    )
+
+
+def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
+    """A against B of every configuration that was launched under both names."""
+    found = []
+    for point in dict.fromkeys(run.point for run in measurement.runs if run.point.arm == "A"):
+        a = {run.round: run.step_s for run in measurement.runs if run.point == point}
+        b = {run.round: run.step_s for run in measurement.runs if _is_twin(run.point, point)}
+        ratios = [a[number] / b[number] for number in sorted(a.keys() & b.keys())]
+        ratio = estimate(ratios, looked=measurement.precision is not None)
+        if ratio:
+            found.append(
+                SelfComparison(
+                    engine=point.engine,
+                    np=point.np,
+                    batch=point.batch,
+                    ratio=ratio,
+                    covers_one=ratio.low <= 1 <= ratio.high,
+                )
+            )
+    return tuple(found)
+
+
+def _is_twin(point: Point, other: Point) -> bool:
+    same = (point.engine, point.np, point.batch) == (other.engine, other.np, other.batch)
+    return same and point.arm == "B"
+
+
+def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
+    loads = [run.load for run in runs if run.load]
+    busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
+    if not busy:
+        return ()
+    worst = max(busy, key=lambda load: load.foreign_cores)
+    return (
+        f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other processes took more than "
+        f"{_BUSY:.0%} of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
+        "intervals are wider for it, and a quieter machine would serve better",
+    )
+
+
+def _failed_once(measurement: Measurement) -> list[str]:
+    return [
+        f"{failure.point.label}: a launch failed and was left out: {failure.problem}"
+        for failure in measurement.failures
+    ]
+
+
+def _warnings_of(runs: Sequence[Run]) -> list[str]:
+    """What was noted at launches, once per point, with how many launches it concerns."""
+    launches: dict[tuple[str, str], int] = {}
+    of_point: dict[str, int] = {}
+    for run in runs:
+        of_point[run.point.label] = of_point.get(run.point.label, 0) + 1
+        for warning in run.warnings:
+            key = (run.point.label, warning)
+            launches[key] = launches.get(key, 0) + 1
+    return [
+        f"{label}: {warning}" + (f" (in {count} of {of_point[label]} launches)" if of_point[label] > 1 else "")
+        for (label, warning), count in launches.items()
+    ]

@@ -1,0 +1,103 @@
+"""Files that people bring: is this text, and what are its lines?"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from scalescope.errors import UsageError
+
+LONGEST_LINE = 4096
+"""Characters of a line that are looked at."""
+_HEAD = 65_536
+_CHUNK = 1 << 20
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+_NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
+UNDERSTOOD = "a CSV table with a column of process counts, training logs, or a scalescope run folder"
+"""What explain reads, for error lines."""
+
+
+class Line(NamedTuple):
+    """A piece of a file that a terminal would show in one go."""
+
+    number: int
+    """Counted by line breaks, from 1; what a progress bar overwrites shares it."""
+    text: str
+
+
+def head(path: Path) -> str:
+    """The beginning of a text file; one line that names the next action when it is none."""
+    shown = printable(str(path))
+    if not path.exists():
+        raise UsageError(f"there is no file or folder '{shown}': check the path")
+    if not path.is_file():
+        raise UsageError(f"'{shown}' is not a regular file: save what it gives to a file and name that")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_HEAD)
+    except OSError as problem:
+        raise UsageError(f"cannot read '{shown}': {problem.strerror}: check its permissions") from None
+    if not data.strip():
+        raise UsageError(f"'{shown}' is empty: name {UNDERSTOOD}")
+    for magic, program in _COMPRESSED.items():
+        if data.startswith(magic):
+            raise UsageError(f"'{shown}' is compressed: {program} it first")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UsageError(f"'{shown}' is UTF-16: iconv -f utf-16 -t utf-8 it into another file and name that")
+    text = data.decode("utf-8-sig", errors="replace")
+    strange = text.count("\ufffd") + len(_NEVER_IN_TEXT.findall(text))
+    if b"\0" in data or strange > 0.1 * len(text):
+        raise UsageError(f"'{shown}' is a binary file: name {UNDERSTOOD} (a spreadsheet can be saved as CSV)")
+    return text
+
+
+def whole(path: Path, largest: int = 1 << 25) -> str:
+    """All of a small UTF-8 file, without a byte order mark."""
+    head(path)
+    shown = printable(str(path))
+    if path.stat().st_size > largest:
+        raise UsageError(f"'{shown}' is larger than {largest >> 20} MiB: keep the rows of the scaling table only")
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise UsageError(
+            f"'{shown}' is not UTF-8 (line {line}): iconv -f latin1 -t utf-8 it into another file and name that"
+        ) from None
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """Every line of a log of any size, cut to LONGEST_LINE, without terminal escapes; \\r separates too."""
+    longest = 4 * LONGEST_LINE
+    number, rest = 1, b""
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            for index, line in enumerate(chunk.split(b"\n")):
+                if index:
+                    if text := _shown(rest):
+                        yield Line(number, text)
+                    number, rest = number + 1, b""
+                *overwritten, last = line.split(b"\r") if b"\r" in line else (line,)
+                for piece in overwritten:
+                    if text := _shown(rest + piece[:longest]):
+                        yield Line(number, text)
+                    rest = b""
+                rest = (rest + last[:longest])[:longest]
+    if text := _shown(rest):
+        yield Line(number, text)
+
+
+def _shown(data: bytes) -> str:
+    text = data.decode(errors="replace")
+    if b"\x1b" in data or b"\b" in data:
+        text = _CONTROL.sub("", _ESCAPE.sub("", text))
+    return text[:LONGEST_LINE].strip()
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """The text on one line, without control characters, and shortened."""
+    line = " ".join(_CONTROL.sub("", _ESCAPE.sub("", text)).split())
+    return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."

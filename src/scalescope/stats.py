@@ -1,0 +1,81 @@
+"""Statistics of few, precious repetitions: the launch is what is repeated, not the step."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+FEWEST = 5
+"""Repetitions from which on an interval is claimed; below it there is only a range."""
+_UPPER = 0.975
+_UPPER_AFTER_LOOKS = 0.9825
+"""Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a
+wider quantile makes up for it (make bench SECTION=coverage shows by how much)."""
+
+
+class Interval(NamedTuple):
+    """The middle of some repetitions and what surrounds it."""
+
+    middle: float
+    low: float
+    high: float
+    is_range: bool
+    """Smallest to largest of fewer than FEWEST, instead of a 95 % t-interval."""
+
+
+def t_interval(values: Sequence[float], *, looked: bool = False) -> Interval:
+    """95 % for the mean of independent repetitions; `looked`: stopping depended on them."""
+    middle = fmean(values)
+    if len(values) < FEWEST:
+        return Interval(middle, min(values), max(values), True)
+    half = half_width(values, looked=looked)
+    return Interval(middle, middle - half, middle + half, False)
+
+
+def half_width(values: Sequence[float], *, looked: bool = False) -> float:
+    """Half of the t-interval's width; infinite below two repetitions."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    if count < 2:
+        return math.inf
+    upper = _UPPER_AFTER_LOOKS if looked and count > FEWEST else _UPPER
+    return float(stdtrit(count - 1, upper)) * stdev(values) / math.sqrt(count)
+
+
+def of_logarithms(values: Sequence[float], *, looked: bool = False) -> Interval:
+    """The geometric mean of positive values and its interval, which is that of their logarithms."""
+    logarithms = [math.log(value) for value in values]
+    if len(values) < FEWEST:
+        return Interval(math.exp(fmean(logarithms)), min(values), max(values), True)
+    found = t_interval(logarithms, looked=looked)
+    return Interval(math.exp(found.middle), math.exp(found.low), math.exp(found.high), False)
+
+
+def relative_half_width(values: Sequence[float], *, looked: bool = False) -> float:
+    """How far the interval of a geometric mean reaches, as a fraction: 0.05 is +-5 %."""
+    half = half_width([math.log(value) for value in values], looked=looked)
+    return math.expm1(half) if half < 700 else math.inf
+
+
+class Line(NamedTuple):
+    """A least-squares line with standard errors; the errors are None with two points, which any line fits."""
+
+    intercept: float
+    slope: float
+    intercept_error: float | None
+    slope_error: float | None
+
+
+def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
+    """The line through the points, or None when all x are alike."""
+    count, mean_x, mean_y = len(x), fmean(x), fmean(y)
+    spread = sum((value - mean_x) ** 2 for value in x)
+    if count < 2 or spread <= 1e-12 * mean_x**2:
+        return None
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+    intercept = mean_y - slope * mean_x
+    if count == 2:
+        return Line(intercept, slope, None, None)
+    rest = sum((b - intercept - slope * a) ** 2 for a, b in zip(x, y, strict=True)) / (count - 2)
+    return Line(intercept, slope, math.sqrt(rest * (1 / count + mean_x**2 / spread)), math.sqrt(rest / spread))

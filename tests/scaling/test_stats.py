@@ -1,0 +1,69 @@
+import math
+import random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width, t_interval
+
+POSITIVE = st.floats(1e-3, 1e3)
+
+
+def test_five_values_give_students_interval() -> None:
+    found = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert found.middle == 3
+    assert found.high - found.middle == pytest.approx(2.776445 * math.sqrt(2.5 / 5))
+    assert not found.is_range
+
+
+def test_four_values_give_a_range_and_say_so() -> None:
+    assert t_interval([1.0, 2.0, 3.0, 9.0])[1:] == (1.0, 9.0, True)
+
+
+def test_who_looked_pays_with_a_wider_interval_from_the_sixth_on() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert half_width(values, looked=True) == half_width(values)
+    assert half_width([*values, 3.0], looked=True) > 1.05 * half_width([*values, 3.0])
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=12))
+def test_the_geometric_mean_lies_inside(values: list[float]) -> None:
+    found = of_logarithms(values)
+    assert found.low <= found.middle * (1 + 1e-9)
+    assert found.middle <= found.high * (1 + 1e-9)
+
+
+@given(st.lists(POSITIVE, min_size=5, max_size=12), POSITIVE)
+def test_units_do_not_matter(values: list[float], unit: float) -> None:
+    scaled = [value * unit for value in values]
+    assert relative_half_width(scaled) == pytest.approx(relative_half_width(values), rel=1e-6, abs=1e-9)
+
+
+def test_one_value_says_nothing_about_its_spread() -> None:
+    assert relative_half_width([2.0]) == math.inf
+
+
+@given(st.floats(-5, 5), st.floats(0.1, 5), st.lists(st.floats(0, 10), min_size=3, max_size=20, unique=True))
+def test_points_on_a_line_give_the_line(intercept: float, slope: float, x: list[float]) -> None:
+    if max(x) - min(x) < 0.5:
+        return
+    line = fit_line(x, [intercept + slope * value for value in x])
+    assert line
+    assert line.intercept == pytest.approx(intercept, abs=1e-6)
+    assert line.slope == pytest.approx(slope, abs=1e-6)
+    assert line.slope_error == pytest.approx(0, abs=1e-5)
+
+
+def test_standard_errors_are_those_of_repeated_fits() -> None:
+    generator, x = random.Random(1), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    fits = [fit_line(x, [2 + 3 * value + generator.gauss(0, 1) for value in x]) for _ in range(2000)]
+    slopes = [fit.slope for fit in fits if fit]
+    spread = math.sqrt(fmean((slope - 3) ** 2 for slope in slopes))
+    claimed = math.sqrt(fmean((fit.slope_error or 0) ** 2 for fit in fits if fit))
+    assert claimed == pytest.approx(spread, rel=0.1)
+
+
+def test_no_line_through_one_place() -> None:
+    assert fit_line([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
