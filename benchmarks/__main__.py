@@ -15,6 +15,8 @@ SECTIONS = {
     "quick": "time until S(2) of the cnn is known within 5 %, by turns and by launches",
     "fixed_cost": "planted fixed costs and work, and what the fit finds",
     "warmup": "planted ends of warm-up, and what is found",
+    "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, DDP and Horovod (needs root)",
+    "lab11": "resnet101 and vgg19 on Horovod: three speedups of the same work on 1 and 2 processes",
     "overhead": "what being measured costs a training, beside plain torchrun",
 }
 """Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long."""

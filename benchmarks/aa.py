@@ -1,46 +1,50 @@
 """Real launches of a configuration against itself: how many of the intervals contain 1?"""
 
-import json
+import random
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import scalescope
+from benchmarks.command import scalescope_words
 from benchmarks.table import Unfinished
+from scalescope.records.scaling import Scaling, SelfComparison
+from scalescope.records.store import load
 
 STUDIES = 50
 SECONDS = 18 * 60
-"""One run of this section goes on for so long; the next one continues."""
+"""One run of this section goes on for so long; the next one continues. Several may run beside each other."""
 FOLDER = Path("results") / "bench" / "aa"
 
 
 def run() -> list[dict[str, Any]]:
     began = time.monotonic()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for number in range(STUDIES):
-        path = FOLDER / f"{number:02d}.json"
-        if path.exists():
+    for number in random.sample(range(STUDIES), STUDIES):
+        folder = FOLDER / f"{number:02d}"
+        if (folder / "scaling.json").exists():
             continue
         if time.monotonic() - began > SECONDS:
             raise Unfinished(_rows())
-        folder = FOLDER / f"{number:02d}-{time.time_ns()}"
-        words = ("mlp", "--aa", "--np", "2", "--batch", "8", "--steps", "30", "--launches", "5", "--seed", str(number))
-        document, _ = scalescope("measure", *words, "-o", str(folder))
-        (found,) = document["self_comparisons"]
-        path.write_text(json.dumps(found))
-        print(f"  {number + 1}: {found['ratio']['low']:.3f} to {found['ratio']['high']:.3f}", flush=True)
+        words = ("mlp", "--aa", "--np", "2", "--batch", "8", "--steps", "30", "--launches", "5", "-o", str(folder))
+        words = ("--resume", str(folder)) if (folder / "plan.json").exists() else words
+        done = subprocess.run(scalescope_words("measure", *words, "-q"), capture_output=True, text=True, check=False)
+        print(f"  {number}: {done.stdout.strip() or done.stderr.strip()}", flush=True)
     return _rows()
 
 
 def _rows() -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("??.json"))]
-    widths = sorted((each["ratio"]["high"] - each["ratio"]["low"]) / 2 for each in found)
+    found = [_comparison(path) for path in sorted(FOLDER.glob("*/scaling.json"))]
+    widths = sorted((each.ratio.high - each.ratio.low) / 2 for each in found)
     return [
         {
             "A/A studies": len(found),
-            "contain 1": sum(each["covers_one"] for each in found),
+            "contain 1": sum(each.covers_one for each in found),
             "goal": f"43 of {STUDIES}",
             "half-width, median": widths[len(widths) // 2] if widths else None,
             "launches of each arm": 5,
         }
     ]
+
+
+def _comparison(path: Path) -> SelfComparison:
+    return load(path, Scaling).self_comparisons[0]

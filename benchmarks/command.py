@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 
+def scalescope_words(*words: str) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "scalescope", *words]
+
+
 def scalescope(*words: str, cwd: Path | None = None) -> tuple[dict[str, Any], float]:
     """What --json prints, and the seconds it took."""
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "scalescope", *words[:1], "--json", *words[1:]],
+        scalescope_words(*words[:1], "--json", *words[1:]),
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from scalescope.measurement.rank_log import RankLog, Step
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Point, RankSummary, Run
 from scalescope.scaling.steady import blocks, steadiness
-from scalescope.scaling.warmup import warmup_steps
+from scalescope.scaling.warmup import enough_steps, warmup_steps
 from scalescope.units import plural
 
 FEWEST_STEPS = 5
@@ -193,5 +193,7 @@ def _check_steps(count: int) -> None:
 
 def _unsteadiness(durations: Sequence[float], warmup: int) -> list[str]:
     """What is to be said about steps that do not keep their pace."""
+    if not enough_steps(durations, warmup):
+        return ["steps were still getting faster at the end, no steady state was reached: run more steps"]
     found = steadiness(durations[warmup:])
     return [found.sentence] if found.sentence else []

@@ -138,8 +138,8 @@ def drawn_line(curve: Curve) -> list[ScalingPoint]:
 
 
 def largest(curve: Curve) -> ScalingPoint | None:
-    """The engine's point with the most processes, unless it is what the others are compared with."""
-    own = [point for point in curve.points if point.engine == curve.engine and point is not curve.baseline]
+    """The engine's point with the most processes, unless the baseline has as many."""
+    own = [point for point in curve.points if point.engine == curve.engine and point.np != curve.baseline_np]
     return max(own, key=lambda point: point.np, default=None)
 
 

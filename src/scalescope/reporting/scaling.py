@@ -1,6 +1,7 @@
 """Scaling in the terminal: tables, and what they mean in sentences."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -69,7 +70,7 @@ def _bullet(line: str, style: str = "") -> Table:
 def curve_lines(curve: Curve) -> list[str]:
     """What a curve says beside its table, a line each: intervals, fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [interval_note(curve_estimates(curve), t="+-", span="in parentheses")]
+    lines = [interval_note(curve_estimates(curve), t="±", span="in parentheses")]
     lines.append(_mean_words(curve))
     if curve.fit:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
@@ -124,7 +125,9 @@ def _columns(curve: Curve) -> dict[str, list[str]]:
         "eff. %": cells(lambda each: number(100 * each.value, 0), [point.efficiency for point in points]),
     }
     for name in SPEEDUPS:
-        columns[SPEEDUP_NAMES[name]] = cells(with_interval, [point.speedup.get(name) for point in points])
+        columns[SPEEDUP_NAMES[name]] = cells(
+            partial(with_interval, plus_minus="±"), [point.speedup.get(name) for point in points]
+        )
     return {heading: column for heading, column in columns.items() if any(column)}
 
 

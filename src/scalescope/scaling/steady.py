@@ -16,12 +16,16 @@ _BLOCKS = 10
 _LEAST_MODE_RATIO = 1.05
 """Kinds of steps that lie closer together are not worth a word."""
 _LEAST_MODE_SHARE = 0.1
-_FEW_SLOW = 5
+_FEW_SLOW = 3
 """Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own."""
 _LEAST_DRIFT = 0.03
 """Less drift is not worth a word."""
 _MOST_CORRELATED = 0.9
 """Above it a series is too short to tell correlation from a change of level."""
+
+
+_UNUSUAL = 3.0
+"""Deviations by which single steps are off that say nothing about the others."""
 
 
 class Mode(NamedTuple):
@@ -91,7 +95,7 @@ def find_modes(durations: Sequence[float] | NDArray[np.float64]) -> tuple[Mode, 
     values = np.sort(logarithms(durations))
     size = len(values)
     least = max(2, math.ceil(_LEAST_MODE_SHARE * size))
-    if size < 2 * least + 2 or values[0] == values[-1]:
+    if size < 2 * least + 3 or values[0] == values[-1]:
         return ()
     edge = size // 20
     clipped = np.clip(values, values[edge], values[-1 - edge])
@@ -105,7 +109,8 @@ def find_modes(durations: Sequence[float] | NDArray[np.float64]) -> tuple[Mode, 
         return ()
     widths = _width(fast), _width(slow)
     pooled = math.sqrt((widths[0] ** 2 * len(fast) + widths[1] ** 2 * len(slow)) / size)
-    narrow = distance > (3.6 + 45 / size) * pooled and distance > 4.5 * max(widths)  # 2 in 100 of one kind pass
+    doubt = 24 / len(slow) if len(slow) < size / 3 else 0.0  # slow single steps have no level of their own
+    narrow = distance > max((3.6 + 45 / size) * pooled, 4.5 * widths[0], (4.5 + doubt) * widths[1])
     if not narrow or len(slow) < min(_FEW_SLOW, size / 4):
         return ()
     return tuple(Mode(float(np.exp(np.median(each))), len(each) / size) for each in (fast, slow))
@@ -131,16 +136,19 @@ def find_noise(logs: NDArray[np.float64]) -> Noise:
         rest = rest - slope * (np.arange(size) - size / 2)
     rest = rest - np.median(rest)
     scale = 1.4826 * float(np.median(np.abs(rest))) or float(np.std(rest))  # 0 where most steps are equal
-    clipped = np.clip(rest, -2.5 * scale, 2.5 * scale)
-    clipped -= clipped.mean()
-    power = float(clipped @ clipped)
-    if power == 0:
+    usual = np.abs(rest) <= _UNUSUAL * scale
+    if scale == 0 or usual.sum() < 4:
+        return Noise(scale, 0.0)
+    rest = np.where(usual, rest - rest[usual].mean(), 0.0)
+    pairs = max(int((usual[1:] & usual[:-1]).sum()), 1)
+    variance = float(rest @ rest) / int(usual.sum())
+    if variance == 0:
         return Noise(0.0, 0.0)
-    correlation = float(clipped[1:] @ clipped[:-1]) / power
+    correlation = float(rest[1:] @ rest[:-1]) / pairs / variance
     correlation += (1 + 3 * max(correlation, 0.0)) / size  # short series look less correlated than they are
     correlation = min(max(correlation, 0.0), _MOST_CORRELATED)
     independent = max(size * (1 - correlation) / (1 + correlation), 1.5)
-    return Noise(math.sqrt(power / size / (1 - 1 / independent)), correlation)
+    return Noise(math.sqrt(variance / (1 - 1 / independent)), correlation)
 
 
 def drifts(logs: NDArray[np.float64]) -> bool:
@@ -154,7 +162,7 @@ def drifts(logs: NDArray[np.float64]) -> bool:
     noise = find_noise(logs - slope * np.arange(size))
     independent = size * (1 - noise.correlation) / (1 + noise.correlation)
     error = max(noise.deviation, 1e-4) * math.sqrt(12 / independent) / size
-    return abs(slope) > (3 + 80 / size) * error  # passed without drift by 3 in 100 strongly correlated series
+    return abs(slope) > (3.3 + 80 / size) * error  # passed without drift by 3 in 100 strongly correlated series
 
 
 def logarithms(durations: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,16 +21,24 @@ Logs = NDArray[np.float64]
 
 _LOOKED_AT = 4000
 """Warm-up is looked for in this many first steps: it is at most half of them."""
-_DECAY_LOOKED_AT = 300
+_DECAY_LOOKED_AT = 200
 """Decays are fitted to this many first steps."""
+_DEEPEST = 6
+"""So often a part is divided again; enough for any warm-up, and bounds the time that odd series take."""
 _LEAST_EXCESS = math.log(1.06)
 """A level that is less slow than that, against the next, is drift."""
+_SLOWER_THROUGHOUT = math.log(1.25)
+"""What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state."""
 _LEAST_DECAY = 0.12
 """A decay whose first step is less slow, relative to the steady ones, is drift."""
 _CLEARLY_SLOWER = math.log(2)
 """A less slow beginning of more than a third of the run is a change in the middle of it."""
 _STILL_FALLING = 0.04
 """By so much the last quarter of the steps is faster than the quarter before it when no steady state was reached."""
+_USUAL_DEVIATION = 0.03
+"""Counts as much as two steps; real launches have 0.01 to 0.15."""
+_USUAL_CORRELATION = 0.3
+"""Counts as much as five steps."""
 _SPIKE = 4.0
 """Deviations by which a step exceeds all around it to be a slow single step."""
 
@@ -111,16 +119,22 @@ def _steady(logs: Logs) -> _Steady:
     if modes:
         low, high = (math.log(mode.seconds) for mode in modes)
         steady = steady._replace(low=low, gap=high - low)
-    noise = find_noise(steady.one_kind(logs))
-    correlation = (noise.correlation * len(logs) + 0.3 * 5) / (len(logs) + 5)
-    return steady._replace(deviation=max(noise.deviation, 0.004 if len(logs) >= 8 else 0.02), correlation=correlation)
+    noise, size = find_noise(steady.one_kind(logs)), len(logs)
+    return steady._replace(
+        deviation=math.sqrt((noise.deviation**2 * size + _USUAL_DEVIATION**2 * 2) / (size + 2)),
+        correlation=(noise.correlation * size + _USUAL_CORRELATION * 5) / (size + 5),
+    )
 
 
 def _end_of_warmup(logs: Logs, steady: _Steady) -> int:
     """Slower beginnings are taken off until what is left has none: shapes that are no pure level or decay end too."""
     logs = logs.copy()
-    logs[0] = max(logs[0], logs[1])  # some setups are fast once and do their slow work in the second step
-    logs = _without_spikes(logs, _SPIKE * steady.deviation)
+    height = _SPIKE * steady.deviation
+    if logs[1] > np.median(logs[2:5]) + height:  # some setups do their slow work in the second step
+        logs[0] = max(logs[0], logs[1])
+    elif logs[0] < np.median(logs[1:6]) - height:  # what a first step lacks says nothing about the others
+        logs[0] = np.median(logs[1:6])
+    logs = _without_spikes(logs, height)
     half = len(logs) // 2
     longest = min(half, max(10, len(logs) // 3))
     end = 0
@@ -156,9 +170,13 @@ def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, firs
     bounds = [0, *_changes(calm, steady, half, first), len(calm)]
     levels = [float(np.median(calm[start:end])) for start, end in pairwise(bounds)]
     count = _slower_levels(calm, bounds, levels, half, longest)
+    if not count:
+        return 0
     end = bounds[count]
     later_change = next(bound for bound in bounds if bound > max(2 * end, 30) or bound == len(calm))
-    window = logs[: min(later_change, max(4 * end, _DECAY_LOOKED_AT))]
+    window = logs[: min(later_change, _DECAY_LOOKED_AT)]
+    if 2 * end > len(window):
+        return end
     profile = np.zeros(len(window))
     for index in range(count):
         profile[bounds[index] : bounds[index + 1]] = levels[index] - levels[count]
@@ -177,9 +195,10 @@ def _slower_levels(logs: Logs, bounds: Sequence[int], levels: Sequence[float], h
     """How many of the first levels are warm-up: all slower than the one after them, not too long, gone for good."""
     count = 0
     for index, end in enumerate(bounds[1:-1]):
-        drop = min(levels[: index + 1]) - levels[index + 1]
-        short = end <= (half if drop > _CLEARLY_SLOWER else longest)
-        if drop >= _LEAST_EXCESS and short and not _comes_back(logs, bounds[index], end):
+        least = min(levels[: index + 1]) - levels[index + 1]
+        slower = least >= max(_LEAST_EXCESS, min((levels[index] - levels[index + 1]) / 2, _SLOWER_THROUGHOUT))
+        short = end <= (half if least > _CLEARLY_SLOWER else longest)
+        if slower and short and not _comes_back(logs, bounds[index], end):
             count = index + 1
     return count
 
@@ -196,10 +215,10 @@ def _comes_back(logs: Logs, start: int, end: int) -> bool:
     return bool(np.mean(runs > slow) > 0.1)
 
 
-def _changes(logs: Logs, steady: _Steady, until: int, first: bool) -> list[int]:
+def _changes(logs: Logs, steady: _Steady, until: int, first: bool, depth: int = 0) -> list[int]:
     """Where the level changes, up to `until` or a little beyond, by binary segmentation."""
     size = len(logs)
-    if size < 2:
+    if size < 2 or depth > _DEEPEST:
         return []
     new, one = steady.news(logs - np.median(logs)), steady.news(np.ones(size))
     # Least squares with two levels, for all places of the change at once: sums with the steps before it.
@@ -214,16 +233,16 @@ def _changes(logs: Logs, steady: _Steady, until: int, first: bool) -> list[int]:
         at = 1
         if not first or top[0] < 0 or saved[0] < _PRICE_OF_FIRST_STEP:
             return []
-    before = _changes(logs[:at], steady, at, first)
-    after = _changes(logs[at:], steady, until - at, False) if at < until else []
+    before = _changes(logs[:at], steady, at, first, depth + 1)
+    after = _changes(logs[at:], steady, until - at, False, depth + 1) if at < until else []
     return [*before, at, *(at + change for change in after)]
 
 
 def _decay(logs: Logs, steady: _Steady) -> tuple[int, float]:
     """After how many steps the excess of the best decay is below half a deviation, and its misfit."""
     steps = np.arange(len(logs))
-    amplitudes = np.linspace(math.log(0.05), math.log(40), 14)
-    times = np.linspace(math.log(0.03), math.log(5), 12)
+    amplitudes = np.linspace(math.log(0.05), math.log(40), 11)  # logarithms: of the first excess, of steps per e-fold
+    times = np.linspace(math.log(0.03), math.log(30), 13)
     amplitude, ratio, best = 0.0, 0.5, math.inf
     for _ in range(3):
         ratios = np.exp(-np.exp(-times))
