@@ -76,6 +76,8 @@ def measure(
     """Launch a model, or a command instead, at every point and return what was measured; `study` makes sense of it."""
     if bool(model) == bool(command):
         raise UsageError("name one thing to measure: a model such as 'cnn', or a command")
+    if scaling not in SCALINGS:
+        raise UsageError(f"scaling is one of {', '.join(SCALINGS)}, not '{scaling}'")
     workload = model if isinstance(model, WorkloadSpec) else None
     if model and isinstance(model, str):
         workload = WorkloadSpec(model=model, model_args=dict(model_args or {}), inputs=tuple(inputs))
@@ -85,7 +87,7 @@ def measure(
         np=tuple(np),
         batch=tuple(batch),
         scaling=SCALINGS[scaling],
-        engines=(engine,) if isinstance(engine, str) and engine else tuple(engine),
+        engines=tuple(name.strip() for name in engine.split(",") if name) if isinstance(engine, str) else tuple(engine),
         launcher=launcher,
         hosts=parse_hosts(hosts),
         knobs=tuple(f"{name}={value}" for name, value in (knobs or {}).items()),
@@ -109,9 +111,19 @@ def measure(
     return run_measurement(request, audience or Silent())[1]
 
 
-def resume(folder: str | Path, *, audience: Audience | None = None, **limits: object) -> Measurement:
-    """Go on with an interrupted measurement; `limits` may be new `launches`, `precision`, `budget_s` or `timeout_s`."""
-    return continue_measurement(Path(folder), limits, audience or Silent())[1]
+def resume(
+    folder: str | Path,
+    *,
+    launches: int | None = None,
+    precision: float | None = None,
+    budget_s: float | None = None,
+    timeout_s: float | None = None,
+    audience: Audience | None = None,
+) -> Measurement:
+    """Go on with an interrupted measurement, or add launches to a finished one."""
+    limits = {"launches": launches, "precision": precision, "budget_s": budget_s, "timeout_s": timeout_s}
+    given = {name: value for name, value in limits.items() if value is not None}
+    return continue_measurement(Path(folder), given, audience or Silent())[1]
 
 
 def explain(paths: str | Path | Sequence[str | Path], *, np: Sequence[int] = (), pattern: str = "") -> Scaling:

@@ -104,6 +104,8 @@ def test_after_ctrl_c_the_line_to_go_on_with_is_shown(scalescope) -> None:
     [
         (["--resume", "nowhere"], "holds no measurement"),
         (["--resume", ".", "mlp"], "leave the MODEL"),
+        (["--resume", ".", "--np", "2"], "leave --np out"),
+        (["--resume", ".", "--dry-run"], "leave --dry-run out"),
         (["mlp", "--precision", "5"], "--precision takes"),
         (["mlp", "--np", "2,4"], "has no baseline"),
         (["mlp", "--np", "1", "--quick"], "more than one"),
@@ -118,6 +120,26 @@ def test_what_cannot_be_is_said_in_one_line(scalescope, words: list[str], compla
     done = scalescope("measure", *words, code=2)
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_in_which_nothing_was_measured_may_be_used_again(scalescope) -> None:
+    scalescope("measure", "--np", "1", "-o", "out", "--", "false", code=1)
+    scalescope("measure", "mlp", "--np", "1", "--steps", "6", "-o", "out")
+    again = scalescope("measure", "mlp", "--np", "1", "--steps", "6", "-o", "out", code=2)
+    assert "already holds a measurement" in again.stderr
+
+
+def test_it_goes_on_from_anywhere_as_it_was_begun(scalescope) -> None:
+    import sys
+
+    (scalescope.folder / "train.py").write_text(
+        "import torch\nw = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
+        "for _ in range(8): w.sum().backward(); o.step()\n"
+    )
+    scalescope("measure", "--np", "1", "-o", "out", "--", sys.executable, "train.py")
+    words = scalescope.words("measure", "--resume", str(scalescope.folder / "out"), "--launches", "2", "--json")
+    done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
+    assert [each["round"] for each in json.loads(done.stdout)["launches"]] == [1, 2]
 
 
 def test_a_script_with_too_few_steps_is_told_so(scalescope, scripts) -> None:

@@ -44,3 +44,15 @@ def test_last_lines_of_a_long_and_of_no_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("".join(f"line {k}\n\n" for k in range(10_000)))
     assert last_lines(tmp_path / "x", 2) == ["line 9998", "line 9999"]
     assert last_lines(tmp_path / "none") == []
+
+
+def test_lines_between_two_looks_share_the_time_between_them(tmp_path: Path, monkeypatch) -> None:
+    clock = iter([1_000, 5_000, 9_000])
+    monkeypatch.setattr("time.time_ns", lambda: next(clock))
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    path = tmp_path / "rank0.out"
+    for text in ("step\n", "step\n" * 4, "step\n" * 2):
+        with open(path, "a") as file:
+            file.write(text)
+        files.poll()
+    assert [match.at_ns for match in files.best_matches()] == [1_000, 2_000, 3_000, 4_000, 5_000, 7_000, 9_000]

@@ -61,7 +61,7 @@ def shown(scaling: Scaling) -> str:
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
     said = sentence(studied(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120)))
     assert said == (
-        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50x 1 process with batch 8 each "
+        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50 times 1 process "
         "(one launch each, no interval)."
     )
     assert "more processes did not help" in sentence(studied(run("none", 1, 80), run("ddp", 2, 60)))

@@ -92,6 +92,14 @@ def test_the_baseline_does_the_same_work(scaling: str, point: Point, baseline: P
     assert baseline_of(point, scaling, [*others, OWN, TWO]) == baseline
 
 
+def test_only_comparisons_that_a_curve_shows_are_waited_for() -> None:
+    """In strong scaling of batch 8, two processes take 4 each; weak scaling of 4 was not asked for."""
+    half = Point(engine="ddp", np=2, batch=4, threads_per_rank=1)
+    quarter = Point(engine="ddp", np=4, batch=4, threads_per_rank=1)
+    assert baseline_of(half, "strong", [ALONE, OWN, half, quarter]) == ALONE
+    assert baseline_of(quarter, "weak", [ALONE, OWN, half, quarter]) is None
+
+
 def test_a_script_is_compared_with_its_own_fewest() -> None:
     points = [Point(engine="ddp", np=np, batch=None, threads_per_rank=1) for np in (4, 2, 8)]
     assert baseline_of(points[2], "weak", points) == points[1]
@@ -105,6 +113,9 @@ def test_every_measurement_ends(launches: int, precision: float | None, noise: f
 
 
 def test_it_says_why_it_stopped() -> None:
-    assert "budget" in why_it_stopped(request(), budget_spent=True, rounds=2)
-    assert "within 0.05" in why_it_stopped(request(precision=0.05), budget_spent=False, rounds=6)
-    assert "less certain" in why_it_stopped(request(precision=0.05, launches=6), budget_spent=False, rounds=6)
+    assert "budget" in why_it_stopped(request(), PLANNED, rounds(2), budget_spent=True)
+    calm = why_it_stopped(request(precision=0.05), PLANNED, rounds(6), budget_spent=False)
+    assert calm == "every steady speedup is known within 5 %"
+    noisy = why_it_stopped(request(precision=0.05, launches=6), PLANNED, rounds(6, noise=0.3), budget_spent=False)
+    assert noisy == "6 launches were made and some speedups are less certain than asked"
+    assert "1 launch of every" in why_it_stopped(request(launches=1), PLANNED, rounds(1), budget_spent=False)

@@ -108,8 +108,9 @@ def _document(scaling: "Scaling") -> dict[str, Any]:
 
 def _answer(scaling: "Scaling") -> str:
     """The speedups of the most processes in one sentence; a measurement has its own."""
+    from scalescope.records.scaling import SPEEDUP_NAMES
     from scalescope.reporting.measurement import sentence
-    from scalescope.reporting.phrases import SPEEDUP_NAMES, baseline_words, curve_title, largest
+    from scalescope.reporting.phrases import baseline_words, curve_title, largest
     from scalescope.units import plural
 
     if scaling.source not in ("table", "logs"):
@@ -129,8 +130,8 @@ def _answer(scaling: "Scaling") -> str:
 def _next_command(scaling: "Scaling", paths: Sequence[Path], np: str, pattern: str, output: Path | None) -> str:
     """What a user would type after this: pictures, a measurement of one's own, or more launches."""
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
-    if scaling.source not in ("table", "logs") and (folder / "measurement.json").exists():
-        return f"scalescope measure --resume {shlex.quote(str(folder))} --precision 5%"
+    if scaling.source == "measurement" and (folder / "plan.json").exists():
+        return f"scalescope measure --resume {shlex.quote(str(folder))} --precision 3%"
     if output is None:
         options = [word for name, value in (("--np", np), ("--pattern", pattern)) if value for word in (name, value)]
         folder = Path("results") / (paths[0].stem if len(paths) == 1 else "explain")

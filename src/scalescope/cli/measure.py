@@ -137,9 +137,9 @@ def measure(
     within = parse_fraction(precision, "--precision") if precision else None
     budget_s = parse_seconds(budget, "--budget") if budget else None
     if resume:
-        if model or command:
-            raise UsageError("--resume knows what to measure: leave the MODEL or command out")
-        limits = {"launches": launches, "precision": within, "budget_s": budget_s}
+        _refuse_what_is_settled(context)
+        timeout_s = parse_seconds(timeout, "--timeout") if _was_given(context, "timeout") else None
+        limits = {"launches": launches, "precision": within, "budget_s": budget_s, "timeout_s": timeout_s}
         given = {name: value for name, value in limits.items() if value is not None}
         _report(
             lambda audience: sweep.continue_measurement(resume, given, audience),
@@ -204,6 +204,23 @@ def measure(
     _report(lambda audience: sweep.measure(request, audience), console, json=json, quiet=quiet, show_output=show_output)
 
 
+def _was_given(context: typer.Context, name: str) -> bool:
+    return str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+
+
+def _refuse_what_is_settled(context: typer.Context) -> None:
+    """A measurement that goes on takes new limits and nothing else."""
+    if context.obj:
+        raise UsageError("--resume knows what to measure: leave the command out")
+    may_change = ("resume", "launches", "precision", "budget", "timeout", "show_output", "json", "quiet")
+    for name in context.params:
+        if name not in may_change and _was_given(context, name):
+            option = "the MODEL" if name == "model" else f"--{name.rstrip('_').replace('_', '-')}"
+            raise UsageError(
+                f"--resume goes on with what was asked: leave {option} out, or begin anew without --resume"
+            )
+
+
 def _report(
     work: "Callable[[Audience], tuple[Path, Measurement]]",
     console: "Console",
@@ -239,17 +256,26 @@ def _report(
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
-        console.print(f"Next: {_next_command(plan_of(folder).request)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"Next: {_next_command(plan_of(folder).request, folder)}", markup=False, highlight=False, soft_wrap=True
+        )
     if json:
         print(dumps(as_document(measurement, scaling)))
 
 
-def _next_command(request: "MeasureRequest") -> str:
-    """What a user would type after this: the other engine beside, or more processes."""
+def _next_command(request: "MeasureRequest", folder: Path) -> str:
+    """What a user would type after this: the same for sure, more launches, or the other engine beside."""
+    from scalescope.stats import FEWEST
+    from scalescope.workloads import BUILTINS
+
+    counts = ",".join(map(str, (1, *request.np) if request.quick and 1 not in request.np else request.np))
     batch = f" --batch {','.join(map(str, request.batch))}" if request.batch else ""
-    if request.workload and len(request.engines) < 2:
-        counts = ",".join(map(str, request.np))
-        return f"scalescope measure {shlex.quote(request.workload.model)} --np {counts}{batch} --engine ddp,horovod"
-    counts = ",".join(map(str, (*request.np, 2 * max(request.np))))
-    what = shlex.quote(request.workload.model) if request.workload else f"-- {shlex.join(request.command)}"
-    return f"scalescope measure --np {counts}{batch} --oversubscribe {what}"
+    again = f"scalescope measure --resume {shlex.quote(str(from_here(folder)))}"
+    if request.quick or request.aa:
+        what = shlex.quote(request.workload.model) if request.workload else f"-- {shlex.join(request.command)}"
+        return f"scalescope measure --np {counts}{batch} {what}"
+    if request.most_launches < FEWEST:
+        return f"{again} --launches {FEWEST}"
+    if request.workload and len(request.engines) < 2 and request.workload.model in BUILTINS:
+        return f"scalescope measure {request.workload.model} --np {counts}{batch} --engine ddp,horovod"
+    return f"{again} --precision 3%"

@@ -165,6 +165,16 @@ def processes_of(launch: str) -> Iterator[int]:
                     yield int(entry.name)
 
 
+def end_orphans(folder: str) -> None:
+    """End ranks that work for this folder and outlived the scalescope that started them."""
+    mark = f"SCALESCOPE_FOLDER={folder}/".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(word.startswith(mark) for word in (entry / "environ").read_bytes().split(b"\0")):
+                    _signal(int(entry.name), signal.SIGKILL)
+
+
 def signal_rank(job: Job, host: str, pid: int, number: int) -> None:
     """Send a signal to a rank, here or on its host."""
     if pid in processes_of(job.launch):
@@ -180,16 +190,17 @@ def _signal(pid: int, number: int) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C must not stop the clearing up after the first."""
+    """A second Ctrl-C or SIGTERM must not stop the clearing up after the first."""
     try:
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: signals do not arrive here
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def check_hosts(job: Job) -> None:

@@ -46,6 +46,11 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
     window = (ending.started_ns, ending.ended_ns)
     ranks = [_summary(log, steps_of[id(log)], warmup, window) for log in logs]
     samples = _samples_per_step(point, ranks)
+    if samples and point.global_batch and abs(samples / point.global_batch - 1) > 0.05:
+        warnings.append(
+            f"--batch says {point.global_batch} samples per step over all processes and the ranks trained on "
+            f"{samples:.4g}: pass {{batch}} or {{global_batch}} to the script"
+        )
     medians = blocks(slowest[warmup:])
     step_s = median(medians)
     return Run(
@@ -124,7 +129,7 @@ def collect_matches(
     warmup = warmup_steps(durations)
     medians = blocks(durations[warmup:])
     step_s = median(medians)
-    rate = median(rates[warmup:]) if rates else None
+    rate = median(rates[min(warmup, len(rates) - 1) :]) if rates else None
     first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
     first_ns = max(first_ns, first_output_ns)
     warmup_s = sum(durations[:warmup])

@@ -1,5 +1,6 @@
 """What ranks print: followed while it grows, tagged with its rank, and searched for a user's pattern."""
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ class OutputFiles:
         self._on_line = on_line
         self._offsets: dict[Path, int] = {}
         self._unfinished: dict[Path, bytes] = {}
+        self._looked_ns: dict[Path, int] = {}
+        """When new output was last seen."""
         self.matches: dict[str, list[Match]] = {}
         """Per source, the lines that matched."""
         self.first_ns = 0
@@ -69,22 +72,28 @@ class OutputFiles:
             taken += len(data)
             lines = (self._unfinished.get(path, b"") + data).split(b"\n")
             self._unfinished[path] = lines.pop()
-            for line in lines:
-                self._take(path.stem, without_control(line.decode(errors="replace")))
+            now_ns = time.time_ns()
+            since_ns = self._looked_ns.get(path, now_ns)
+            for number, line in enumerate(lines, start=1):  # lines since the last look share the time since then
+                at_ns = since_ns + (now_ns - since_ns) * number // len(lines)
+                self._take(path.stem, without_control(line.decode(errors="replace")), at_ns)
+            self._looked_ns[path] = now_ns
         return taken
 
-    def _take(self, source: str, line: str) -> None:
-        self.first_ns = self.first_ns or time.time_ns()
+    def _take(self, source: str, line: str, at_ns: int) -> None:
+        self.first_ns = self.first_ns or at_ns
         self._on_line(source, line)
         found = self._pattern.search(line) if self._pattern else None
         if found:
             values = {}
             for name, text in found.groupdict().items():
                 try:
-                    values[name] = float((text or "").replace(",", ""))
+                    value = float((text or "").replace(",", ""))
                 except ValueError:
                     continue
-            self.matches.setdefault(source, []).append(Match(time.time_ns(), values))
+                if 0 < value < math.inf:
+                    values[name] = value
+            self.matches.setdefault(source, []).append(Match(at_ns, values))
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""

@@ -113,6 +113,10 @@ def _check_modes(request: MeasureRequest) -> None:
         raise UsageError(f"--quick makes one launch per point: leave {other} or --quick out")
     if request.quick and len(request.scaling) > 1:
         raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
+    if request.command and len(request.scaling) > 1 and not request.batch:
+        raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
+    if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
+        raise UsageError("numbers of processes and batch sizes are 1 or more: name at least one number of processes")
     if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
         raise UsageError(
             f"--steps {request.steps} is fewer than warm-up needs: "
@@ -243,7 +247,8 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
     turns = None
     if request.quick:
         alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
-        turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=request.budget_s)
+        share_s = request.budget_s / len(points(settings)) if request.budget_s else None
+        turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
     values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
     return TrainingTask(
         workload=request.workload,

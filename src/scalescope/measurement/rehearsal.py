@@ -30,10 +30,15 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     threads = {"OMP_NUM_THREADS": str(settings.threads_per_rank)}
     started = time.monotonic()
     answer = subprocess.run(
-        words, env={**os.environ, **threads}, cwd=settings.cwd or None, capture_output=True, text=True, check=False
+        words,
+        env={**os.environ, **request.env, **threads},
+        cwd=settings.cwd or None,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if answer.returncode == UsageError.exit_code:
-        raise UsageError(answer.stderr.strip().splitlines()[-1])
+        raise UsageError((answer.stderr.strip().splitlines() or [f"{request.workload.model} cannot be built"])[-1])
     if answer.returncode:
         raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{answer.stderr.strip()[-3000:]}")
     overhead_s = time.monotonic() - started

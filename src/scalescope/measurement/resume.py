@@ -12,9 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.launchers.runner import end_orphans
 from scalescope.records.request import MeasureRequest, Plan
-from scalescope.records.run import Failure, Run
-from scalescope.records.store import drop_torn_line, load, load_lines, save, writing
+from scalescope.records.run import Run
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save, writing
 
 
 class Started(NamedTuple):
@@ -23,41 +24,50 @@ class Started(NamedTuple):
     folder: Path
     plan: Plan
     runs: tuple[Run, ...] = ()
-    failures: tuple[Failure, ...] = ()
 
 
 @contextlib.contextmanager
 def begin(request: MeasureRequest) -> Iterator[Started]:
-    """Make the folder and write the plan into it."""
+    """Make the folder and write the plan into it; one in which nothing was measured may be used again."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = Path(request.folder or Path("results") / f"measure-{stamp}").absolute()
-    if (folder / "plan.json").exists() or (folder / "measurement.json").exists():
-        raise UsageError(
-            f"{folder} already holds a measurement: go on with it by --resume, or choose another folder with -o"
-        )
     seed = random.randrange(2**31) if request.seed is None else request.seed
     request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
     plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns())
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
+        if any(complete_lines(folder / "runs.jsonl")):
+            raise UsageError(
+                f"{folder} already holds a measurement: go on with it by --resume, or choose another folder with -o"
+            )
         save(plan, folder / "plan.json")
         yield Started(folder, plan)
 
 
 @contextlib.contextmanager
 def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
-    """Take up a folder where it was left; a launch that was in flight left nothing in its list of runs."""
+    """Take up a folder where it was left, in the directory it was begun in; new limits are written down.
+
+    A launch that was in flight has left nothing in the list of runs.
+    """
     folder = folder.absolute()
     if not (folder / "plan.json").exists():
         raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
-    plan = plan_of(folder)
-    request = msgspec.structs.replace(plan.request, folder=str(folder), **changes)
     with _held(folder):
-        drop_torn_line(folder / "runs.jsonl")
-        yield Started(
-            folder, msgspec.structs.replace(plan, request=request), tuple(load_lines(folder / "runs.jsonl", Run))
+        plan = plan_of(folder)
+        if changes.get("precision") and not changes.get("launches"):
+            changes = {**changes, "launches": None}
+        plan = msgspec.structs.replace(
+            plan, request=msgspec.structs.replace(plan.request, folder=str(folder), **changes)
         )
+        if not Path(plan.cwd).is_dir():
+            raise UsageError(f"{plan.cwd}, where the measurement was begun, is not there: make it, or begin anew")
+        save(plan, folder / "plan.json")
+        end_orphans(plan.request.folder)
+        drop_torn_line(folder / "runs.jsonl")
+        with contextlib.chdir(plan.cwd):
+            yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
 
 
 def plan_of(folder: Path) -> Plan:

@@ -34,6 +34,9 @@ from scalescope.records.store import append, save
 from scalescope.scaling.stopping import points_of_round, why_it_stopped
 from scalescope.stats import FEWEST
 
+_HOPELESS = 2
+"""Points that fail before any launch went well: then nothing more is tried."""
+
 
 class Audience(LaunchAudience, Protocol):
     """Who is told how a measurement goes on."""
@@ -133,7 +136,8 @@ class _Rounds:
     ) -> None:
         self._settings, self._planned, self._plan, self._audience = settings, planned, plan, audience
         self._request, self._folder = settings.request, started.folder
-        self._runs, self._failures = list(started.runs), list(started.failures)
+        self._runs: list[Run] = list(started.runs)
+        self._failures: list[Failure] = []
         self._began = time.monotonic()
         self._budget_spent = False
 
@@ -151,13 +155,13 @@ class _Rounds:
                 break
             for point in wanted:
                 if not self._has(number, point):
-                    self._budget_spent = self._budget_spent or self._is_too_late(number, point)
+                    self._budget_spent = self._budget_spent or self._is_too_late(point)
                     if self._budget_spent:
                         break
                     self._launch(number, point, total)
             if self._budget_spent:
                 break
-        stopped = why_it_stopped(request, budget_spent=self._budget_spent, rounds=number - 1)
+        stopped = why_it_stopped(request, self._planned, self._runs, budget_spent=self._budget_spent)
         measurement = self._save(stopped)
         self._say_what_failed()
         return measurement
@@ -165,7 +169,7 @@ class _Rounds:
     def _has(self, number: int, point: Point) -> bool:
         return any(run.round == number and run.point == point for run in self._runs)
 
-    def _is_too_late(self, number: int, point: Point) -> bool:
+    def _is_too_late(self, point: Point) -> bool:
         """Whether a launch would probably end after the budget; the first of every point is made anyway."""
         budget_s = self._request.budget_s
         known = [run.wall_s for run in self._runs if run.point == point]
@@ -184,7 +188,8 @@ class _Rounds:
             self._failures.append(outcome)
         self._audience.ends(outcome)
         self._save("")
-        if not self._runs:
+        hopeless = min(len(self._planned), _HOPELESS)
+        if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:
             raise WorkFailed(_said(self._failures[0], "nothing was measured"))
 
     def _save(self, stopped: str) -> Measurement:

@@ -1,7 +1,6 @@
 """Quick launches: one process alone and all processes take turns, block by block, inside one launch."""
 
 import json
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,10 +75,11 @@ def _timed(step: Step, count: int) -> list[float]:
 
 
 def _is_enough(ratios: list[float], turns: Turns, elapsed_s: float) -> bool:
-    if len(ratios) < 2 or (len(ratios) < _FEWEST_PAIRS and elapsed_s < (turns.seconds or math.inf)):
+    if len(ratios) < 2:
         return False
     spent = elapsed_s > (turns.seconds or _SECONDS) or len(ratios) >= _MOST_PAIRS
-    return spent or relative_half_width(ratios, looked=True) <= turns.precision
+    sure = len(ratios) >= _FEWEST_PAIRS and relative_half_width(ratios, looked=True) <= turns.precision
+    return spent or sure
 
 
 def read_pairs(folder: Path, ranks: int) -> tuple[tuple[float, float], ...]:

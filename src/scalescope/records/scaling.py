@@ -16,6 +16,9 @@ QUESTIONS = {
 }
 """What each speedup answers."""
 
+SPEEDUP_NAMES = {"steady": "steady", "train": "train", "end_to_end": "end to end"}
+"""As people read them."""
+
 LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
 """What stands between ideal and real speedup, in the order in which it is taken away."""
 
@@ -75,7 +78,8 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Train time that is spent once, whatever the length of the run."""
     waterfall: tuple[Loss, ...] = ()
     longer_for_90: dict[str, float] = {}
-    """By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already."""
+    """By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already,
+    absent when uneven steps keep it from ever doing so."""
     break_even: dict[str, float | None] = {}
     """By speedup: after how much work it overtakes the baseline; None: never."""
     notes: tuple[str, ...] = ()
@@ -132,7 +136,8 @@ class SelfComparison(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None
     """Per process."""
     ratio: Estimate
-    covers_one: bool
+    covers_one: bool | None
+    """None: too few launches to tell."""
 
 
 class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):

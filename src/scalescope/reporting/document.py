@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scalescope.records.scaling import Curve, Estimate, Fit, Scaling, ScalingPoint
+from scalescope.records.scaling import QUESTIONS, Curve, Estimate, Fit, Scaling, ScalingPoint
 
 
 def as_document(scaling: Scaling) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def as_document(scaling: Scaling) -> dict[str, Any]:
         "points": points,
         "fit": _fit_document(fits[0]) if fits else None,
         "curves": [_curve_document(curve) for curve in scaling.curves],
+        "questions": dict(QUESTIONS),
         "trust": list(scaling.trust),
         "findings": list(scaling.findings),
         "warnings": list(scaling.warnings),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalescope.records.run import Measurement, Run
-from scalescope.records.scaling import Scaling, ScalingPoint
+from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.reporting.document import as_document as scaling_document
 from scalescope.units import format_rate, format_seconds, plural
 
@@ -77,18 +77,38 @@ def sentence(scaling: Scaling) -> str:
     found = [(curve, point) for curve in scaling.curves for point in curve.points]
     rated = [(curve, point) for curve, point in found if point.throughput]
     if not rated:
-        return f"{plural(len(found), 'point')} measured; the number of samples per step is not known."
+        return _by_steps(found)
     curve, best = max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0)
     rate = format_rate(best.throughput.value if best.throughput else 0)
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
-        return f"{_where(best).capitalize()}: {rate} samples/s{step}."
+        return f"{_capital(_where(best))}: {rate} samples/s{step}."
     steady = best.speedup.get("steady")
     baseline = curve.baseline
     if baseline is best or steady is None or baseline is None:
         more = any(point.np > best.np for _, point in rated)
         return f"Fastest is {_where(best)}: {rate} samples/s" + ("; more processes did not help." if more else ".")
-    return f"Fastest is {_where(best)}: {rate} samples/s, {steady.value:.2f}x {_where(baseline)}{_sure(best)}."
+    of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    return f"Fastest is {_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}{_sure(best)}."
+
+
+def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
+    """Nobody could count samples: steps must do."""
+    unknown = "the number of samples per step is not known"
+    compared = [(curve, point) for curve, point in found if point.speedup.get("steady") and point is not curve.baseline]
+    if not compared:
+        return f"{plural(len(found), 'point')} measured; {unknown}."
+    curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
+    steady = best.speedup["steady"]
+    return (
+        f"{_capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
+        f"{_sure(best)}, counted in steps; {unknown}."
+    )
+
+
+def _capital(text: str) -> str:
+    """A sentence's first letter; names of engines stay as they are written."""
+    return text if text.split(" ", 1)[0].isalpha() else text[0].upper() + text[1:]
 
 
 def _sure(point: ScalingPoint) -> str:
@@ -112,10 +132,11 @@ def _self_sentence(scaling: Scaling) -> str:
     parts = []
     for each in scaling.self_comparisons:
         ratio = each.ratio
-        kind = "interval" if ratio.interval == "t" else "range"
-        says = "covers 1" if each.covers_one else "does NOT cover 1"
-        parts.append(
-            f"{each.engine} on {plural(each.np, 'process')} against itself: {ratio.value:.3f}, "
-            f"the {kind} {ratio.low:.3f} to {ratio.high:.3f} {says}"
-        )
+        batch = "" if each.batch is None else f" with batch {each.batch} each"
+        what = f"{each.engine} on {plural(each.np, 'process')}{batch} against itself: {ratio.value:.3f}"
+        if each.covers_one is None:
+            parts.append(f"{what} ({ratio.low:.3f} to {ratio.high:.3f}): too few launches to tell, make 5")
+        else:
+            says = "covers 1" if each.covers_one else "does NOT cover 1"
+            parts.append(f"{what}, the interval {ratio.low:.3f} to {ratio.high:.3f} {says}")
     return "; ".join(parts) + "."

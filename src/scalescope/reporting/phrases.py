@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from scalescope.records.run import PHASES
-from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import FEWEST
 from scalescope.units import plural
 
-SPEEDUP_NAMES = {"steady": "steady", "train": "train", "end_to_end": "end to end"}
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
     "warmup": "warm-up",
@@ -31,6 +30,8 @@ _WORTH_A_LOOK = 0.02
 """From this difference on the efficiency by mean steps is shown too."""
 _VISIBLE = 0.005
 """Losses below it would read 0.00."""
+_LOPSIDED = 0.1
+"""Intervals of ratios reach further up than down; from this part of their half-width on both ends are written."""
 _ENGINE_ORDER = ("none", "ddp", "horovod")
 _SCALING_ORDER = ("strong", "weak")
 
@@ -192,7 +193,7 @@ def number(value: float, decimals: int) -> str:
 
 
 def with_interval(estimate: Estimate, *, plus_minus: str = " +- ", to: str = "-") -> str:
-    """`1.83 +- 0.05` for a t-interval, `1.83 (1.79-1.90)` for a range, the number alone without either."""
+    """`1.83 +- 0.05` for a t-interval, `1.83 [1.69-1.99]` for a lopsided one, `1.83 (1.79-1.90)` for a range."""
     value, low, high = estimate.value, estimate.low, estimate.high
     decimals = 2 if value < 100 else 1
     if not has_spread(estimate):
@@ -203,7 +204,9 @@ def with_interval(estimate: Estimate, *, plus_minus: str = " +- ", to: str = "-"
     half = (high - low) / 2
     while decimals < 4 and round(half, decimals) == 0:
         decimals += 1
-    return f"{number(value, decimals)}{plus_minus}{number(half, decimals)}"
+    if high - value - half <= _LOPSIDED * half:
+        return f"{number(value, decimals)}{plus_minus}{number(half, decimals)}"
+    return f"{number(value, decimals)} [{number(low, decimals)}{to}{number(high, decimals)}]"
 
 
 def waterfall_steps(point: ScalingPoint) -> list[Step]:

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from scalescope.records.run import PHASES
-from scalescope.records.scaling import SPEEDUPS, Curve, Fit, Scaling, ScalingPoint
+from scalescope.records.scaling import QUESTIONS, SPEEDUP_NAMES, SPEEDUPS, Curve, Fit, Scaling, ScalingPoint
 from scalescope.reporting.phrases import (
-    SPEEDUP_NAMES,
     baseline_words,
     curve_estimates,
     curve_title,
@@ -29,6 +28,9 @@ from scalescope.reporting.phrases import (
     with_interval,
 )
 from scalescope.units import format_rate, format_seconds, plural
+
+_WORTH_LONGER = 0.05
+"""Part of the train time that must be fixed cost before longer runs are foretold."""
 
 
 def show(scaling: Scaling, console: Console) -> None:
@@ -48,6 +50,14 @@ def show(scaling: Scaling, console: Console) -> None:
     if phases:
         console.print()
         console.print(phases)
+    asked = [
+        name for name in SPEEDUPS if any(name in point.speedup for each in scaling.curves for point in each.points)
+    ]
+    if len(asked) > 1:
+        console.print()
+        console.print(Text("What each speedup answers", style="bold"))
+        for name in asked:
+            console.print(_bullet(f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}"))
     for heading, sentences, style in (
         ("Which to trust", scaling.trust, ""),
         ("What stands out", scaling.findings, ""),
@@ -70,8 +80,8 @@ def _bullet(line: str, style: str = "") -> Table:
 def curve_lines(curve: Curve) -> list[str]:
     """What a curve says beside its table, a line each: intervals, fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [interval_note(curve_estimates(curve), t="±", span="in parentheses")]
-    lines.append(_mean_words(curve))
+    lines = [interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")]
+    lines += [_mean_words(curve), _warmup_words(curve)]
     if curve.fit:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:
@@ -117,12 +127,12 @@ def _columns(curve: Curve) -> dict[str, list[str]]:
         return [write(value) if value is not None else "" for value in values]
 
     columns = {
-        "processes": [_processes(point, curve) for point in points],
+        "np": [_processes(point, curve) for point in points],
         "nodes": cells(_count, [point.nodes for point in points]),
         "batch": cells(_count, [point.batch for point in points]),
         step_name(curve): cells(lambda each: format_seconds(each.value), [point.step_s for point in points]),
         "samples/s": cells(lambda each: format_rate(each.value), [point.throughput for point in points]),
-        "eff. %": cells(lambda each: number(100 * each.value, 0), [point.efficiency for point in points]),
+        "eff%": cells(lambda each: number(100 * each.value, 0), [point.efficiency for point in points]),
     }
     for name in SPEEDUPS:
         columns[SPEEDUP_NAMES[name]] = cells(
@@ -158,9 +168,9 @@ def _plus_minus(value: float, error: float | None, decimals: int) -> str:
 
 def _longer_words(fit: Fit) -> str:
     """What longer runs would reach on the most processes."""
-    if not fit.longer:
+    most = max(fit.longer, key=int, default="")
+    if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
         return ""
-    most = max(fit.longer, key=int)
     reached = sorted((float(times), speedup) for times, speedup in fit.longer[most].items())
     times = " / ".join(f"{each:g}" for each, _ in reached)
     speedups = " / ".join(number(each, 1) for _, each in reached)
@@ -183,13 +193,17 @@ def _waterfall_words(point: ScalingPoint) -> str:
 
 def _ninety_words(point: ScalingPoint) -> str:
     longer = {SPEEDUP_NAMES.get(name, name): times for name, times in point.longer_for_90.items()}
-    needed = [f"{times:,.3g} times longer ({name})" for name, times in longer.items() if times > 1]
+    needed = [f"{_times(times)} longer ({name})" for name, times in longer.items() if times > 1]
     there = " and ".join(name for name, times in longer.items() if times <= 1)
     where = f"on {plural(point.np, 'process')}"
     if needed:
         already = f"; {there} has it already" if there else ""
         return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}{already}"
     return f"{where} this run reaches 90 % of the steady speedup already ({there})" if there else ""
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.1f} times"
 
 
 def _break_even_words(curve: Curve, name: str) -> str:
@@ -218,7 +232,17 @@ def _mean_words(curve: Curve) -> str:
     return f"by mean instead of median steps the efficiency is {', '.join(told)}" if told else ""
 
 
-def _listed(counts: Sequence[int]) -> str:
+def _warmup_words(curve: Curve) -> str:
+    """How many first steps were found to be warm-up."""
+    found = [point for point in curve.points if point.warmup_steps is not None]
+    counts: dict[int, list[str]] = {}
+    for point in found:
+        counts.setdefault(point.warmup_steps or 0, []).append(_processes(point, curve))
+    told = "; ".join(f"{plural(steps, 'step')} on {_listed(sizes)}" for steps, sizes in sorted(counts.items()))
+    return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
+
+
+def _listed(counts: Sequence[object]) -> str:
     """`2, 4 and 8`."""
     *most, last = map(str, counts)
     return f"{', '.join(most)} and {last}" if most else last

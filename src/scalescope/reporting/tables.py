@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES
-from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.records.store import writing
 from scalescope.reporting.phrases import (
-    SPEEDUP_NAMES,
     baseline_words,
     curve_estimates,
     curve_title,
@@ -253,7 +252,7 @@ def _caption(curve: Curve, scaling: Scaling, style: _Style) -> str:
         f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
     )
     sentences.append(_launches(curve.points))
-    note = interval_note(curve_estimates(curve), t="+-", span="in parentheses")
+    note = interval_note(curve_estimates(curve), t="+- or [ ]", span="in parentheses")
     if note:
         sentences.append(style.text(note[0].upper() + note[1:]).replace("+-", style.plus_minus) + ".")
     return " ".join(sentence for sentence in sentences if sentence)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint
+from scalescope.records.scaling import LOSSES, SPEEDUPS, Curve, Estimate, Loss, ScalingPoint
 from scalescope.scaling.fit import fit_fixed_cost
 from scalescope.scaling.observation import END_PARTS, Observation
 from scalescope.stats import of_logarithms
@@ -165,45 +165,51 @@ def _seconds(parts: tuple[str, ...], each: Observation, work: float) -> float | 
 
 
 class _Costs(msgspec.Struct, frozen=True):
-    """Mean seconds of one group: per unit of steady work, and beyond it."""
+    """Mean seconds of one group: per unit of work, and once per run."""
 
     per_work: float
+    per_work_uneven: float
+    """With what uneven steps add."""
     work: float
-    train: float | None
-    end_to_end: float | None
+    once: dict[str, float]
+    """By speedup, what is paid once."""
 
 
 def _costs(group: Sequence[Observation]) -> _Costs | None:
     if not group or not all(each.rate and each.knows_train for each in group):
         return None
-    excess = fmean(each.excess_s or 0.0 for each in group)
-    around = fmean(sum(each.parts.get(part, 0.0) for part in END_PARTS) for each in group)
-    knows_end = all(each.knows_end for each in group)
+    once = {"train": fmean(each.excess_s or 0.0 for each in group)}
+    if all(each.knows_end for each in group):
+        around = fmean(sum(each.parts.get(part, 0.0) for part in END_PARTS) for each in group)
+        once["end_to_end"] = once["train"] + around
+    work = fmean(each.work for each in group)
     per_work = fmean(1 / (each.rate or 1.0) for each in group)
-    return _Costs(per_work, fmean(each.work for each in group), excess, excess + around if knows_end else None)
+    uneven = fmean(each.parts.get("uneven", 0.0) for each in group) / work
+    return _Costs(per_work, per_work + uneven, work, once)
 
 
 def _longer(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float]:
     """How many times longer the run must be before a wall-time speedup is 90 % of the steady one."""
     base, own = _costs(baseline), _costs(group)
-    longer = {}
-    for name in ("train", "end_to_end"):
-        fixed = getattr(own, name, None)
-        base_fixed = getattr(base, name, None)
-        if base and own and fixed is not None and base_fixed is not None:
-            share = fixed / (own.work * own.per_work)
-            base_share = base_fixed / (own.work * base.per_work)
-            longer[name] = max((_ENOUGH * share - base_share) / (1 - _ENOUGH), 1.0)
-    return longer
+    longer: dict[str, float] = {}
+    if not base or not own:
+        return longer
+    wanted = _ENOUGH * base.per_work / own.per_work
+    for name in base.once.keys() & own.once.keys():
+        gained = own.work * (base.per_work_uneven - wanted * own.per_work_uneven)
+        if gained > 0:
+            longer[name] = max((wanted * own.once[name] - base.once[name]) / gained, 1.0)
+    return {name: longer[name] for name in SPEEDUPS if name in longer}
 
 
 def _break_even(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float | None]:
     """After how much work the group overtakes the baseline; None when it never does."""
     base, own = _costs(baseline), _costs(group)
+    if not base or not own:
+        return {}
+    gained = base.per_work - own.per_work
     result: dict[str, float | None] = {}
-    for name in ("train", "end_to_end"):
-        fixed, base_fixed = getattr(own, name, None), getattr(base, name, None)
-        if base and own and fixed is not None and base_fixed is not None:
-            gained = base.per_work - own.per_work
-            result[name] = max((fixed - base_fixed) / gained, 0.0) if gained > 0 else None
+    for name in SPEEDUPS:
+        if name in base.once and name in own.once:
+            result[name] = max((own.once[name] - base.once[name]) / gained, 0.0) if gained > 0 else None
     return result

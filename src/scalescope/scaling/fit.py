@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from scalescope.records.scaling import Fit
-from scalescope.scaling.observation import Observation
+from scalescope.scaling.observation import ONCE_PARTS, Observation
 from scalescope.stats import fit_line
 
 LONGER = (3, 10, 31, 100)
@@ -18,8 +18,9 @@ def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Obser
     if not base or len({each.np for each in known}) < 2:
         return None
     reference = base[0].work
-    line = fit_line(
-        [each.work / reference / (each.rate or 1.0) for each in known], [each.train_s or 0.0 for each in known]
+    line = fit_line(  # without what uneven steps add: it grows with the run and is no fixed cost
+        [each.work / reference / (each.rate or 1.0) for each in known],
+        [each.seconds(ONCE_PARTS) or 0.0 for each in known],
     )
     if not line or line.slope <= 0 or line.intercept < -2 * (line.intercept_error or 0.0):
         return None
@@ -30,7 +31,7 @@ def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Obser
         group = [each for each in known if each.np == np]
         rate = fmean(each.rate or 0.0 for each in group)
         train_s = fmean(each.train_s or 0.0 for each in group)
-        shares[str(np)] = fixed_s / train_s
+        shares[str(np)] = min(fixed_s / train_s, 1.0)
         work = line.slope * group[0].work / reference  # in weak scaling a run of p processes does p times as much
         longer[str(np)] = {
             str(times): (fixed_s + times * work / base_rate) / (fixed_s + times * work / rate) for times in LONGER

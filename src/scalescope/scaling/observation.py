@@ -11,6 +11,7 @@ PARTS = LOSSES[1:]
 """What a run's time holds beside steady steps."""
 TRAIN_PARTS = ("warmup", "uneven", "fixed")
 END_PARTS = ("init", "launch")
+ONCE_PARTS = ("warmup", "fixed")
 _PER_STEP = ("uneven",)
 
 
@@ -87,13 +88,16 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         """Train time that is spent once, whatever the length of the run."""
         if self.rate is None or not self.knows_train:
             return None
-        return sum(self.parts.get(part, 0.0) for part in TRAIN_PARTS if part not in _PER_STEP)
+        return sum(self.parts.get(part, 0.0) for part in ONCE_PARTS)
 
 
-def observe(run: Run, *, scaling: str, nodes: bool) -> Observation:
-    """A measured launch; its parts and steady steps add up to its wall time exactly."""
-    unknown = float(run.point.np if scaling == "weak" else 1)  # then steps count, every process's own in weak scaling
-    work_per_step = run.throughput * run.step_s if run.throughput else unknown
+def observe(run: Run, *, scaling: str, samples: bool, nodes: bool) -> Observation:
+    """A measured launch; its parts and steady steps add up to its wall time exactly.
+
+    Work is counted in samples, or else in steps, of which in weak scaling every process makes its own.
+    """
+    steps = float(run.point.np if scaling == "weak" else 1)
+    work_per_step = run.throughput * run.step_s if samples and run.throughput else steps
     steady_steps = run.steps - run.warmup_steps
     phases = run.phases
     return Observation(

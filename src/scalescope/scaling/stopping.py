@@ -3,12 +3,11 @@
 import random
 from collections.abc import Sequence
 
-import msgspec
-
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
-from scalescope.scaling.baseline import baseline_of
+from scalescope.scaling.baseline import baseline_of, twin
 from scalescope.stats import FEWEST, relative_half_width
+from scalescope.units import plural
 
 _GIVEN_UP_AFTER = 2
 """Failed launches after which a point is left out."""
@@ -25,7 +24,7 @@ def points_of_round(
     if request.precision and number > FEWEST:
         vague = [point for point in wanted if _is_vague(point, wanted, before, request)]
         needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
-        wanted = [point for point in wanted if point in vague or point in needed or _twin(point) in vague]
+        wanted = [point for point in wanted if point in vague or point in needed or twin(point) in vague]
         wanted = wanted if vague else []
     random.Random(f"{request.seed}/{number}").shuffle(wanted)
     return wanted
@@ -38,7 +37,7 @@ def _is_given_up(point: Point, runs: Sequence[Run], failures: Sequence[Failure],
 
 def _is_vague(point: Point, planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> bool:
     """Whether a point's steady speedup, or its step time when there is nothing to compare with, is not known enough."""
-    rivals = [_twin(point)] if point.arm else [baseline_of(point, scaling, planned) for scaling in request.scaling]
+    rivals = [twin(point)] if point.arm else [baseline_of(point, scaling, planned) for scaling in request.scaling]
     others = [each for each in dict.fromkeys(rivals) if each is not None and each != point]
     steps = {run.round: run.step_s for run in runs if run.point == point}
     series = [
@@ -50,17 +49,17 @@ def _is_vague(point: Point, planned: Sequence[Point], runs: Sequence[Run], reque
     return any(relative_half_width(values, looked=True) > (request.precision or 0) for values in series)
 
 
-def _twin(point: Point) -> Point | None:
-    """The same configuration under the other name, when one is compared with itself."""
-    return msgspec.structs.replace(point, arm="B" if point.arm == "A" else "A") if point.arm else None
-
-
-def why_it_stopped(request: MeasureRequest, *, budget_spent: bool, rounds: int) -> str:
+def why_it_stopped(
+    request: MeasureRequest, planned: Sequence[Point], runs: Sequence[Run], *, budget_spent: bool
+) -> str:
     """One sentence for the record."""
+    if request.quick:
+        return "one launch of every point was made, in turns"
     if budget_spent:
         return "the budget was spent"
-    if request.precision and rounds < request.most_launches:
-        return f"every steady speedup is known within {request.precision:.3g}"
-    if request.precision:
-        return f"{request.most_launches} launches were made and some speedups are less certain than asked"
-    return f"{request.most_launches} launches of every point were asked for"
+    made = plural(max((run.round for run in runs), default=0), "launch")
+    if not request.precision:
+        return f"{made} of every point were asked for"
+    if any(_is_vague(point, planned, runs, request) for point in planned):
+        return f"{made} were made and some speedups are less certain than asked"
+    return f"every steady speedup is known within {100 * request.precision:.3g} %"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import Curve, Scaling, SelfComparison
-from scalescope.scaling.baseline import baseline_of
+from scalescope.scaling.baseline import baseline_of, twin
 from scalescope.scaling.curves import Frame, estimate, make_curve
 from scalescope.scaling.observation import Observation, observe
 from scalescope.scaling.verdict import what_stands_out, which_to_trust
@@ -17,7 +17,8 @@ def study(measurement: Measurement) -> Scaling:
     """Everything a measurement says about scaling."""
     runs = measurement.runs
     comparisons = _self_comparisons(measurement)
-    curves = () if comparisons else tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
+    itself = any(run.point.arm for run in runs)
+    curves = () if itself else tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
     return Scaling(
         what=measurement.what,
         source="quick" if measurement.quick else "measurement",
@@ -53,13 +54,14 @@ def _curve(
     among = {*own, baseline}
     runs = [run for run in measurement.runs if run.point in among]
     nodes = measurement.named_hosts
+    samples = all(run.throughput for run in runs)
     return make_curve(
-        [observe(run, scaling=scaling, nodes=nodes) for run in runs],
+        [observe(run, scaling=scaling, samples=samples, nodes=nodes) for run in runs],
         Frame(
             engine=own[0].engine,
             scaling=scaling,
             batch=batch,
-            work_unit="samples" if all(run.throughput for run in runs) else "steps",
+            work_unit="samples" if samples else "steps",
             baseline_engine=baseline.engine if baseline else "",
             baseline_np=baseline.np if baseline else None,
             looked=measurement.precision is not None,
@@ -117,7 +119,7 @@ def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
     found = []
     for point in dict.fromkeys(run.point for run in measurement.runs if run.point.arm == "A"):
         a = {run.round: run.step_s for run in measurement.runs if run.point == point}
-        b = {run.round: run.step_s for run in measurement.runs if _is_twin(run.point, point)}
+        b = {run.round: run.step_s for run in measurement.runs if run.point == twin(point)}
         ratios = [a[number] / b[number] for number in sorted(a.keys() & b.keys())]
         ratio = estimate(ratios, looked=measurement.precision is not None)
         if ratio:
@@ -127,15 +129,10 @@ def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
                     np=point.np,
                     batch=point.batch,
                     ratio=ratio,
-                    covers_one=ratio.low <= 1 <= ratio.high,
+                    covers_one=ratio.low <= 1 <= ratio.high if ratio.interval == "t" else None,
                 )
             )
     return tuple(found)
-
-
-def _is_twin(point: Point, other: Point) -> bool:
-    same = (point.engine, point.np, point.batch) == (other.engine, other.np, other.batch)
-    return same and point.arm == "B"
 
 
 def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -146,7 +143,7 @@ def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
         f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other processes took more than "
-        f"{_BUSY:.0%} of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
+        f"{100 * _BUSY:.0f} % of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
         "intervals are wider for it, and a quieter machine would serve better",
     )
 

@@ -2,22 +2,25 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.scaling import SPEEDUPS, Curve, ScalingPoint
-from scalescope.units import format_seconds, plural
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, ScalingPoint
+from scalescope.units import format_rate, format_seconds, plural
 
 _CLOSE = 0.05
 """Speedups that differ by less tell the same story."""
 _COSTLY = 0.9
 """An engine that reaches less of the baseline's pace on one process is worth a word."""
+_FAR = 1000
+"""Runs that must be longer than so many times are not worth a figure."""
 
 
 def which_to_trust(curves: Sequence[Curve], *, quick: bool = False) -> tuple[str, ...]:
     """Which of the three speedups answers which question here, from the largest point of the first curve."""
-    point = _largest(curves)
-    if point is None:
+    found = [(curve, point) for curve in curves if (point := _largest(curve))]
+    if not found:
         return ()
+    curve, point = found[0]
     known = {name: point.speedup[name].value for name in SPEEDUPS if name in point.speedup}
-    where = f"on {plural(point.np, 'process')}"
+    where = f"on {plural(point.np, 'process')}" + (f" ({_name(curve)})" if len(found) > 1 and _name(curve) else "")
     if quick:
         return (
             f"Steady speedup is {known['steady']:.2f}x {where}, from turns inside one launch: it does not show how "
@@ -35,58 +38,84 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False) -> tuple[str
         return (f"All agree {where} ({_values(known)}): any of them may be quoted.",)
     return (
         f"{_values(known)} {where}: all are right, each for its own question.",
-        f"For a long training trust steady, {known['steady']:.2f}x: {_reason(point)}.",
-        _for_short_runs(known),
+        _for_long_runs(point, known),
+        _for_short_runs(curve, known),
     )
 
 
-def _for_short_runs(known: dict[str, float]) -> str:
-    if "end_to_end" not in known:
-        return f"For runs as short as this one trust train, {known['train']:.2f}x."
-    end = known["end_to_end"]
-    sooner = "sooner" if end >= 1 else "LATER"
-    return f"For jobs as short as this one trust end to end, {end:.2f}x: that is how much {sooner} it was done."
-
-
-def _largest(curves: Sequence[Curve]) -> ScalingPoint | None:
-    points = [
-        point for curve in curves[:1] for point in curve.points if point.np != curve.baseline_np and point.speedup
-    ]
-    return max(points, key=lambda point: point.np) if points else None
-
-
-def _values(known: dict[str, float]) -> str:
-    words = {"steady": "steady", "train": "train", "end_to_end": "end to end"}
-    return ", ".join(f"{value:.2f}x {words[name]}" for name, value in known.items())
+def _for_long_runs(point: ScalingPoint, known: dict[str, float]) -> str:
+    """The steady speedup and why wall times show another one; the train speedup where steps themselves are uneven."""
+    steady = known["steady"]
+    uneven = sum(loss.lost for loss in point.waterfall if loss.name == "uneven")
+    if uneven > _CLOSE * steady:
+        return (
+            f"For a long training trust train, {known['train']:.2f}x, more than steady, {steady:.2f}x: many steps take "
+            "longer than the median one, and that does not end with the start of a run."
+        )
+    if steady < min(known.values()) * (1 + _CLOSE):
+        return f"For a long training trust steady, {steady:.2f}x: the others owe their lead to what is paid once."
+    return f"For a long training trust steady, {steady:.2f}x: {_reason(point)}."
 
 
 def _reason(point: ScalingPoint) -> str:
     """Why the wall-time speedups are lower, and when they would not be."""
     shares = []
     if point.fixed_s is not None and point.train_s and point.fixed_s > 0.02 * point.train_s:
-        shares.append(f"{100 * point.fixed_s / point.train_s:.0f} % of the train time is paid once")
+        share = min(100 * point.fixed_s / point.train_s, 99)
+        shares.append(f"{share:.0f} % of the train time is paid once")
     if point.wall_s and point.train_s and point.wall_s - point.train_s > 0.02 * point.wall_s:
         around_s = point.wall_s - point.train_s
         shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} lie around the training")
-    names = {"train": "train", "end_to_end": "end to end"}
-    times = [f"{_times(value)} longer {names[name]}" for name, value in point.longer_for_90.items() if value > 1]
-    when = f"; in a run {' and in one '.join(times)} would reach 90 % of it" if times else ""
-    return (" and ".join(shares) or "what is paid once does not count there") + when
+    times = [
+        f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {_times(factor)} longer"
+        for name, factor in point.longer_for_90.items()
+        if factor > 1
+    ]
+    return "; ".join([" and ".join(shares) or "what is paid once does not count there", *times])
 
 
 def _times(factor: float) -> str:
-    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.1f} times"
+    if factor > _FAR:
+        return f"more than {_FAR:,} times"
+    return f"{factor:.0f} times" if factor >= 10 else f"{factor:.1f} times"
+
+
+def _for_short_runs(curve: Curve, known: dict[str, float]) -> str:
+    name = "end_to_end" if "end_to_end" in known else "train"
+    job, value = ("jobs" if name == "end_to_end" else "runs"), known[name]
+    would = "would take" if curve.scaling == "weak" else "took"
+    base = plural(curve.baseline_np or 1, "process")
+    if abs(value - 1) < 0.02:
+        what = f"no sooner done than by {base}"
+    elif value > 1:
+        what = f"for the same work {base} {would} {value:.2f} times as long"
+    else:
+        what = f"it took {1 / value:.2f} times as long as {base} {'would' if would != 'took' else 'did'}"
+    return f"For {job} as short as this one trust {SPEEDUP_NAMES[name]}, {value:.2f}x: {what}."
+
+
+def _largest(curve: Curve) -> ScalingPoint | None:
+    points = [point for point in curve.points if point.np != curve.baseline_np and point.speedup]
+    return max(points, key=lambda point: point.np, default=None)
+
+
+def _values(known: dict[str, float]) -> str:
+    return ", ".join(f"{value:.2f}x {SPEEDUP_NAMES[name]}" for name, value in known.items())
+
+
+def _name(curve: Curve) -> str:
+    """`weak scaling, ddp, batch 32 each`, as far as it is known."""
+    batch = {"strong": f"global batch {curve.batch}", "weak": f"batch {curve.batch} each"}.get(curve.scaling, "")
+    words = (f"{curve.scaling} scaling" if curve.scaling else "", curve.engine, batch if curve.batch else "")
+    return ", ".join(word for word in words if word)
 
 
 def what_stands_out(curves: Sequence[Curve]) -> tuple[str, ...]:
-    """Sentences on single points: slower than the baseline, never worth it, costly engines, the best batch."""
+    """Sentences on single points: slower than the baseline, not worth it yet, costly engines, the best batch."""
     found = []
     for curve in curves:
-        name = " ".join(word for word in (curve.scaling, "scaling", curve.engine) if word) if curve.scaling else ""
-        prefix = f"{name}: " if len(curves) > 1 and name else ""
-        for point in curve.points:
-            sentence = _of_point(point, curve)
-            found += [prefix + sentence] if sentence else []
+        prefix = f"{_name(curve)}: " if len(curves) > 1 and _name(curve) else ""
+        found += [prefix + sentence for point in curve.points if (sentence := _of_point(point, curve))]
     return tuple(dict.fromkeys([*found, *_best_batch(curves)]))
 
 
@@ -97,31 +126,35 @@ def _of_point(point: ScalingPoint, curve: Curve) -> str:
     steady, end = point.speedup.get("steady"), point.speedup.get("end_to_end")
     if point.np == curve.baseline_np:
         if steady and steady.high < _COSTLY:
-            return f"{point.engine} itself costs {1 - steady.value:.0%} of the pace on {where}"
+            return f"{point.engine} itself costs {100 * (1 - steady.value):.0f} % of the pace on {where}"
         return ""
     if steady and steady.high < 1:
         return f"{where} are slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
-    if end and end.high < 1 and steady and steady.low > 1:
-        work = point.break_even.get("end_to_end")
-        from_on = f"; it pays from {work:,.0f} {curve.work_unit} on" if work else ""
+    if end and end.high < 1 and steady and steady.low > 1 + _CLOSE:
         return (
             f"{where} finish this job later than {curve.baseline_np} ({end.value:.2f}x end to end) "
-            f"although their steady pace is {steady.value:.2f}x{from_on}"
+            f"although their steady pace is {steady.value:.2f}x{_pays_from(point, curve)}"
         )
     return ""
 
 
+def _pays_from(point: ScalingPoint, curve: Curve) -> str:
+    work = point.break_even.get("end_to_end")
+    return f"; it pays from {work:,.0f} {curve.work_unit} on" if work else ""
+
+
 def _best_batch(curves: Sequence[Curve]) -> list[str]:
     """Which batch one process likes best, when several were tried."""
-    rates: dict[float, tuple[float, float, float]] = {}
+    points: dict[float, ScalingPoint] = {}
     for curve in curves:
         baseline = curve.baseline or next((point for point in curve.points if point.np == 1), None)
         if baseline and baseline.np == 1 and baseline.throughput and baseline.batch:
-            rate = baseline.throughput
-            rates[baseline.batch] = (rate.value, rate.low, rate.high)
+            points[baseline.batch] = baseline
+    rates = {batch: point.throughput for batch, point in points.items() if point.throughput}
     if len(rates) < 2:
         return []
-    best = max(rates, key=lambda batch: rates[batch])
-    rivals = [batch for batch in sorted(rates) if batch != best and rates[batch][2] >= rates[best][1]]
+    best = max(rates, key=lambda batch: rates[batch].value)
+    rivals = [batch for batch in sorted(rates) if batch != best and rates[batch].high >= rates[best].low]
     also = f"; batch {', '.join(f'{batch:g}' for batch in rivals)} may be as good" if rivals else ""
-    return [f"one process is fastest with batch {best:g}: {rates[best][0]:,.0f} samples/s{also}"]
+    once = " (one launch each)" if rates[best].count == 1 else ""
+    return [f"one process is fastest with batch {best:g}: {format_rate(rates[best].value)} samples/s{also}{once}"]

@@ -8,6 +8,8 @@ from scalescope.records.scaling import Scaling
 from scalescope.reporting.charts.parts import GAIN_COLOUR, IDEAL_COLOUR, IDEAL_DASH, LOSS_COLOUR, Rows, data, frame
 from scalescope.reporting.phrases import engine_name, shortened
 
+_FEW = "too few launches to tell"
+
 
 def itself_chart(scaling: Scaling) -> Any:
     """One interval per configuration around the line at 1; None when nothing was compared with itself."""
@@ -22,7 +24,7 @@ def itself_chart(scaling: Scaling) -> Any:
                 "ratio": each.ratio.value,
                 "low": each.ratio.low,
                 "high": each.ratio.high,
-                "says": "holds 1" if each.covers_one else "does not hold 1",
+                "says": "does not hold 1" if each.covers_one is False else "holds 1" if each.covers_one else _FEW,
             }
         )
     reach = 1.15 * max(0.02, *(max(abs(row["low"] - 1), abs(row["high"] - 1)) for row in rows))
@@ -30,7 +32,9 @@ def itself_chart(scaling: Scaling) -> Any:
     x = alt.X("ratio:Q", title="step time of A over step time of B", scale=scale)
     y = alt.Y("what:N", title=None, axis=alt.Axis(labelLimit=320))
     colour = alt.Color(
-        "says:N", title=None, scale=alt.Scale(domain=["holds 1", "does not hold 1"], range=[GAIN_COLOUR, LOSS_COLOUR])
+        "says:N",
+        title=None,
+        scale=alt.Scale(domain=["holds 1", "does not hold 1", _FEW], range=[GAIN_COLOUR, LOSS_COLOUR, IDEAL_COLOUR]),
     )
     chart = alt.Chart(data(rows))
     bars = chart.mark_errorbar(thickness=2, ticks=True).encode(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.reporting.charts.parts import (
     APART,
     BARS,
@@ -27,7 +27,6 @@ from scalescope.reporting.charts.parts import (
     ticks_at,
 )
 from scalescope.reporting.phrases import (
-    SPEEDUP_NAMES,
     baseline_words,
     curve_estimates,
     curves_in_order,
