@@ -16,10 +16,10 @@ class Notes:
         self.told: list[str] = []
         self.most_steps = 0
 
-    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
-        self.told.append(f"{points} points, {fewest} to {most} launches")
+    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
+        self.told.append(f"{points} points, {fewest} to {most} launches, {done} done")
 
-    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
         self.told.append(f"{index} begins")
 
     def steps(self, count: int) -> None:
@@ -48,7 +48,7 @@ def test_measure_returns_records_and_tells_its_audience(tmp_path) -> None:
     (run,) = record.runs
     assert (run.steps, run.point.np, run.point.global_batch, len(run.ranks)) == (8, 2, 8, 2)
     assert sum(run.phases.values()) == pytest.approx(run.wall_s, rel=0.02)
-    assert notes.told == ["1 points, 1 to 1 launches", "1 begins", "ddp-np2-b4 ends"]
+    assert notes.told == ["1 points, 1 to 1 launches, 0 done", "1 begins", "ddp-np2-b4 ends"]
     assert notes.most_steps == 8
     assert scalescope.tabulate(record, "csv").count("\n") == 2
     more = scalescope.resume(tmp_path / "out", launches=2)

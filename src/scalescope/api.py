@@ -21,10 +21,10 @@ from scalescope.scaling.study import study as study
 class Silent:
     """An audience that is told everything and says nothing."""
 
-    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
+    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
         """Before the first launch."""
 
-    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
 
     def steps(self, count: int) -> None:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalescope.cli.output import draw, from_here
+from scalescope.cli.output import write
 from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from scalescope.records.scaling import Scaling
 
 
@@ -52,7 +50,7 @@ def explain(
         raise UsageError(f"-o names a folder, and '{output}' is a file: choose another name")
     scaling = read(paths or [], np=_counts(np), pattern=pattern)
     console = Console(stderr=json)
-    said = _write(scaling, output, console) if output else []
+    said = write(scaling, output) if output else []
     if not quiet:
         show(scaling, console)
         for line in said:
@@ -71,17 +69,6 @@ def _counts(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**9 for part in parts):
         raise UsageError(f"--np takes whole numbers such as 1,2,4, one per log, not '{text}'")
     return tuple(int(part) for part in parts)
-
-
-def _write(scaling: "Scaling", folder: Path, console: "Console") -> list[str]:
-    """Save the record, its tables and its pictures; lines that say where they are."""
-    from scalescope.records.store import save
-    from scalescope.reporting.tables import write_tables
-
-    save(scaling, folder / "scaling.json")
-    write_tables(scaling, folder)
-    here = from_here(folder)
-    return [*draw(scaling, folder, console), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
 
 
 def _document(scaling: "Scaling") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.output import draw, from_here
+from scalescope.cli.output import from_here, write
 from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -233,11 +233,9 @@ def _report(
     from json import dumps
 
     from scalescope.measurement.resume import plan_of
-    from scalescope.records.store import save
     from scalescope.reporting.measurement import as_document, sentence
     from scalescope.reporting.progress import MeasureProgress
     from scalescope.reporting.scaling import show
-    from scalescope.reporting.tables import write_tables
     from scalescope.scaling.study import study
 
     try:
@@ -247,12 +245,10 @@ def _report(
         going_on = f"; go on with: {stopped}" if str(stopped) else ""
         raise Interrupted(f"interrupted: nothing is left running and every finished launch is kept{going_on}") from None
     scaling = study(measurement)
-    save(scaling, folder / "scaling.json")
-    write_tables(scaling, folder)
-    drawn = draw(scaling, folder, console)
+    written = write(scaling, folder)
     if not quiet:
         show(scaling, console)
-        for line in (*drawn, f"Tables: {from_here(folder)}/scaling.csv, .md, .tex", f"Records: {from_here(folder)}"):
+        for line in written:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:

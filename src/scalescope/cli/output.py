@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from scalescope.records.scaling import Scaling
 
 
@@ -14,8 +12,19 @@ def from_here(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def draw(scaling: "Scaling", folder: Path, console: "Console") -> list[str]:
-    """Draw everything; lines that say where the pictures are, or why there are none."""
+def write(scaling: "Scaling", folder: Path) -> list[str]:
+    """Save the record, its tables and its pictures; lines that say where they are."""
+    from scalescope.records.store import save
+    from scalescope.reporting.tables import write_tables
+
+    save(scaling, folder / "scaling.json")
+    write_tables(scaling, folder)
+    here = from_here(folder)
+    return [*_draw(scaling, folder), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
+
+
+def _draw(scaling: "Scaling", folder: Path) -> list[str]:
+    """Lines that say where the pictures are, or why there are none."""
     try:
         from scalescope.reporting.charts import write_charts
 

@@ -41,11 +41,11 @@ _HOPELESS = 2
 class Audience(LaunchAudience, Protocol):
     """Who is told how a measurement goes on."""
 
-    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
-        """Before the first launch: how many points, launches of each, and about how long if that can be said."""
+    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
+        """Before the first launch: points, launches of each, how many are done, and about how long the rest takes."""
 
-    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
-        """A launch begins; `total` is the most there can be."""
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
+        """A launch begins."""
 
     def ends(self, outcome: Run | Failure) -> None:
         """A launch has ended."""
@@ -146,9 +146,10 @@ class _Rounds:
         request = self._request
         most = 1 if request.quick else request.most_launches
         fewest = min(most, FEWEST) if request.precision else most
-        guess = self._plan.seconds * fewest if self._plan.seconds else None
-        self._audience.planned(len(self._planned), fewest, most, guess)
-        total = most * len(self._planned)
+        count_done, least = len(self._runs), fewest * len(self._planned)
+        left = max(1 - count_done / least, 0.0)
+        guess = self._plan.seconds * fewest * left if self._plan.seconds else None
+        self._audience.planned(len(self._planned), fewest, most, count_done, guess)
         for number in count(1):
             wanted = points_of_round(number, self._planned, self._runs, self._failures, request)
             if not wanted or (request.quick and number > 1):
@@ -158,7 +159,7 @@ class _Rounds:
                     self._budget_spent = self._budget_spent or self._is_too_late(point)
                     if self._budget_spent:
                         break
-                    self._launch(number, point, total)
+                    self._launch(number, point)
             if self._budget_spent:
                 break
         stopped = why_it_stopped(request, self._planned, self._runs, budget_spent=self._budget_spent)
@@ -177,9 +178,8 @@ class _Rounds:
             return False
         return time.monotonic() - self._began + fmean(known) > budget_s
 
-    def _launch(self, number: int, point: Point, total: int) -> None:
-        steps = self._plan.steps or self._request.steps
-        self._audience.begins(len(self._runs) + 1, total, point, steps)
+    def _launch(self, number: int, point: Point) -> None:
+        self._audience.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
         outcome = launch(self._settings, number, point, self._plan.steps, self._audience)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
@@ -194,13 +194,14 @@ class _Rounds:
 
     def _save(self, stopped: str) -> Measurement:
         request, settings = self._request, self._settings
+        order = {point: index for index, point in enumerate(self._planned)}
         measurement = Measurement(
             what=request.what,
             scaling=request.scaling,
             batch=tuple(batch for batch in batches(request) if batch is not None),
             quick=request.quick,
             precision=request.precision,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=datetime.fromtimestamp(self._plan.since_ns * 1e-9, UTC).isoformat(timespec="seconds"),
             scalescope=__version__,
             torch=_torch_version(settings.python),
             host=platform.node(),
@@ -208,7 +209,7 @@ class _Rounds:
             launcher=dict(settings.launchers),
             binding=BINDING,
             named_hosts=settings.named_hosts,
-            runs=tuple(sorted(self._runs, key=lambda run: (run.round, self._planned.index(run.point)))),
+            runs=tuple(sorted(self._runs, key=lambda run: (run.round, order.get(run.point, len(order))))),
             failures=tuple(self._failures),
             stopped=stopped,
         )

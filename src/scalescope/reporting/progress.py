@@ -39,16 +39,21 @@ class MeasureProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def planned(self, points: int, fewest: int, most: int, seconds: float | None) -> None:
+    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
         """Before the first launch."""
         self._expected, self._guess_s = points * fewest, seconds
         about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
         each = "one each" if most == 1 else f"{most} each" if fewest == most else f"{fewest} to {most} each"
         least = "at least " if fewest < most else ""
         launches = plural(points * fewest, "launch")
-        self._say(f"{least}{launches} at {plural(points, 'point')}, {each}; {least}{about}.".capitalize())
+        text = f"{least}{launches} at {plural(points, 'point')}, {each}; "
+        if done >= points * fewest:
+            text += "all are there already."
+        else:
+            text += (f"{done} are there already; " if done else "") + f"{least}{about}."
+        self._say(text[0].upper() + text[1:])
 
-    def begins(self, index: int, total: int, point: Point, steps: int | None) -> None:
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
         self._began = time.monotonic()
         self._expected = max(self._expected, index)
