@@ -1,41 +1,16 @@
 """Lines of logs that tell something, how many processes wrote them, and logs that cannot be read."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published import epochs, values
 
 from scalescope.errors import UsageError
-from scalescope.records.scaling import Scaling
 from scalescope.scaling.logs import read_logs
 from scalescope.scaling.logs.counts import process_counts
-
-DATA = Path(__file__).parents[2] / "examples" / "data"
-CIFAR10 = [DATA / f"cifar10-{name}.log" for name in ("1gpu", "2gpus", "4gpus")]
-
-
-@pytest.fixture
-def logs(tmp_path: Path):
-    def read(np: Sequence[int] = (), pattern: str = "", **texts: str) -> Scaling:
-        paths = []
-        for name, text in texts.items():
-            paths.append(tmp_path / f"{name}.log")
-            paths[-1].write_bytes(text.encode())
-        return read_logs(paths, np, pattern)
-
-    return read
-
-
-def epochs(times: Sequence[float], line: str = "Epoch {}: training {}(s) - testing 0.2(s)") -> str:
-    return "".join(line.format(index, time) + "\n" for index, time in enumerate(times, start=1))
-
-
-def values(scaling: Scaling, name: str) -> dict[int, float]:
-    return {point.np: point.speedup[name].value for point in scaling.curves[0].points if name in point.speedup}
-
 
 # Lines that are understood
 

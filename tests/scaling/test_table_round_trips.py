@@ -2,35 +2,17 @@
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published import LAB11, speedups
 
 from scalescope.records.run import Measurement, Point, Run
-from scalescope.records.scaling import SPEEDUPS, Curve, Scaling
+from scalescope.records.scaling import SPEEDUPS, Scaling
 from scalescope.reporting.tables import as_csv
 from scalescope.scaling.study import study
 from scalescope.scaling.tables import read_table
-
-LAB11 = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
-
-
-@pytest.fixture
-def table(tmp_path: Path):
-    def read(text: str | bytes, name: str = "table.csv") -> Scaling:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return read_table(path)
-
-    return read
-
-
-def speedups(curve: Curve, name: str) -> dict[int, float]:
-    own = [point for point in curve.points if point.engine == curve.engine]
-    return {point.np: point.speedup[name].value for point in own if name in point.speedup}
-
 
 # What scalescope wrote
 

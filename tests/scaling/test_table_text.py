@@ -1,34 +1,14 @@
 """Tables as people write them: headings, numbers, separators, and what cannot be read."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published import speedups
 
 from scalescope.errors import UsageError
-from scalescope.records.scaling import Curve, Scaling
 from scalescope.scaling.tables import read_table
 from scalescope.scaling.tables.columns import meaning_of
 from scalescope.scaling.tables.text import parse_number
-
-LAB11 = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
-
-
-@pytest.fixture
-def table(tmp_path: Path):
-    def read(text: str | bytes, name: str = "table.csv") -> Scaling:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return read_table(path)
-
-    return read
-
-
-def speedups(curve: Curve, name: str) -> dict[int, float]:
-    own = [point for point in curve.points if point.engine == curve.engine]
-    return {point.np: point.speedup[name].value for point in own if name in point.speedup}
-
 
 # What columns mean
 
