@@ -111,6 +111,10 @@ def test_a_horovod_rank_that_sleeps_is_named(scalescope, scripts) -> None:
     assert marked_processes(scalescope.folder) == []
 
 
+SHORT_ONE_FIRST = "0"
+"""Makes an order in which the launch that ends comes before the one that does not."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_running_and_keeps_what_is_finished(scalescope, scripts, number: int) -> None:
     script = scalescope.folder / "second_is_long.py"
@@ -119,10 +123,11 @@ def test_an_interruption_leaves_nothing_running_and_keeps_what_is_finished(scale
     wrapper = scalescope.folder / "run.sh"
     wrapper.write_text(f"#!/bin/sh\nexec {sys.executable} {script} --steps {steps.format(batch='$1')}\n")
     wrapper.chmod(0o755)
-    running = start(scalescope, "measure", "--np", "2", "--batch", "1,2", "-o", "out", "--", str(wrapper), "{batch}")
-    second = scalescope.folder / "out" / "launches"
+    words = ("--np", "2", "--batch", "1,2", "--seed", SHORT_ONE_FIRST, "-o", "out", "--", str(wrapper), "{batch}")
+    running = start(scalescope, "measure", *words)
+    second = scalescope.folder / "out" / "launches" / "01-ddp-np2-b2"
     deadline = time.monotonic() + 120
-    while not list(second.glob("002-*/agent-*.jsonl")) and time.monotonic() < deadline:
+    while not list(second.glob("agent-*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.1)
     running.send_signal(number)
     _, errors = running.communicate(timeout=30)
