@@ -8,9 +8,9 @@ from typing import NamedTuple
 FEWEST = 5
 """Repetitions from which on an interval is claimed; below it there is only a range."""
 _UPPER = 0.975
-_UPPER_AFTER_LOOKS = 0.9825
+_UPPER_AFTER_LOOKS = 0.985
 """Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a
-wider quantile makes up for it (make bench SECTION=coverage shows by how much)."""
+wider quantile makes up for it (make bench SECTION=coverage shows how well)."""
 
 
 class Interval(NamedTuple):
@@ -23,17 +23,8 @@ class Interval(NamedTuple):
     """Smallest to largest of fewer than FEWEST, instead of a 95 % t-interval."""
 
 
-def t_interval(values: Sequence[float], *, looked: bool = False) -> Interval:
-    """95 % for the mean of independent repetitions; `looked`: stopping depended on them."""
-    middle = fmean(values)
-    if len(values) < FEWEST:
-        return Interval(middle, min(values), max(values), True)
-    half = half_width(values, looked=looked)
-    return Interval(middle, middle - half, middle + half, False)
-
-
 def half_width(values: Sequence[float], *, looked: bool = False) -> float:
-    """Half of the t-interval's width; infinite below two repetitions."""
+    """Half of the 95 % t-interval's width of a mean; `looked`: stopping may depend on it. Infinite below two."""
     from scipy.special import stdtrit
 
     count = len(values)
@@ -43,13 +34,19 @@ def half_width(values: Sequence[float], *, looked: bool = False) -> float:
     return float(stdtrit(count - 1, upper)) * stdev(values) / math.sqrt(count)
 
 
-def of_logarithms(values: Sequence[float], *, looked: bool = False) -> Interval:
-    """The geometric mean of positive values and its interval, which is that of their logarithms."""
+def of_logarithms(values: Sequence[float], *, target: float | None = None) -> Interval:
+    """The geometric mean of positive values and its 95 % t-interval, which is that of their logarithms.
+
+    `target`: repetitions were made until it was known within this fraction; where they stopped for that, it is wider.
+    """
     logarithms = [math.log(value) for value in values]
+    middle = fmean(logarithms)
     if len(values) < FEWEST:
-        return Interval(math.exp(fmean(logarithms)), min(values), max(values), True)
-    found = t_interval(logarithms, looked=looked)
-    return Interval(math.exp(found.middle), math.exp(found.low), math.exp(found.high), False)
+        return Interval(math.exp(middle), min(values), max(values), True)
+    half = half_width(logarithms, looked=True)
+    if target is None or half > math.log1p(target):
+        half = half_width(logarithms)
+    return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half), False)
 
 
 def relative_half_width(values: Sequence[float], *, looked: bool = False) -> float:

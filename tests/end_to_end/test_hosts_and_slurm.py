@@ -10,7 +10,8 @@ import needs
 
 
 def measure(run, *words: str, folder) -> dict:
-    command = [sys.executable, "-m", "scalescope", "measure", "--json", "-o", str(folder / "out"), *words]
+    once = ("measure", "--launches", "1", "--json", "-o", str(folder / "out"))
+    command = [sys.executable, "-m", "scalescope", *once, *words]
     done = run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     (point,) = json.loads(done.stdout)["points"]
@@ -66,7 +67,8 @@ def test_an_own_srun_line(slurm, scripts, tmp_path) -> None:
     names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 GLOO_SOCKET_IFNAME=lo"
     line = ("srun", "-n", "{np}", "-N", "2", "sh", "-c", f"{names} exec {sys.executable} {scripts / 'ddp.py'}")
     words = ("--np", "2", "--steps", "12", "--", *line)
-    command = [sys.executable, "-m", "scalescope", "measure", "--json", "-o", str(tmp_path / "out"), *words]
+    once = ("measure", "--launches", "1", "--json", "-o", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "scalescope", *once, *words]
     done = slurm.allocate(2, command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     (point,) = json.loads(done.stdout)["points"]

@@ -159,3 +159,49 @@ def test_dry_run_prints_what_would_run_and_starts_nothing(scalescope) -> None:
     assert all("torch.distributed.run" in line and "OMP_NUM_THREADS=" in line for line in lines)
     assert len({re.search(r"OMP_NUM_THREADS=(\d+)", line)[1] for line in lines}) == 1
     assert not (scalescope.folder / "out").exists()
+
+
+def test_turns_inside_one_launch(scalescope) -> None:
+    words = ("--np", "2", "--batch", "4", "--quick", "--budget", "3s", "-o", "out", "--json")
+    found = document(scalescope("measure", "mlp", *words))
+    alone, two = found["points"]
+    assert (alone["engine"], alone["np"], two["np"], two["source"]) == ("none", 1, 2, "turns")
+    steady = two["speedup"]["steady"]
+    assert set(two["speedup"]) == {"steady"}
+    assert steady["blocks"] >= 2
+    assert steady["low"] <= steady["value"] <= steady["high"]
+    assert len(found["launches"]) == 1
+
+
+def test_a_configuration_against_itself(scalescope) -> None:
+    found = document(scalescope("measure", "mlp", "--aa", "--np", "1", "--steps", "6", "-o", "out", "--json"))
+    assert sorted(launch["arm"] for launch in found["launches"]) == ["A", "B"]
+    (itself,) = found["self_comparisons"]
+    assert itself["covers_one"] is None  # one launch of each tells nothing
+    assert (scalescope.folder / "out" / "itself.png").exists()
+
+
+def test_strong_and_weak_scaling_in_one_go(scalescope) -> None:
+    words = (
+        "--scaling",
+        "both",
+        "--np",
+        "1,2",
+        "--batch",
+        "8",
+        "--steps",
+        "6",
+        "--budget",
+        "1s",
+        "-o",
+        "out",
+        "--json",
+    )
+    found = document(scalescope("measure", "mlp", *words))
+    assert len(found["launches"]) == 4
+    assert [(point["scaling"], point["np"], point["batch"]) for point in found["points"] if point["np"] == 2] == [
+        ("strong", 2, 4),
+        ("weak", 2, 8),
+    ]
+    assert {curve["scaling"] for curve in found["curves"]} == {"strong", "weak"}
+    assert (scalescope.folder / "out" / "scaling.tex").read_text().count("begin{tabular}") == 2

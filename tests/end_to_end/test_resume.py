@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,14 @@ from scalescope.records.run import Measurement, Run
 from scalescope.records.store import load, load_lines
 
 STUDY = ("mlp", "--np", "1,2", "--batch", "4", "--steps", "8", "--launches", "2", "-o", "out")
+
+
+def write_training(folder: Path) -> None:
+    """A training of one process that takes no time."""
+    (folder / "train.py").write_text(
+        "import torch\nw = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
+        "for _ in range(8): w.sum().backward(); o.step()\n"
+    )
 
 
 def launched_from(folder: Path) -> list[int]:
@@ -32,10 +41,10 @@ def test_killed_at_random_moments_nothing_finished_is_lost_or_repeated(scalescop
     generator = random.Random()
     folder = scalescope.folder / "out"
     words, kept = scalescope.words("measure", *STUDY), b""
-    for _ in range(4):
+    for _ in range(3):
         process = subprocess.Popen(words, cwd=scalescope.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            process.wait(timeout=generator.uniform(1, 12))
+            process.wait(timeout=generator.uniform(1, 10))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -71,13 +80,14 @@ def test_a_torn_line_is_no_launch(scalescope) -> None:
     assert [run.round for run in load_lines(runs, Run)] == [1] * whole.count(b"\n")
 
 
-def test_more_launches_can_be_added_later(scalescope) -> None:
-    scalescope("measure", "mlp", "--np", "1", "--steps", "6", "--launches", "1", "-o", "out")
-    done = scalescope("measure", "--resume", "out", "--launches", "5", "--json")
-    assert [point["launches"] for point in json.loads(done.stdout)["points"]] == [5, 5]
-    assert json.loads(done.stdout)["points"][1]["speedup"]["steady"]["interval"] == "t"
+def test_more_launches_can_be_added_later_and_from_five_on_there_is_an_interval(scalescope) -> None:
+    write_training(scalescope.folder)
+    first = scalescope("measure", "--np", "1", "-o", "out", "--json", "--", sys.executable, "train.py")
+    assert json.loads(first.stdout)["points"][0]["interval"] == "range"
+    done = json.loads(scalescope("measure", "--resume", "out", "--launches", "5", "--json").stdout)
+    assert [(point["launches"], point["interval"]) for point in done["points"]] == [(5, "t")]
     again = scalescope("measure", "--resume", "out", "--json")
-    assert len(json.loads(again.stdout)["launches"]) == 10
+    assert len(json.loads(again.stdout)["launches"]) == 5
 
 
 def test_after_ctrl_c_the_line_to_go_on_with_is_shown(scalescope) -> None:
@@ -130,12 +140,7 @@ def test_a_folder_in_which_nothing_was_measured_may_be_used_again(scalescope) ->
 
 
 def test_it_goes_on_from_anywhere_as_it_was_begun(scalescope) -> None:
-    import sys
-
-    (scalescope.folder / "train.py").write_text(
-        "import torch\nw = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
-        "for _ in range(8): w.sum().backward(); o.step()\n"
-    )
+    write_training(scalescope.folder)
     scalescope("measure", "--np", "1", "-o", "out", "--", sys.executable, "train.py")
     words = scalescope.words("measure", "--resume", str(scalescope.folder / "out"), "--launches", "2", "--json")
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
@@ -143,8 +148,6 @@ def test_it_goes_on_from_anywhere_as_it_was_begun(scalescope) -> None:
 
 
 def test_a_script_with_too_few_steps_is_told_so(scalescope, scripts) -> None:
-    import sys
-
     command = (sys.executable, str(scripts / "ddp.py"), "--steps", "3")
     done = scalescope("measure", "--np", "1", "--", *command, code=2)
     assert "only 3 steps" in done.stderr

@@ -6,26 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width, t_interval
+from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width
 
 POSITIVE = st.floats(1e-3, 1e3)
 
 
 def test_five_values_give_students_interval() -> None:
-    found = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.middle == 3
-    assert found.high - found.middle == pytest.approx(2.776445 * math.sqrt(2.5 / 5))
+    values = [math.exp(value) for value in (1, 2, 3, 4, 5)]
+    found = of_logarithms(values)
+    assert math.log(found.middle) == pytest.approx(3)
+    assert math.log(found.high) - 3 == pytest.approx(2.776445 * math.sqrt(2.5 / 5))
     assert not found.is_range
 
 
 def test_four_values_give_a_range_and_say_so() -> None:
-    assert t_interval([1.0, 2.0, 3.0, 9.0])[1:] == (1.0, 9.0, True)
+    assert of_logarithms([1.0, 2.0, 3.0, 9.0])[1:] == (1.0, 9.0, True)
 
 
 def test_who_looked_pays_with_a_wider_interval_from_the_sixth_on() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
     assert half_width(values, looked=True) == half_width(values)
     assert half_width([*values, 3.0], looked=True) > 1.05 * half_width([*values, 3.0])
+
+
+def test_only_who_stopped_for_precision_pays() -> None:
+    values = [1.00, 1.01, 1.02, 0.99, 1.00, 1.01]
+    plain = of_logarithms(values)
+    assert of_logarithms(values, target=0.05).high > plain.high
+    assert of_logarithms(values, target=0.001) == plain
 
 
 @given(st.lists(POSITIVE, min_size=1, max_size=12))

@@ -24,14 +24,12 @@ from scalescope.measurement.train_model import TrainingTask
 from scalescope.measurement.turns import Turns
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
-from scalescope.records.request import MeasureRequest
+from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"
 """Ranks may use any core of their host, under every launcher."""
-QUICK_PRECISION = 0.05
-"""A quick launch ends when its speedup is known so well, if nothing else is asked for."""
 _CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 

@@ -14,6 +14,9 @@ ScalingKind = Literal["strong", "weak"]
 SCALINGS: dict[str, tuple[ScalingKind, ...]] = {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
 """What --scaling says and what it stands for."""
 
+QUICK_PRECISION = 0.05
+"""A quick launch ends when its speedup is known so well, if nothing else is asked for."""
+
 
 class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope measure` can be told."""

@@ -31,8 +31,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the curve's own engine."""
     baseline_np: int | None = None
     """None: the smallest there is, if there are several."""
-    looked: bool = False
-    """Whether stopping depended on the observations."""
+    target: float | None = None
+    """How well ratios had to be known before observing stopped."""
     over: Over = "launches"
 
 
@@ -79,8 +79,8 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         batch=first.batch,
         threads_per_rank=first.threads_per_rank,
         launches=len(group) if frame.over == "launches" else 1,
-        step_s=estimate([each.step_s for each in group], looked=frame.looked, over=frame.over),
-        throughput=estimate([each.throughput for each in group], looked=frame.looked, over=frame.over),
+        step_s=estimate([each.step_s for each in group], target=frame.target, over=frame.over),
+        throughput=estimate([each.throughput for each in group], target=frame.target, over=frame.over),
         efficiency=efficiency,
         mean_efficiency=by_mean.value / ideal if by_mean else None,
         speedup=speedup,
@@ -118,15 +118,17 @@ def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: 
         base_s = time(base[each.round], each.work) if each.round in base else None
         if own_s and base_s:
             ratios.append(base_s / own_s)
-    return estimate(ratios, looked=frame.looked, over=frame.over)
+    return estimate(ratios, target=frame.target, over=frame.over)
 
 
-def estimate(values: Sequence[float | None], *, looked: bool = False, over: Over = "launches") -> Estimate | None:
+def estimate(
+    values: Sequence[float | None], *, target: float | None = None, over: Over = "launches"
+) -> Estimate | None:
     """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
     known = [value for value in values if value is not None and value > 0]
     if not known:
         return None
-    found = of_logarithms(known, looked=looked)
+    found = of_logarithms(known, target=target)
     value = median(known) if found.is_range else found.middle
     kind: Literal["t", "range"] = "range" if found.is_range else "t"
     return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known), over=over)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.request import QUICK_PRECISION
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import Curve, Scaling, SelfComparison
 from scalescope.scaling.baseline import baseline_of, twin
@@ -64,7 +65,7 @@ def _curve(
             work_unit="samples" if samples else "steps",
             baseline_engine=baseline.engine if baseline else "",
             baseline_np=baseline.np if baseline else None,
-            looked=measurement.precision is not None,
+            target=measurement.precision,
         ),
     )
 
@@ -93,7 +94,7 @@ def _quick_curves(measurement: Measurement) -> list[Curve]:
             batch=batch,
             baseline_engine="none",
             baseline_np=1,
-            looked=True,
+            target=measurement.precision or QUICK_PRECISION,
             over="blocks",
         )
         curves.append(make_curve(observations, frame))
@@ -121,7 +122,7 @@ def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
         a = {run.round: run.step_s for run in measurement.runs if run.point == point}
         b = {run.round: run.step_s for run in measurement.runs if run.point == twin(point)}
         ratios = [a[number] / b[number] for number in sorted(a.keys() & b.keys())]
-        ratio = estimate(ratios, looked=measurement.precision is not None)
+        ratio = estimate(ratios, target=measurement.precision)
         if ratio:
             found.append(
                 SelfComparison(
