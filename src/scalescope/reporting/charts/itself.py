@@ -27,8 +27,9 @@ def itself_chart(scaling: Scaling) -> Any:
                 "says": "does not hold 1" if each.covers_one is False else "holds 1" if each.covers_one else _FEW,
             }
         )
-    reach = 1.15 * max(0.02, *(max(abs(row["low"] - 1), abs(row["high"] - 1)) for row in rows))
-    scale = alt.Scale(domain=[1 - reach, 1 + reach])
+    low = min(0.98, *(0.98 * row["low"] for row in rows))
+    high = max(1.02, *(1.02 * row["high"] for row in rows))
+    scale = alt.Scale(domain=[low, high], nice=False)
     x = alt.X("ratio:Q", title="step time of A over step time of B", scale=scale)
     y = alt.Y("what:N", title=None, axis=alt.Axis(labelLimit=320))
     colour = alt.Color(
