@@ -37,7 +37,8 @@ def begin(request: MeasureRequest) -> Iterator[Started]:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
-        if any(complete_lines(folder / "runs.jsonl")):
+        from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
+        if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
             raise UsageError(
                 f"{folder} already holds a measurement: go on with it by --resume, or choose another folder with -o"
             )
