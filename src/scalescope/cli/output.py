@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scalescope.records.scaling import Scaling
 
 
@@ -20,19 +22,23 @@ def write(scaling: "Scaling", folder: Path) -> list[str]:
     save(scaling, folder / "scaling.json")
     write_tables(scaling, folder)
     here = from_here(folder)
-    return [*_draw(scaling, folder), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
 
-
-def _draw(scaling: "Scaling", folder: Path) -> list[str]:
-    """Lines that say where the pictures are, or why there are none."""
-    try:
+    def draw() -> list[Path]:
         from scalescope.reporting.charts import write_charts
 
-        written = write_charts(scaling, folder)
+        return write_charts(scaling, folder)
+
+    return [*pictures(draw), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
+
+
+def pictures(draw: "Callable[[], list[Path]]") -> list[str]:
+    """Draw, and lines that say where the pictures are, or why there are none."""
+    try:
+        written = draw()
     except ModuleNotFoundError as missing:
         if missing.name not in ("altair", "vl_convert"):
             raise
         return [f"No pictures: there is no {missing.name} here; pip install altair vl-convert-python"]
-    pictures = [path for path in written if path.suffix == ".png"]
+    shown = [path for path in written if path.suffix == ".png"]
     others = ", ".join(dict.fromkeys(path.suffix for path in written if path.suffix != ".png"))
-    return ["Pictures:", *(f"  {from_here(path)} ({others})" for path in pictures)] if pictures else []
+    return ["Pictures:", *(f"  {from_here(path)} ({others})" for path in shown)] if shown else []

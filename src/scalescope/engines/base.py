@@ -4,8 +4,10 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from scalescope.engines.exchange import Exchange
 from scalescope.errors import UsageError
 from scalescope.records.knobs import Knob, Knobs, KnobValue
+from scalescope.records.profile import ModelProfile
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -23,6 +25,9 @@ class Engine(Protocol):
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The launcher that fits when the user names none."""
+
+    def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
+        """What a step of this model exchanges under these knob values."""
 
 
 def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:

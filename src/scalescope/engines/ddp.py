@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping
 
+from scalescope.engines.exchange import MIB, Exchange, in_buckets
 from scalescope.records.knobs import Knob, KnobValue
+from scalescope.records.profile import ModelProfile
+
+_FIRST_MIB, _CAP_MIB = 1, 25
+"""While bucket_cap_mb is unset; set, it holds for the first bucket too."""
 
 
 class Ddp:
@@ -56,6 +61,17 @@ class Ddp:
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """PyTorch's own."""
         return "torchrun"
+
+    def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
+        """Buckets in the order in which gradients get ready, as DDP rebuilds them after its first step."""
+        cap = values.get("bucket_cap_mb")
+        first_mib, cap_mib = (float(cap), float(cap)) if cap is not None else (_FIRST_MIB, _CAP_MIB)
+        return Exchange(
+            backend=str(values.get("backend") or ("gloo" if profile.device == "cpu" else "nccl")),
+            messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),
+            broadcasts=profile.buffers_bytes,
+            copies=not values.get("gradient_as_bucket_view", False),
+        )
 
 
 DDP = Ddp()

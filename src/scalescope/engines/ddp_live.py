@@ -45,3 +45,27 @@ def finish() -> None:
     import torch.distributed as dist
 
     dist.destroy_process_group()
+
+
+def begin_allreduce(tensor: Any, name: str) -> Any:
+    """Start to sum a tensor over the ranks, in place; what `wait` takes."""
+    import torch.distributed as dist
+
+    return dist.all_reduce(tensor, async_op=True)
+
+
+def wait(handle: Any) -> None:
+    """Until the collective is done."""
+    handle.wait()
+
+
+def broadcast(tensor: Any, name: str) -> None:
+    """Rank 0's values on every rank, in place."""
+    import torch.distributed as dist
+
+    dist.broadcast(tensor, src=0)
+
+
+def is_done(handle: Any) -> bool:
+    """Whether the collective is done."""
+    return bool(handle.is_completed())

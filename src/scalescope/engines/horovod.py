@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from scalescope.engines.exchange import MIB, Exchange, one_by_one
 from scalescope.records.knobs import Knob, KnobValue
-
-_BYTES_PER_MB = 1024 * 1024
+from scalescope.records.profile import ModelProfile
 
 
 class Horovod:
@@ -79,10 +79,24 @@ class Horovod:
         """mpirun for the MPI controller, horovodrun for Gloo."""
         return "mpirun" if values.get("controller", "mpi") == "mpi" else "horovodrun"
 
+    def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
+        """Gradients leave at the next cycle, together with whatever else is ready by then."""
+        chosen = {**{knob.name: knob.default for knob in self.knobs}, **values}
+        moved_by = chosen["controller"] if profile.device == "cpu" else "nccl"
+        return Exchange(
+            backend=f"horovod-{moved_by}",
+            messages=one_by_one(profile.gradients),
+            fuse_bytes=int(float(str(chosen["fusion_threshold_mb"])) * MIB),
+            cycle_s=float(str(chosen["cycle_time_ms"])) / 1000,
+            negotiated=True,
+            agreements_kept=int(str(chosen["cache_capacity"])) >= len(profile.gradients),
+            spins=True,
+        )
+
 
 def _as_variable(knob: Knob, value: KnobValue) -> str:
     if knob.name == "fusion_threshold_mb":
-        return str(int(float(value) * _BYTES_PER_MB))
+        return str(int(float(value) * MIB))
     return str(int(value)) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -35,3 +35,31 @@ def finish() -> None:
     import horovod.torch as hvd
 
     hvd.shutdown()
+
+
+def begin_allreduce(tensor: Any, name: str) -> Any:
+    """Start to average a tensor over the ranks, in place; what `wait` takes."""
+    import horovod.torch as hvd
+
+    return hvd.allreduce_async_(tensor, name=name)
+
+
+def wait(handle: Any) -> None:
+    """Until the collective is done."""
+    import horovod.torch as hvd
+
+    hvd.synchronize(handle)
+
+
+def broadcast(tensor: Any, name: str) -> None:
+    """Rank 0's values on every rank, in place."""
+    import horovod.torch as hvd
+
+    hvd.broadcast_(tensor, root_rank=0, name=name)
+
+
+def is_done(handle: Any) -> bool:
+    """Whether the collective is done."""
+    import horovod.torch as hvd
+
+    return bool(hvd.poll(handle))

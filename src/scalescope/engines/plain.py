@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+from scalescope.engines.exchange import Exchange
 from scalescope.records.knobs import Knob, KnobValue
+from scalescope.records.profile import ModelProfile
 
 
 class Plain:
@@ -19,6 +21,10 @@ class Plain:
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The one that all others are compared with."""
         return "torchrun"
+
+    def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
+        """Nothing."""
+        return Exchange(backend="none", messages=())
 
 
 PLAIN = Plain()

@@ -1,10 +1,12 @@
 """What is around a measurement: cores, GPUs, programs, free ports, a Slurm allocation."""
 
+import importlib.util
 import os
 import re
 import shutil
 import socket
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
@@ -31,6 +33,19 @@ def has_module(python: str, module: str) -> bool:
     """Whether an interpreter can find a module, without importing it."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def has_horovod() -> bool:
+    """Whether this Python has Horovod."""
+    return importlib.util.find_spec("horovod") is not None
+
+
+def torch_version() -> str:
+    """Of this Python's torch, without importing it; empty when there is none."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
 
 
 def horovod_speaks_mpi(python: str) -> bool:

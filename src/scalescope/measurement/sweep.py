@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +25,7 @@ from scalescope.measurement.output import compile_pattern
 from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of, make_job, points, settle
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import Started, begin, resume
-from scalescope.measurement.surroundings import check_port, cores_here, gpus_here, has_module
+from scalescope.measurement.surroundings import check_port, cores_here, gpus_here, has_module, torch_version
 from scalescope.measurement.watch import Audience as LaunchAudience
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
@@ -203,7 +202,7 @@ class _Rounds:
             precision=request.precision,
             created=datetime.fromtimestamp(self._plan.since_ns * 1e-9, UTC).isoformat(timespec="seconds"),
             scalescope=__version__,
-            torch=_torch_version(settings.python),
+            torch=torch_version() if settings.python == sys.executable else "",
             host=platform.node(),
             cores=cores_here(),
             launcher=dict(settings.launchers),
@@ -228,11 +227,3 @@ class _Rounds:
 def _said(failure: Failure, kept: str) -> str:
     details = f"\n{failure.details}" if failure.details else ""
     return f"{failure.point.label}: {failure.problem}; {kept}{details}"
-
-
-def _torch_version(python: str) -> str:
-    """What the package says of itself; the user's own interpreter may have another one."""
-    try:
-        return version("torch") if python == sys.executable else ""
-    except PackageNotFoundError:
-        return ""

@@ -53,7 +53,7 @@ def train(task: TrainingTask, folder: Path) -> None:
     from scalescope.workloads import load
 
     live = importlib.import_module(find_engine(task.engine).live_module)
-    device = _device(task.device)
+    device = device_named(task.device)
     rank, _ = live.start(str(device), task.knobs)
     workload = load(task.workload)
     model = workload.model.to(device)
@@ -73,8 +73,8 @@ def train(task: TrainingTask, folder: Path) -> None:
 
 def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:
     """One step of a training, always on the same batch."""
-    inputs = [_moved(value, device) for value in workload.batch(batch)]
-    target = _moved(workload.target(batch), device)
+    inputs = [moved(value, device) for value in workload.batch(batch)]
+    target = moved(workload.target(batch), device)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -109,7 +109,7 @@ def check(task: TrainingTask) -> dict[str, Any]:
 
     workload = load(task.workload)
     check_workload(workload, task.batch)
-    device = _device(task.device)
+    device = device_named(task.device)
     model = workload.model.to(device)
     step = _waited(_step(workload, model, workload.optimizer(model.parameters()), task.batch, device), device)
     step_s = 0.0
@@ -120,7 +120,8 @@ def check(task: TrainingTask) -> dict[str, Any]:
     return {"step_s": step_s}
 
 
-def _device(name: str) -> Any:
+def device_named(name: str) -> Any:
+    """The torch device that cpu, cuda or auto means in this rank."""
     import torch
 
     if name == "auto":
@@ -133,9 +134,10 @@ def _device(name: str) -> Any:
     return torch.device(name)
 
 
-def _moved(value: Any, device: Any) -> Any:
+def moved(value: Any, device: Any) -> Any:
+    """Tensors, also inside lists and tuples, on the device; everything else as it is."""
     if isinstance(value, list | tuple):
-        return type(value)(_moved(part, device) for part in value)
+        return type(value)(moved(part, device) for part in value)
     return value.to(device) if hasattr(value, "to") else value
 
 

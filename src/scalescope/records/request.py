@@ -84,3 +84,49 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     """Guess for one launch of each point."""
     since_ns: int
     """When it began, nanoseconds since the epoch."""
+
+
+class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `scalescope probe` can be told."""
+
+    backends: tuple[str, ...] = ()
+    """Empty: gloo, or nccl where there are GPUs."""
+    hosts: tuple[Host, ...] = ()
+    slots: int | None = None
+    """Ranks of a node; None: its GPUs, or its cores over the threads of a rank."""
+    threads_per_rank: int = 1
+    device: str = "auto"
+    seconds: float = 8.0
+    """For each group of ranks."""
+    rounds: int = 6
+    env: dict[str, str] = {}
+    ssh: str = "ssh"
+    folder: str = ""
+
+
+class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `scalescope estimate` can be told."""
+
+    workload: WorkloadSpec
+    np: tuple[int, ...] = ()
+    """Empty: as many as the cluster has slots."""
+    batch: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
+    scaling: tuple[ScalingKind, ...] = ("weak",)
+    engine: str = "ddp"
+    knobs: tuple[str, ...] = ()
+    cluster: str = ""
+    """A file; empty: this machine, probed on the way."""
+    profile: str = ""
+    """A file; empty: taken here."""
+    threads_per_rank: int | None = None
+    device: str = "auto"
+    seconds: float = 40.0
+    """For the profile."""
+    repeats: int = 8
+    """Blocks of steps of each batch size, as far as time allows."""
+    efficiency: float = 0.8
+    verify: int = 0
+    launches: int = 3
+    """Of every cell that is verified."""
+    timeout_s: float = 600.0
+    folder: str = ""

@@ -1,6 +1,7 @@
 """Progress of a measurement on the terminal."""
 
 import time
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -32,7 +33,7 @@ class MeasureProgress:
         )
         self._task: TaskID | None = None
 
-    def __enter__(self) -> "MeasureProgress":
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 

@@ -57,7 +57,7 @@ def as_csv(scaling: Scaling) -> str:
     rows: list[dict[str, str]] = []
     for curve in curves_in_order(scaling):
         for point in curve.points:
-            row = {name: _csv_cell(value) for name, value in _csv_row(curve, point, scaling.what).items()}
+            row = {name: csv_cell(value) for name, value in _csv_row(curve, point, scaling.what).items()}
             if row not in rows:  # engines share their baseline
                 rows.append(row)
     text = io.StringIO()
@@ -110,7 +110,7 @@ def _outside_training(point: ScalingPoint) -> float | None:
     return sum(known) if known else None
 
 
-def _csv_cell(value: Value) -> str:
+def csv_cell(value: Value) -> str:
     if isinstance(value, str):
         text = " ".join(value.split())
         return f"'{text}" if text.startswith(_FORMULA) else text
@@ -137,7 +137,7 @@ class _Table(NamedTuple):
 
 def as_markdown(scaling: Scaling) -> str:
     """GitHub tables, one per curve, each with its caption before it."""
-    style = _Style(_markdown_text, with_interval, "+-", "-")
+    style = _Style(markdown_text, with_interval, "+-", "-")
     blocks = []
     for curve in _curves(scaling):
         table = _table(curve, scaling, style)
@@ -190,7 +190,7 @@ def _latex_estimate(estimate: Estimate) -> str:
     return f"${text}$" if r"\pm" in text else text
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     return "".join(_MARKDOWN.get(character, character) for character in " ".join(text.split()))
 
 

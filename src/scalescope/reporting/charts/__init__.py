@@ -1,7 +1,7 @@
-"""Drawings of a scaling record: one definition gives the interactive page, PNG, SVG and PDF."""
+"""Drawings of records: one definition gives the interactive page, PNG, SVG and PDF."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +51,21 @@ def charts(scaling: Scaling) -> dict[str, "alt.TopLevelMixin"]:
 
 def write_charts(scaling: Scaling, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
+    check_formats(formats)
+    return save_charts(charts(scaling), folder, formats)
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse what cannot be drawn, before anything is."""
     for ending in formats:
         if ending not in FORMATS:
             raise UsageError(f"there is no picture format '{ending}': choose from {', '.join(FORMATS)}")
+
+
+def save_charts(drawn: Mapping[str, "alt.TopLevelMixin"], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Save figures into the folder as NAME.FORMAT; the files."""
     written = []
-    for name, chart in charts(scaling).items():
+    for name, chart in drawn.items():
         for ending in formats:
             path = folder / f"{name}.{ending}"
             with writing(path):

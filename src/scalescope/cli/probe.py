@@ -1,0 +1,84 @@
+"""scalescope probe: what do links and cores give?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalescope.cli.output import from_here, pictures
+from scalescope.errors import Interrupted, UsageError
+
+
+def probe(
+    hosts: Annotated[str, typer.Option(help="Named hosts with slots: a:2,b:2 (this machine).")] = "",
+    backend: Annotated[
+        str, typer.Option(help="gloo, nccl, horovod-gloo, horovod-mpi, separated by commas (what DDP uses here).")
+    ] = "",
+    slots: Annotated[int | None, typer.Option(min=1, help="Ranks of a node (its GPUs or cores).")] = None,
+    threads_per_rank: Annotated[int, typer.Option(min=1, help="Of each rank while it is probed.")] = 1,
+    seconds: Annotated[str, typer.Option(help="For each group of ranks.")] = "8s",
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    env: Annotated[list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.")] = None,
+    ssh: Annotated[str, typer.Option(help="The program that reaches named hosts.")] = "ssh",
+    output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+) -> None:
+    """What do links and cores give? Times collectives among ranks, alone and beside compute; writes cluster.toml."""
+    from json import loads
+
+    from msgspec.json import encode
+    from rich.console import Console
+
+    from scalescope.measurement.cluster import probe_cluster
+    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.measurement.surroundings import gpus_here
+    from scalescope.records.cluster_file import write_cluster
+    from scalescope.records.request import ProbeRequest
+    from scalescope.reporting.cluster import sentence, show
+    from scalescope.reporting.estimate_progress import EstimateProgress
+    from scalescope.units import parse_seconds
+
+    if device not in ("cpu", "cuda", "auto"):
+        raise UsageError(f"--device takes cpu, cuda or auto, not '{device}'")
+    folder = (output or Path("results/probe")).absolute()
+    default = "gloo" if device == "cpu" or not gpus_here() else "nccl"
+    request = ProbeRequest(
+        backends=tuple(dict.fromkeys(name.strip() for name in (backend or default).split(","))),
+        hosts=parse_hosts(hosts),
+        slots=slots,
+        threads_per_rank=threads_per_rank,
+        device=device,
+        seconds=parse_seconds(seconds, "--seconds"),
+        env=parse_environment(env or []),
+        ssh=ssh,
+        folder=str(folder),
+    )
+    console = Console(stderr=json)
+    try:
+        with EstimateProgress(console, quiet=quiet) as progress:
+            cluster = probe_cluster(request, progress)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: nothing is left running; type the same command to begin anew") from None
+    write_cluster(cluster, folder / "cluster.toml")
+    file = from_here(folder / "cluster.toml")
+
+    def draw() -> list[Path]:
+        from scalescope.reporting.charts import FORMATS, save_charts
+        from scalescope.reporting.charts.cluster import costs_chart
+
+        chart = costs_chart(cluster)
+        return save_charts({"links": chart}, folder, FORMATS) if chart is not None else []
+
+    lines = pictures(draw)
+    if not quiet:
+        show(cluster, console)
+        for line in [*lines, f"Cluster: {file}"]:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(sentence(cluster), style="bold", markup=False, highlight=False, soft_wrap=True)
+    if not quiet:
+        console.print(f"Next: scalescope estimate resnet18 --cluster {file}", markup=False, highlight=False)
+    if json:
+        print(encode(loads(encode(cluster))).decode())

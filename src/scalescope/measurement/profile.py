@@ -1,0 +1,177 @@
+"""Takes the profile of a model on this machine, and makes a record of what its ranks wrote."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.measurement.profile_plan import misses_of
+from scalescope.measurement.profile_ranks import Block, Model, ProfileTask, file_of
+from scalescope.measurement.rank_program import ALLOCATOR, RankProgram, run_ranks
+from scalescope.records.knobs import Knobs
+from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint
+from scalescope.records.store import complete_lines
+from scalescope.records.workload import WorkloadSpec
+
+_QUIET = 0.25
+"""Cores of other programs above which a block counts only when there is no better one."""
+_OUTLYING = 0.05
+"""Relative miss above which a point is called outlying when others miss by less than half of it."""
+_TO_SIGMA = 1.4826
+"""From the median absolute deviation to a standard deviation."""
+
+
+def take_profile(
+    task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None]
+) -> ModelProfile:
+    """Run the program that profiles and read its blocks."""
+    began = time.monotonic()
+    run_ranks(
+        RankProgram(
+            module="scalescope.measurement.profile_ranks",
+            task=task,
+            np=max(task.crowds, default=1),
+            knobs=Knobs(engine="ddp"),
+            folder=folder,
+            threads_per_rank=threads_per_rank,
+            writes="profile-rank*.jsonl",
+        ),
+        tell,
+    )
+    model, blocks = read_blocks(folder, max(task.crowds, default=1))
+    return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
+
+
+def read_blocks(folder: Path, ranks: int) -> tuple[Model, list[list[Block]]]:
+    """The model and the blocks of every rank."""
+    lines = [list(complete_lines(folder / file_of(rank))) for rank in range(ranks)]
+    if not lines[0]:
+        raise WorkFailed(f"the profile ended before it began (see {folder}): try it again")
+    model = msgspec.json.decode(lines[0].pop(0), type=Model)
+    decode = msgspec.json.Decoder(Block).decode
+    return model, [[decode(line) for line in of_rank] for of_rank in lines]
+
+
+def assemble(
+    workload: WorkloadSpec, model: Model, blocks: Sequence[Sequence[Block]], threads_per_rank: int, seconds: float
+) -> ModelProfile:
+    """The record that the blocks amount to; blocks are by rank, in the order in which they were made."""
+    alone: dict[int, list[Block]] = {}
+    for block in blocks[0]:
+        if block.copies == 1 and not block.failed:
+            alone.setdefault(block.batch, []).append(block)
+    failed = [block for block in blocks[0] if block.failed]
+    if not alone:
+        said = failed[0].failed if failed else "no step was made"
+        raise UsageError(f"{workload.model} cannot run even with batch {failed[0].batch if failed else 1}: {said}; ")
+    steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
+    misses = misses_of(steps_s)
+    used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
+    order = _order(used, alone)
+    points = [_point(batch, made, order, misses) for batch, made in sorted(alone.items())]
+    regular = [abs(misses[point.batch]) for point in points if point.batch in misses and not point.outlying]
+    return ModelProfile(
+        workload=workload,
+        torch=model.torch,
+        device=model.device,
+        hostname=model.hostname,
+        threads_per_rank=threads_per_rank,
+        gradients=tuple(
+            Gradient(name=model.names[at], bytes=model.bytes[at], element_bytes=model.element_bytes[at]) for at in order
+        ),
+        unused=len(model.names) - len(order),
+        buffers_bytes=tuple(model.buffers_bytes),
+        points=tuple(points),
+        crowds=_crowds(blocks),
+        interpolation_error=max(regular, default=0.0),
+        memory_limit_bytes=model.memory_limit_bytes,
+        too_large=min((block.batch for block in failed), default=None),
+        allocator=ALLOCATOR,
+        seconds=seconds,
+    )
+
+
+def _best(made: Sequence[Block]) -> Sequence[Block]:
+    """The blocks that no other program disturbed, or all when there are none."""
+    return [block for block in made if block.foreign_cores <= _QUIET] or made
+
+
+def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
+    """Positions of parameters in the order in which backward finishes their gradients."""
+    blocks = [block for made in alone.values() for block in made]
+
+    def typical(position: int) -> float:
+        return median(block.ready_s[str(position)] / block.step_s for block in blocks if str(position) in block.ready_s)
+
+    return sorted(used, key=typical)
+
+
+def _point(batch: int, made: Sequence[Block], order: Sequence[int], misses: dict[int, float]) -> ProfilePoint:
+    best = _best(made)
+    steps = [step for block in best for step in _steps(block)]
+    step_s = median(block.step_s for block in best)
+    others = [abs(miss) for other, miss in misses.items() if other != batch]
+    miss = abs(misses.get(batch, 0.0))
+    # The parts are scaled so that their medians add up to the median step.
+    parts = [median(getattr(block, name)[i] for block in best for i in range(len(block.forward_s))) for name in _PARTS]
+    scale = step_s / sum(parts)
+    return ProfilePoint(
+        batch=batch,
+        step_s=step_s,
+        forward_s=parts[0] * scale,
+        backward_s=parts[1] * scale,
+        optimizer_s=parts[2] * scale,
+        ready_s=tuple(median(block.ready_s.get(str(at), block.step_s) for block in best) * scale for at in order),
+        noise=_relative_deviation(steps),
+        error=_relative_deviation([block.step_s for block in best]) / len(best) ** 0.5 if len(best) > 1 else 0.02,
+        cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
+        memory_bytes=round(median(block.memory_bytes for block in made)),
+        steps=len(steps),
+        remade=max(len(made) - len(best), 0),
+        outlying=miss > _OUTLYING and miss > 2 * max(others, default=miss),
+        foreign_cores=median(block.foreign_cores for block in best),
+    )
+
+
+_PARTS = ("forward_s", "backward_s", "optimizer_s")
+
+
+def _steps(block: Block) -> list[float]:
+    return [sum(parts) for parts in zip(block.forward_s, block.backward_s, block.optimizer_s, strict=True)]
+
+
+def _relative_deviation(values: Sequence[float]) -> float:
+    """Robust standard deviation over the median."""
+    middle = median(values)
+    return _TO_SIGMA * median(abs(value - middle) for value in values) / middle
+
+
+def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
+    """Steps among others over the steps alone that were made right after them."""
+    ratios: dict[tuple[int, int], list[float]] = {}
+    noises: dict[tuple[int, int], list[float]] = {}
+    places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
+    for at, block in enumerate(blocks[0]):
+        if block.copies == 1:
+            continue
+        beside = [found for place in places[: block.copies - 1] if (found := next(place, None)) is not None]
+        after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
+        if block.failed or after is None or after.batch != block.batch or any(each.failed for each in beside):
+            continue
+        key = block.copies, block.batch
+        everyone = [block, *beside]
+        ratios.setdefault(key, []).append(median(each.step_s for each in everyone) / after.step_s)
+        noises.setdefault(key, []).extend(_relative_deviation(_steps(each)) for each in everyone)
+    return tuple(
+        Crowd(
+            copies=copies,
+            batch=batch,
+            slowdown=median(found),
+            error=_relative_deviation(found) / len(found) ** 0.5 if len(found) > 1 else 0.03,
+            noise=median(noises[copies, batch]),
+        )
+        for (copies, batch), found in sorted(ratios.items())
+    )

@@ -1,0 +1,53 @@
+"""Which batch sizes a profile measures: the ends first, then where the line between neighbours is least certain."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+_LEAP = 8
+"""The next larger batch is at most so many times the largest measured one: its time and memory are then foreseeable."""
+_GOOD = 0.02
+"""A relative miss of interpolation that is good enough."""
+
+
+def next_batch(steps_s: Mapping[int, float], wanted: Sequence[int], affordable_s: float) -> int | None:
+    """The batch size to measure next, given the steps measured so far; None when there are enough.
+
+    Only batch sizes whose step is expected to take `affordable_s` at most are tried, apart from the smallest.
+    """
+    sizes = sorted(set(wanted))
+    if not steps_s:
+        return sizes[0]
+    measured = sorted(steps_s)
+    largest = measured[-1]
+    per_sample_s = steps_s[largest] / largest
+    above = [size for size in sizes if size > largest and size * per_sample_s <= affordable_s]
+    if above:
+        within = [size for size in above if size <= _LEAP * largest]
+        return max(within) if within else min(above[0], _LEAP * largest)
+    inner = [size for size in sizes if measured[0] < size < largest and size not in steps_s]
+    if not inner:
+        return None
+    misses = misses_of(steps_s)
+    score, best = max((_doubt(size, measured, misses), size) for size in inner)
+    return best if score > _GOOD else None
+
+
+def misses_of(steps_s: Mapping[int, float]) -> dict[int, float]:
+    """By inner batch size: how far its step lies off the line between its neighbours, relatively."""
+    sizes = sorted(steps_s)
+    misses = {}
+    for before, size, after in zip(sizes, sizes[1:], sizes[2:], strict=False):
+        share = (size - before) / (after - before)
+        misses[size] = steps_s[size] / (steps_s[before] + share * (steps_s[after] - steps_s[before])) - 1
+    return misses
+
+
+def _doubt(size: int, measured: Sequence[int], misses: Mapping[int, float]) -> float:
+    """How far the line at an unmeasured size may be off: the misses beside it, more in the middle of a wide gap."""
+    below = max(each for each in measured if each < size)
+    above = min(each for each in measured if each > size)
+    nearby = max((abs(misses[each]) for each in (below, above) if each in misses), default=0.5)
+    gap = math.log2(above / below)
+    depth = min(math.log2(size / below), math.log2(above / size)) / gap
+    # Halving a gap divides the miss of a smooth curve by four; the nearest misses come from gaps about twice as wide.
+    return nearby * depth * min(gap, 4.0) / 2

@@ -1,0 +1,109 @@
+"""Runs one of our own programs in ranks, other than a training: a profile, a probe."""
+
+import secrets
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.launchers import find_launcher
+from scalescope.launchers.base import as_shell
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.measurement.output import last_lines
+from scalescope.measurement.surroundings import free_port
+from scalescope.records.job import Host, Job
+from scalescope.records.knobs import Knobs
+from scalescope.records.store import complete_lines, writing
+
+ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+"""Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
+_TIMEOUT_S = 120.0
+
+
+class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs where."""
+
+    module: str
+    """Of ours, called with the path of its task."""
+    task: msgspec.Struct
+    np: int
+    knobs: Knobs
+    folder: Path
+    launcher: str = ""
+    threads_per_rank: int = 1
+    hosts: tuple[Host, ...] = ()
+    env: dict[str, str] = {}
+    ssh: str = "ssh"
+    writes: str
+    """Pattern of the files in which its ranks write lines, for progress."""
+
+
+def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
+    """Run it to its end; `tell` hears how many lines its ranks have written. UsageError passes on what a rank said."""
+    engine = find_engine(program.knobs.engine)
+    launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
+    folder = program.folder
+    with writing(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "task.json").write_bytes(msgspec.json.encode(program.task))
+    job = Job(
+        command=(sys.executable, "-m", program.module, str(folder / "task.json")),
+        np=program.np,
+        knobs=program.knobs,
+        folder=str(folder),
+        launch=f"{folder.name}-{secrets.token_hex(6)}",
+        threads_per_rank=program.threads_per_rank,
+        hosts=program.hosts,
+        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **ALLOCATOR, **program.env},
+        port=free_port(),
+        ssh=program.ssh,
+        python=sys.executable,
+        cwd=str(Path.cwd()),
+    )
+    commands = launcher.commands(job)
+    with writing(folder):
+        (folder / "command.txt").write_text("".join(as_shell(command) + "\n" for command in commands))
+    ending = run(commands, job, _Lines(folder, program.writes, tell), timeout_s=_TIMEOUT_S)
+    if ending.problem:
+        _raise(folder, ending.problem)
+
+
+class _Lines:
+    """Counts lines of the ranks' files."""
+
+    def __init__(self, folder: Path, pattern: str, tell: Callable[[int], None]) -> None:
+        self._folder, self._pattern, self._tell = folder, pattern, tell
+
+    def tick(self) -> int:
+        """Lines so far."""
+        count = sum(1 for path in self._folder.glob(self._pattern) for _ in complete_lines(path))
+        self._tell(count)
+        return count
+
+    def stalled(self, seconds: float) -> tuple[str, str]:
+        """There is nothing more to say than that."""
+        return f"nothing happened for {seconds:.0f} s", ""
+
+
+def _raise(folder: Path, problem: str) -> None:
+    """A rank's own clear line when there is one, otherwise what was printed last."""
+    for path in sorted(folder.glob("rank*.out")):
+        for line in last_lines(path, 20):
+            if line.startswith(USAGE_MARK):
+                raise UsageError(line.removeprefix(USAGE_MARK).strip())
+    shown = [line for path in sorted(folder.glob("rank*.out")) for line in last_lines(path, 15)]
+    shown = shown or last_lines(folder / LAUNCHER_OUTPUT, 15)
+    raise WorkFailed("\n".join([f"{problem} (see {folder})", *shown]))
+
+
+USAGE_MARK = "scalescope-usage:"
+"""Before the line of a rank that a user can act on."""

@@ -1,0 +1,1 @@
+"""Executes Plans over a Cluster: collective costs, the step simulator, grids."""

@@ -1,0 +1,129 @@
+"""What a rank computes in a step: the profile between and beyond the batch sizes it measured, on a shared host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalescope.records.profile import ModelProfile, ProfilePoint
+
+Floats = NDArray[np.float64]
+_BEYOND_PER_DOUBLING = 0.05
+"""Relative error that is added for each doubling of the batch beyond the measured ones."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of compute in a step of one process alone, one column per batch size."""
+
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: Floats
+    ready_s: Floats
+    """One row per gradient, after the start of backward, never less than the row before."""
+    memory_bytes: Floats
+    error: Floats
+    """Relative standard error of the step."""
+
+    @property
+    def step_s(self) -> Floats:
+        """The whole step."""
+        return self.forward_s + self.backward_s + self.optimizer_s
+
+
+def work(profile: ModelProfile, batches: ArrayLike) -> Work:
+    """The profile at these batch sizes: straight lines between measured ones, and on beyond them."""
+    sizes = np.asarray(batches, dtype=float)
+    points = profile.points
+    backward = _at(points, sizes, [point.backward_s for point in points])
+    ready = np.array(
+        [_at(points, sizes, [point.ready_s[i] for point in points]) for i in range(len(profile.gradients))]
+    )
+    ready = np.minimum(np.maximum.accumulate(ready.reshape(len(profile.gradients), len(sizes)), axis=0), backward)
+    measured = np.array([point.batch for point in points], dtype=float)
+    beyond = np.maximum(np.log2(sizes / measured[-1]), 0) + np.maximum(np.log2(measured[0] / sizes), 0)
+    own = _at(points, sizes, [point.error for point in points])
+    between = np.where(np.isin(sizes, measured), 0.0, profile.interpolation_error)
+    return Work(
+        forward_s=_at(points, sizes, [point.forward_s for point in points]),
+        backward_s=backward,
+        optimizer_s=_at(points, sizes, [point.optimizer_s for point in points]),
+        ready_s=ready,
+        memory_bytes=_at(points, sizes, [float(point.memory_bytes) for point in points]),
+        error=np.sqrt(own**2 + between**2 + (_BEYOND_PER_DOUBLING * beyond) ** 2),
+    )
+
+
+def _at(points: Sequence[ProfilePoint], sizes: Floats, values: Sequence[float]) -> Floats:
+    """Straight lines through the values at the points' batch sizes, continued at both ends, never below 0."""
+    x, y = np.array([point.batch for point in points], dtype=float), np.array(values)
+    if len(x) == 1:
+        return np.asarray(y[0] * np.maximum(sizes / x[0], 1.0))  # less work, and who knows how much less
+    left = np.clip(np.searchsorted(x, sizes, side="right") - 1, 0, len(x) - 2)
+    slope = (y[left + 1] - y[left]) / (x[left + 1] - x[left])
+    return np.asarray(np.maximum(y[left] + slope * (sizes - x[left]), 0.0))
+
+
+def leave_one_out(points: Sequence[ProfilePoint]) -> dict[int, float]:
+    """By batch size of every inner point: how far its step lies off the line between its neighbours, relatively."""
+    misses = {}
+    for before, point, after in zip(points, points[1:], points[2:], strict=False):
+        share = (point.batch - before.batch) / (after.batch - before.batch)
+        expected = before.step_s + share * (after.step_s - before.step_s)
+        misses[point.batch] = point.step_s / expected - 1
+    return misses
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Compute among so many ranks of a host: how much longer it takes and how uneven it is."""
+
+    slowdown: Floats
+    error: Floats
+    noise: Floats
+
+
+def crowding(profile: ModelProfile, copies: Floats, batches: Floats) -> Crowding:
+    """The profile's crowds between and beyond the measured numbers of copies, which count by their doublings.
+
+    Where crowds were measured at two batch sizes, those in between lie on the line between them.
+    """
+    alone = float(np.median([point.noise for point in profile.points]))
+    measured = sorted({crowd.batch for crowd in profile.crowds})
+    if not measured:
+        ones = np.ones_like(copies)
+        return Crowding(ones, 0 * ones, alone * ones)
+    curves = [_crowding_at(profile, batch, alone, copies) for batch in measured]
+    if len(curves) == 1:
+        return curves[0]
+    low, high = np.log2(measured[0]), np.log2(measured[-1])
+    share = np.clip((np.log2(batches) - low) / (high - low), 0.0, 1.0)
+    first, last = curves[0], curves[-1]
+    return Crowding(
+        first.slowdown + share * (last.slowdown - first.slowdown),
+        np.maximum(first.error, last.error),
+        first.noise + share * (last.noise - first.noise),
+    )
+
+
+def _crowding_at(profile: ModelProfile, batch: int, alone: float, copies: Floats) -> Crowding:
+    crowds = [crowd for crowd in profile.crowds if crowd.batch == batch]
+    known = np.log2([1.0, *(crowd.copies for crowd in crowds)])
+    wanted = np.log2(copies)
+    slowdowns, errors = (
+        np.array([1.0, *(crowd.slowdown for crowd in crowds)]),
+        [0.0, *(crowd.error for crowd in crowds)],
+    )
+    slope = (slowdowns[-1] - slowdowns[-2]) / (known[-1] - known[-2])
+    beyond = np.maximum(wanted - known[-1], 0.0)
+    slowdown = np.interp(wanted, known, slowdowns) + np.maximum(slope, 0.0) * beyond
+    error = np.interp(wanted, known, errors) + _BEYOND_PER_DOUBLING * beyond
+    return Crowding(np.maximum(slowdown, 1.0), error, np.interp(wanted, known, [alone, *(c.noise for c in crowds)]))
+
+
+def slowest_of(ranks: ArrayLike) -> Floats:
+    """By how many standard deviations the slowest of so many equal ranks lies above one rank, in the median step."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(0.5 ** (1.0 / np.asarray(ranks, dtype=float))), dtype=float)

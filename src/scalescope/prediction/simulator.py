@@ -1,0 +1,135 @@
+"""Backward and the exchange of gradients beside it, simulated for many configurations at once.
+
+Two things go on in a rank: backward computes, and messages travel one after another. Each goes at full speed alone
+and slower while the other is under way, because they share cores. Every pass of the loop goes on to the next moment
+at which something begins or ends, in every configuration (cell) at its own pace. Times are in seconds from the start
+of backward; arrays have one column per cell.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Cost = Callable[[Floats], Floats]
+"""From the bytes of a message in each cell to its seconds when nothing else goes on."""
+
+_IDLE, _PAUSING, _SENDING = 0, 1, 2
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What is to be sent: one row per message in its order, one column per cell."""
+
+    ready_s: Floats
+    """Work that backward has done when a message is ready; never less than the row before."""
+    bytes: Floats
+    """One per message."""
+    cost: Cost
+    fuse_bytes: float = 0.0
+    """Messages that are ready together travel as one up to this size; 0: each for itself."""
+    cycle_s: float = 0.0
+    """Messages leave at the beat of a cycle; 0: at once."""
+    agreement_s: Floats | float = 0.0
+    """What ranks take to agree on a message before it leaves."""
+
+
+@dataclass(frozen=True)
+class Friction:
+    """How much slower each side gets because of the other; a number, or one per cell."""
+
+    compute: Floats | float = 1.0
+    """Backward, while a message travels."""
+    sending: Floats | float = 1.0
+    """A message, while backward computes."""
+    waiting: Floats | float = 1.0
+    """A message, while the rank only waits for it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """When everything was over, in each cell."""
+
+    backward_s: Floats
+    """End of backward."""
+    sent_s: Floats
+    """End of the last message."""
+    hidden_s: Floats
+    """Time in which a message travelled under backward."""
+    exposed_s: Floats
+    """Time in which a message travelled and nothing was computed."""
+    starts_s: Floats
+    """One row per message; of messages that travel together only the first has a time, the others 0."""
+    ends_s: Floats
+
+
+def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
+    """Run backward, `work_s` of work in each cell, and its messages to their ends."""
+    width, count = len(work_s), len(traffic.bytes)
+    cells = np.arange(width)
+    ready = np.vstack([np.minimum(traffic.ready_s, work_s), np.full(width, np.inf)])
+    travelled = np.concatenate([[0.0], np.cumsum(traffic.bytes)])
+    starts, ends = np.zeros((count, width)), np.zeros((count, width))
+    now, done, left, hidden, exposed, backward = (np.zeros(width) for _ in range(6))
+    since_message = np.full(width, np.inf)
+    first, after = np.zeros(width, dtype=int), np.zeros(width, dtype=int)
+    state = np.full(width, _IDLE)
+    for _ in range(4 * count + 4):
+        computing = done < work_s - _TINY
+        if not computing.any() and (first >= count).all():
+            break
+        next_ready = ready[first, cells]
+        wakes = (state == _IDLE) & (done >= next_ready - _TINY)
+        state[wakes] = _PAUSING
+        left = np.where(wakes, _until_beat(traffic.cycle_s, since_message) + traffic.agreement_s, left)
+        leaves = (state == _PAUSING) & (left <= _TINY)
+        if leaves.any():
+            after = np.where(leaves, _fused(traffic, ready, travelled, first, done), after)
+            left = np.where(leaves, traffic.cost(travelled[after] - travelled[first]), left)
+            state[leaves] = _SENDING
+            starts[first[leaves], cells[leaves]] = now[leaves]
+        sending, busy = state == _SENDING, state != _IDLE
+        both = sending & computing
+        compute_rate = np.where(both, 1 / friction.compute, 1.0)
+        rate = np.where(both, 1 / friction.sending, np.where(sending, 1 / friction.waiting, 1.0))
+        goal = np.where(busy, work_s, np.minimum(next_ready, work_s))
+        compute_left = np.where(computing, (goal - done) / compute_rate, np.inf)
+        step = np.minimum(compute_left, np.where(busy, left / rate, np.inf))
+        step = np.where(np.isfinite(step), np.maximum(step, 0.0), 0.0)
+        now += step
+        done += np.where(computing, step * compute_rate, 0.0)
+        left -= np.where(busy, step * rate, 0.0)
+        hidden += np.where(both, step, 0.0)
+        exposed += np.where(busy & ~computing, step, 0.0)
+        since_message += step
+        backward = np.where(computing, now, backward)
+        arrived = sending & (left <= _TINY)
+        ends[first[arrived], cells[arrived]] = now[arrived]
+        since_message[arrived] = 0.0
+        first = np.where(arrived, after, first)
+        state[arrived] = _IDLE
+    return Outcome(backward, np.maximum(now, backward), hidden, exposed, starts, ends)
+
+
+def _until_beat(cycle_s: float, since_message: Floats) -> Floats:
+    """Until the ranks look again: half a cycle on average for what gets ready at any moment, nothing for what waits."""
+    return np.where(since_message < _TINY, 0.0, cycle_s / 2)
+
+
+def _fused(
+    traffic: Traffic, ready: Floats, travelled: Floats, first: NDArray[np.int_], done: Floats
+) -> NDArray[np.int_]:
+    """Index after the last message that travels together with the first one of each cell."""
+    if not traffic.fuse_bytes:
+        return first + 1
+    low, high = first.copy(), np.full(len(first), len(ready) - 1)
+    cells = np.arange(len(first))
+    while (low < high).any():  # the first message that is not ready yet, by halving
+        middle = (low + high) // 2
+        there = ready[middle, cells] <= done + _TINY
+        low, high = np.where(there & (low < high), middle + 1, low), np.where(there, high, middle)
+    fits = np.searchsorted(travelled, travelled[first] + traffic.fuse_bytes + 0.5, side="right") - 1
+    return np.asarray(np.maximum(np.minimum(low, fits), first + 1))

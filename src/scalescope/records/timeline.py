@@ -1,0 +1,58 @@
+"""What ranks did when: the one form in which predicted and traced steps are drawn and broken down."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from scalescope.records.store import Record
+
+Activity = Literal["input", "forward", "backward", "optimizer", "copy", "communication", "negotiation", "other"]
+COMPUTE: tuple[Activity, ...] = ("forward", "backward", "copy")
+EXCHANGE: tuple[Activity, ...] = ("communication", "negotiation")
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One activity of one rank, from start to end in seconds."""
+
+    rank: int
+    activity: Activity
+    start_s: float
+    end_s: float
+    name: str = ""
+    bytes: int = 0
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of one rank."""
+
+    rank: int
+    start_s: float
+    end_s: float
+
+
+class Timeline(Record, frozen=True, kw_only=True, tag="timeline"):
+    """Activities and steps of one or more ranks on one clock."""
+
+    current_version: ClassVar[int] = 1
+
+    source: str
+    """Who made it: `predicted`, or the kind of trace."""
+    spans: tuple[Span, ...]
+    steps: tuple[Step, ...]
+
+
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of a step goes, in seconds; the parts add up to the step, what is hidden stands beside them.
+
+    A part that the source cannot separate is None and its time is in other.
+    """
+
+    step_s: float
+    compute_s: float | None
+    exposed_s: float | None
+    """Communication during which nothing is computed."""
+    hidden_s: float | None
+    """Communication under compute."""
+    input_s: float | None
+    optimizer_s: float | None
+    other_s: float

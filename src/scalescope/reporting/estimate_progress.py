@@ -1,0 +1,57 @@
+"""Progress of an estimate or a probe on the terminal: what is going on, and how much of its time has passed."""
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from scalescope.reporting.progress import MeasureProgress
+from scalescope.units import format_seconds
+
+
+class EstimateProgress(MeasureProgress):
+    """Stages with a bar over their expected time; what is verified is told like any measurement."""
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        super().__init__(console, quiet=quiet, show_output=False)
+        self._stages = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[done]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._stage: TaskID | None = None
+        self._since = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+        super().__exit__()
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        """A part of the work begins that takes about so long."""
+        self._close()
+        self._say(f"{escape(what[0].upper() + what[1:])}" + (f", about {format_seconds(seconds)}." if seconds else "."))
+        self._since = time.monotonic()
+        self._stages.start()
+        self._stage = self._stages.add_task(escape(what), total=seconds, done="starting")
+
+    def tick(self, done: int) -> None:
+        """So many blocks of it are done."""
+        if self._stage is not None:
+            passed = time.monotonic() - self._since
+            self._stages.update(self._stage, completed=passed, done=f"{done} timed" if done else "starting")
+
+    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
+        """Before the first launch of what is verified."""
+        self._close()
+        super().planned(points, fewest, most, done, seconds)
+
+    def _close(self) -> None:
+        if self._stage is not None:
+            self._stages.remove_task(self._stage)
+            self._stage = None
+        self._stages.stop()

@@ -1,0 +1,1 @@
+"""A prediction on the terminal, as one sentence, as JSON and as tables."""

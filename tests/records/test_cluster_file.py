@@ -1,0 +1,247 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.records.cluster import BACKENDS, Cluster, Costs, Link, Overlap
+from scalescope.records.cluster_file import load_cluster, write_cluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
+COUNTS = st.integers(1, 100_000)
+POSITIVE = st.floats(1e-12, 1e15)
+LINKS = st.none() | st.builds(Link, bytes_per_s=POSITIVE, latency_s=st.floats(0, 1e3))
+OVERLAPS = st.builds(
+    Overlap, backend=st.sampled_from(BACKENDS), ranks=COUNTS, nodes=COUNTS, compute=POSITIVE, communication=POSITIVE
+)
+SMALL = """
+nodes = 8
+slots_per_node = 4
+cores_per_node = 64
+"""
+MEASURED = """
+[[measured]]
+backend = "gloo"
+operation = "allreduce"
+ranks = 2
+nodes = 1
+sizes_bytes = [4, 1024, 65536]
+seconds = [1e-4, 2e-4, 1e-3]
+cpu_seconds = [0, 1e-4, 1e-3]
+error = 0.02
+"""
+LINK = '[inside]\nbandwidth = "250 GB/s"\nlatency = "5 us"\n'
+
+
+@st.composite
+def costs(draw: st.DrawFn, ranks: int) -> Costs:
+    sizes = sorted(draw(st.sets(st.integers(1, 2**40), min_size=1, max_size=6)))
+    seconds = tuple(draw(POSITIVE) for _ in sizes)
+    return Costs(
+        backend=draw(st.sampled_from(BACKENDS)),
+        operation=draw(st.sampled_from(("allreduce", "broadcast"))),
+        ranks=ranks,
+        nodes=draw(st.integers(1, ranks)),
+        sizes_bytes=tuple(sizes),
+        seconds=seconds,
+        cpu_seconds=tuple(draw(st.just(0.0) | POSITIVE) for _ in sizes),
+        error=draw(st.floats(0, 1)),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    return Cluster(
+        name=draw(st.text()),
+        nodes=draw(COUNTS),
+        slots_per_node=draw(COUNTS),
+        cores_per_node=draw(COUNTS),
+        device=draw(st.sampled_from(("cpu", "gpu"))),
+        inside=draw(LINKS),
+        between=draw(LINKS),
+        algorithm=draw(st.sampled_from(("auto", "ring", "tree", "hierarchical"))),
+        copy_s_per_byte=draw(st.floats(0, 1)),
+        call_s=draw(st.floats(0, 1)),
+        costs=tuple(draw(costs(ranks)) for ranks in range(2, 2 + draw(st.integers(0, 3)))),
+        overlaps=tuple(draw(st.lists(OVERLAPS, max_size=2))),
+        threads_per_rank=draw(COUNTS),
+    )
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "cluster.toml"
+    path.write_text(text)
+    return path
+
+
+def complaint(folder: Path, text: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_cluster(written(folder, text))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder / "cluster.toml") in message
+    return message
+
+
+@settings(max_examples=60)
+@given(clusters())
+def test_a_cluster_comes_back_as_it_was(cluster: Cluster) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "deep" / "cluster.toml"
+        write_cluster(cluster, path)
+        assert load_cluster(path) == cluster
+
+
+def test_a_link_is_written_with_the_units_people_use(tmp_path: Path) -> None:
+    link = Link(bytes_per_s=25e9, latency_s=5e-6)
+    cluster = Cluster(nodes=2, slots_per_node=1, cores_per_node=4, between=link, name='say "hi"\\\x7f')
+    write_cluster(cluster, tmp_path / "cluster.toml")
+    text = (tmp_path / "cluster.toml").read_text()
+    assert '[between]\nbandwidth = "25 GB/s"\nlatency = "5 us"' in text
+    assert "[inside]" not in text
+    assert load_cluster(tmp_path / "cluster.toml") == cluster
+
+
+def test_a_file_written_by_hand_needs_three_numbers(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, SMALL))
+    assert cluster == Cluster(nodes=8, slots_per_node=4, cores_per_node=64)
+    assert (cluster.slots, cluster.version) == (32, 1)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "bytes_per_s"),
+    [
+        ('"250 GB/s"', 250e9),
+        ('"200 Gbit/s"', 25e9),
+        ('"1000Mbit/s"', 125e6),
+        ('"1.5 MB/s"', 1.5e6),
+        ('"8 Kbit/s"', 1e3),
+        ('"2 KB/s"', 2e3),
+        ('"7 B/s"', 7.0),
+        ("125000000", 125e6),
+        ("1.25e9", 1.25e9),
+    ],
+)
+def test_bandwidths_are_read_in_every_unit(tmp_path: Path, bandwidth: str, bytes_per_s: float) -> None:
+    text = SMALL + f"[between]\nbandwidth = {bandwidth}\nlatency = 0.001\n"
+    assert load_cluster(written(tmp_path, text)).between == Link(bytes_per_s=bytes_per_s, latency_s=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("latency", "seconds"), [('"5 us"', 5e-6), ('"1.5 ms"', 1.5e-3), ('"900 ns"', 9e-7), ('"0 s"', 0.0), ("0", 0.0)]
+)
+def test_latencies_are_read_in_every_unit(tmp_path: Path, latency: str, seconds: float) -> None:
+    text = SMALL + f"[inside]\nbandwidth = 1\nlatency = {latency}\n"
+    assert load_cluster(written(tmp_path, text)).inside == Link(bytes_per_s=1.0, latency_s=seconds)
+
+
+def test_measured_costs_and_overlap_are_read(tmp_path: Path) -> None:
+    overlap = '[[overlap]]\nbackend = "gloo"\nranks = 2\nnodes = 1\ncompute = 1.4\ncommunication = 2\n'
+    cluster = load_cluster(written(tmp_path, SMALL + overlap + MEASURED))
+    assert cluster.overlaps == (Overlap(backend="gloo", ranks=2, nodes=1, compute=1.4, communication=2.0),)
+    assert cluster.costs[0].sizes_bytes == (4, 1024, 65536)
+    assert cluster.costs[0].cpu_seconds == (0.0, 1e-4, 1e-3)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", '"four"', "true", "nan", "inf", "[8]"])
+@pytest.mark.parametrize("key", ["nodes", "slots_per_node", "cores_per_node"])
+def test_an_impossible_count_is_named(tmp_path: Path, key: str, value: str) -> None:
+    lines = [f"{key} = {value}" if line.startswith(f"{key} ") else line for line in SMALL.splitlines()]
+    message = complaint(tmp_path, "\n".join(lines))
+    assert f"cluster.toml: {key} must be a whole number from 1, not " in message
+
+
+@pytest.mark.parametrize("key", ["nodes", "slots_per_node", "cores_per_node"])
+def test_a_missing_count_is_named(tmp_path: Path, key: str) -> None:
+    text = "\n".join(line for line in SMALL.splitlines() if not line.startswith(f"{key} "))
+    assert f"{key} must be a whole number from 1, and it is missing" in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("node = 3\n" + SMALL, 'no key "node": did you mean nodes?'),
+        ("slots = 3\n" + SMALL, 'no key "slots": did you mean slots_per_node?'),
+        ("zzz = 3\n" + SMALL, 'no key "zzz": it may hold kind, version, name, nodes'),
+        (SMALL + LINK.replace("bandwidth", "bandwith"), '[inside] there is no key "bandwith": did you mean bandwidth?'),
+        (SMALL + LINK.replace("250 GB/s", "fast"), '[inside] bandwidth must be a rate above 0 such as "200 Gbit/s"'),
+        (SMALL + LINK.replace("250 GB/s", "250"), 'bytes per second, not "250"'),
+        (SMALL + LINK.replace("250 GB/s", "250 Gb/s"), "B/s, KB/s, MB/s, GB/s, Kbit/s, Mbit/s, Gbit/s"),
+        (SMALL + LINK.replace("250 GB/s", "0 GB/s"), "bandwidth must be a rate above 0"),
+        (SMALL + LINK.replace('"250 GB/s"', "nan"), "bandwidth must be a rate above 0"),
+        (SMALL + LINK.replace('"250 GB/s"', "inf"), "bandwidth must be a rate above 0"),
+        (SMALL + LINK.replace('"250 GB/s"', "true"), "bandwidth must be a rate above 0"),
+        (SMALL + LINK.replace("5 us", "-5 us"), '[inside] latency must be a time from 0 such as "5 us"'),
+        (SMALL + LINK.replace('"5 us"', "-5e-6"), "or a number of seconds, not -5e-06"),
+        (SMALL + LINK.replace('"5 us"', "nan"), "latency must be a time from 0"),
+        (SMALL + '[between]\nbandwidth = "1 GB/s"\n', "[between] latency must be a time from 0"),
+        ("inside = 3\n" + SMALL, "inside must be a table, written [inside], not 3"),
+        ("measured = 3\n" + SMALL, "measured must be a table, written [[measured]], not 3"),
+        (SMALL + "[overlap]\ncompute = 1\n", "overlap must be a table, written [[overlap]]"),
+        ("name = 3\n" + SMALL, "name must be text in quotes, not 3"),
+        ('device = "tpu"\n' + SMALL, 'device must be one of cpu, gpu, not "tpu"'),
+        ('algorithm = "star"\n' + SMALL, 'algorithm must be one of auto, ring, tree, hierarchical, not "star"'),
+        ("copy_s_per_byte = -1\n" + SMALL, "copy_s_per_byte must be a number from 0, not -1"),
+        ("call_s = nan\n" + SMALL, "call_s must be a number from 0, not NaN"),
+        ('kind = "run"\n' + SMALL, 'holds a "run", not a "cluster"'),
+        ("version = 2\n" + SMALL, "newer scalescope (format 2, this one reads up to 1): pip install --upgrade"),
+        ("version = 0\n" + SMALL, "version must be a whole number from 1, not 0"),
+        (SMALL + "nodes = 8\n", "is not TOML"),
+        ("{}", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"gloo"', '"goo"', 'backend must be one of gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl, not "goo"'),
+        ('"allreduce"', '"reduce"', 'operation must be one of allreduce, broadcast, not "reduce"'),
+        ("ranks = 2", "ranks = 0", "ranks must be a whole number from 1, not 0"),
+        ("nodes = 1", "nodes = 3", "nodes must be at most ranks, 2, not 3"),
+        ("[4, 1024, 65536]", "[1024, 4, 65536]", "sizes_bytes must ascend, not [1024, 4, 65536]"),
+        ("[4, 1024, 65536]", "[4, 4, 65536]", "sizes_bytes must ascend"),
+        ("[4, 1024, 65536]", "[0, 4, 65536]", "sizes_bytes must be a list, each a whole number from 1"),
+        ("[4, 1024, 65536]", "[]", "sizes_bytes must be a list of numbers, not []"),
+        ("[4, 1024, 65536]", "4", "sizes_bytes must be a list of numbers, not 4"),
+        ("[1e-4, 2e-4, 1e-3]", "[1e-4]", "seconds must hold one number for each of the 3 sizes_bytes, not 1"),
+        ("[0, 1e-4, 1e-3]", "[0, 1]", "cpu_seconds must hold one number for each of the 3 sizes_bytes, not 2"),
+        ("[1e-4, 2e-4, 1e-3]", "[1e-4, nan, 1]", "seconds must be a list, each a number above 0"),
+        ("[1e-4, 2e-4, 1e-3]", "[1e-4, -1.0, 1]", "seconds must be a list, each a number above 0"),
+        ("error = 0.02", "error = inf", "error must be a number from 0"),
+        ("error = 0.02", "", "error must be a number from 0, and it is missing"),
+        ("error = 0.02", "error = 0.02" + MEASURED, "number 2 must be another than the tables above"),
+    ],
+)
+def test_a_mistake_in_a_measured_table_is_one_clear_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    message = complaint(tmp_path, SMALL + MEASURED.replace(old, new))
+    assert expected in message
+    assert "[[measured]] number " in message
+
+
+def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
+        load_cluster(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match=r"Is a directory: name a cluster\.toml file"):
+        load_cluster(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="is not TOML"):
+        load_cluster(tmp_path / "binary.toml")
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    write_cluster(Cluster(nodes=1, slots_per_node=1, cores_per_node=1), path)
+    (tmp_path / "cluster.toml.partial").mkdir()
+    with pytest.raises(WorkFailed, match="cannot write"):
+        write_cluster(Cluster(nodes=2, slots_per_node=1, cores_per_node=1), path)
+    assert load_cluster(path).nodes == 1
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+def test_the_examples_can_be_read(path: Path) -> None:
+    assert load_cluster(path).slots > 1
