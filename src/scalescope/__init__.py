@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalescope.api import doctor, draw, explain, measure, resume, study, tabulate
+    from scalescope.api import doctor, draw, estimate, explain, measure, predict, probe, resume, study, tabulate
 
 __version__ = "0.1.0"
-__all__ = ["doctor", "draw", "explain", "measure", "resume", "study", "tabulate"]
+__all__ = ["doctor", "draw", "estimate", "explain", "measure", "predict", "probe", "resume", "study", "tabulate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,19 @@ from pathlib import Path
 from typing import Literal
 
 from scalescope.errors import UsageError
+from scalescope.measurement.cluster import probe_cluster
+from scalescope.measurement.estimate import Audience as EstimateAudience
+from scalescope.measurement.estimate import estimate as run_estimate
 from scalescope.measurement.machine import describe_machine
 from scalescope.measurement.request import parse_hosts
 from scalescope.measurement.sweep import Audience, continue_measurement
 from scalescope.measurement.sweep import measure as run_measurement
+from scalescope.prediction.grid import Question as Question
+from scalescope.prediction.grid import predict as predict
+from scalescope.records.cluster import Cluster
 from scalescope.records.machine import Machine
-from scalescope.records.request import SCALINGS, MeasureRequest
+from scalescope.records.prediction import Prediction
+from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest, ProbeRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
 from scalescope.records.workload import Scalar, WorkloadSpec
@@ -35,6 +42,12 @@ class Silent:
 
     def ends(self, outcome: Run | Failure) -> None:
         """A launch has ended."""
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        """A part of an estimate or a probe begins."""
+
+    def tick(self, done: int) -> None:
+        """So much of it is done."""
 
 
 def doctor() -> Machine:
@@ -111,6 +124,78 @@ def measure(
     return run_measurement(request, audience or Silent())[1]
 
 
+def estimate(
+    model: str | WorkloadSpec,
+    *,
+    np: Sequence[int] = (),
+    batch: Sequence[int] = (8, 16, 32, 64, 128, 256, 512),
+    scaling: Literal["strong", "weak", "both"] = "weak",
+    engine: str = "ddp",
+    cluster: str | Path = "",
+    profile: str | Path = "",
+    knobs: Mapping[str, object] | None = None,
+    threads_per_rank: int | None = None,
+    model_args: Mapping[str, Scalar] | None = None,
+    inputs: Sequence[str] = (),
+    device: str = "auto",
+    seconds: float = 40.0,
+    repeats: int = 8,
+    efficiency: float = 0.8,
+    verify: int = 0,
+    launches: int = 3,
+    folder: str | Path = "",
+    audience: EstimateAudience | None = None,
+) -> Prediction:
+    """How fast a model would be at every number of processes and batch size; cluster and profile are files."""
+    if scaling not in SCALINGS:
+        raise UsageError(f"scaling is one of {', '.join(SCALINGS)}, not '{scaling}'")
+    request = EstimateRequest(
+        workload=model
+        if isinstance(model, WorkloadSpec)
+        else WorkloadSpec(model=model, model_args=dict(model_args or {}), inputs=tuple(inputs)),
+        np=tuple(np),
+        batch=tuple(batch),
+        scaling=SCALINGS[scaling],
+        engine=engine,
+        knobs=tuple(f"{name}={value}" for name, value in (knobs or {}).items()),
+        cluster=str(cluster),
+        profile=str(profile),
+        threads_per_rank=threads_per_rank,
+        device=device,
+        seconds=seconds,
+        repeats=repeats,
+        efficiency=efficiency,
+        verify=verify,
+        launches=launches,
+        folder=str(folder),
+    )
+    return run_estimate(request, audience or Silent())[1]
+
+
+def probe(
+    *,
+    hosts: str = "",
+    backends: Sequence[str] = ("gloo",),
+    slots: int | None = None,
+    threads_per_rank: int = 1,
+    device: str = "auto",
+    seconds: float = 8.0,
+    folder: str | Path = "results/probe",
+    audience: EstimateAudience | None = None,
+) -> Cluster:
+    """What collectives cost among the ranks of this machine or of named hosts."""
+    request = ProbeRequest(
+        backends=tuple(backends),
+        hosts=parse_hosts(hosts),
+        slots=slots,
+        threads_per_rank=threads_per_rank,
+        device=device,
+        seconds=seconds,
+        folder=str(Path(folder).absolute()),
+    )
+    return probe_cluster(request, audience or Silent())
+
+
 def resume(
     folder: str | Path,
     *,
@@ -132,15 +217,25 @@ def explain(paths: str | Path | Sequence[str | Path], *, np: Sequence[int] = (),
     return read_sources([Path(path) for path in given], np=tuple(np), pattern=pattern)
 
 
-def draw(record: Measurement | Scaling, folder: str | Path) -> list[Path]:
-    """Draw what was measured or read, in every format; the files."""
+def draw(record: Measurement | Scaling | Prediction, folder: str | Path) -> list[Path]:
+    """Draw what was measured, read or predicted, in every format; the files."""
+    if isinstance(record, Prediction):
+        from scalescope.reporting.charts.prediction import write_prediction_charts
+
+        return write_prediction_charts(record, Path(folder))
     from scalescope.reporting.charts import write_charts
 
     return write_charts(_scaling_of(record), Path(folder))
 
 
-def tabulate(record: Measurement | Scaling, form: Literal["csv", "markdown", "latex"] = "markdown") -> str:
-    """What was measured or read as a table for a paper, a proposal or another program."""
+def tabulate(record: Measurement | Scaling | Prediction, form: Literal["csv", "markdown", "latex"] = "markdown") -> str:
+    """What was measured, read or predicted as a table for a paper, a proposal or another program."""
+    if isinstance(record, Prediction):
+        from scalescope.reporting.prediction import tables
+
+        if form == "latex":
+            raise UsageError("a prediction is written as csv or markdown: choose one of them")
+        return tables.as_csv(record) if form == "csv" else tables.as_markdown(record)
     from scalescope.reporting.tables import as_csv, as_latex, as_markdown
 
     return {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}[form](_scaling_of(record))

@@ -160,9 +160,24 @@ def _report(
 
 
 def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
+    from scalescope.measurement.estimate import STEP, step_to_draw
+    from scalescope.records.store import load
+    from scalescope.records.timeline import Timeline
+    from scalescope.reporting.charts import FORMATS, save_charts
     from scalescope.reporting.charts.prediction import write_prediction_charts
+    from scalescope.reporting.charts.step import step_chart
+    from scalescope.units import format_seconds, plural
 
-    return write_prediction_charts(prediction, folder)
+    written = write_prediction_charts(prediction, folder)
+    cell = step_to_draw(prediction)
+    if cell is None:
+        return written
+    timeline = load(folder / STEP, Timeline)
+    title = f"One step, predicted: {plural(cell.np, 'process')} of {prediction.what} with batch {cell.batch}"
+    step = (
+        f"{format_seconds(cell.step_s)}, of which {format_seconds(cell.exposed_s)} is communication that nothing hides"
+    )
+    return [*written, *save_charts({"step": step_chart(timeline, title, step)}, folder, FORMATS)]
 
 
 def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:

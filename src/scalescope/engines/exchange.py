@@ -37,8 +37,6 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the ranks agree on every message before it leaves."""
     agreements_kept: bool = True
     """Whether an agreement is remembered; if not, every tensor costs a question and an answer each step."""
-    spins: bool = False
-    """Whether a thread that waits for a message keeps its core busy."""
 
 
 def one_by_one(gradients: Sequence[Gradient]) -> tuple[Message, ...]:

@@ -90,7 +90,6 @@ class Horovod:
             cycle_s=float(str(chosen["cycle_time_ms"])) / 1000,
             negotiated=True,
             agreements_kept=int(str(chosen["cache_capacity"])) >= len(profile.gradients),
-            spins=True,
         )
 
 

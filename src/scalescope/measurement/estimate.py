@@ -20,6 +20,7 @@ from scalescope.measurement.surroundings import cores_here, gpus_here, horovod_s
 from scalescope.measurement.sweep import Audience as MeasureAudience
 from scalescope.measurement.sweep import measure
 from scalescope.prediction.grid import Question, predict
+from scalescope.prediction.predicted_step import predicted_step
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.knobs import Knobs
@@ -28,7 +29,7 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest, ProbeRequest
 from scalescope.records.store import load, save
 
-PROFILE, CLUSTER, PREDICTION = "profile.json", "cluster.toml", "estimate.json"
+PROFILE, CLUSTER, PREDICTION, STEP = "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64
 """Without --np, more slots than this are shown by their doublings."""
 
@@ -63,6 +64,8 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
         efficiency_goal=request.efficiency,
     )
     prediction = predict(question)
+    if (best := step_to_draw(prediction)) is not None:
+        save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
     save(profile, folder / PROFILE)
     write_cluster(cluster, folder / CLUSTER)
     save(prediction, folder / PREDICTION)
@@ -196,6 +199,7 @@ def _this_machine(
         slots=slots,
         threads_per_rank=threads,
         device="cpu" if profile.device == "cpu" else "cuda",
+        seconds=min(request.seconds / 4, 8.0),
         folder=str(folder / "probe"),
     )
     return probe_cluster(asked, audience)
@@ -246,6 +250,16 @@ def _check(cell: Cell, measured_s: Sequence[float]) -> Check:
         measured_low_s=min(measured_s),
         measured_high_s=max(measured_s),
     )
+
+
+def step_to_draw(prediction: Prediction) -> Cell | None:
+    """The recommended cell, or with one process the one next to it: a step without communication shows nothing."""
+    advice = prediction.recommended
+    if advice is None:
+        return None
+    several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]
+    near = [cell for cell in several if cell.np == advice.np] or several
+    return min(near, key=lambda cell: (cell.np, abs(cell.batch - advice.batch)), default=None)
 
 
 def cells_to_verify(cells: Sequence[Cell], count: int, slots: int) -> list[Cell]:

@@ -30,7 +30,7 @@ from scalescope.records.run import Point
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"
 """Ranks may use any core of their host, under every launcher."""
-_CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> 
     most = max((host.slots for host in hosts), default=max(request.np))
     named_hosts = bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127.")
     if named_hosts:
-        env |= {name: os.environ[name] for name in _CARRIED_TO_HOSTS if name in os.environ}
+        env |= {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ}
     return Settings(
         request=request,
         folder=str(folder),

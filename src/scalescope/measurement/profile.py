@@ -1,7 +1,7 @@
 """Takes the profile of a model on this machine, and makes a record of what its ranks wrote."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -19,7 +19,7 @@ from scalescope.records.workload import WorkloadSpec
 _QUIET = 0.25
 """Cores of other programs above which a block counts only when there is no better one."""
 _OUTLYING = 0.05
-"""Relative miss above which a point is called outlying when others miss by less than half of it."""
+"""Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
 _TO_SIGMA = 1.4826
 """From the median absolute deviation to a standard deviation."""
 
@@ -65,13 +65,13 @@ def assemble(
             alone.setdefault(block.batch, []).append(block)
     failed = [block for block in blocks[0] if block.failed]
     if not alone:
-        said = failed[0].failed if failed else "no step was made"
-        raise UsageError(f"{workload.model} cannot run even with batch {failed[0].batch if failed else 1}: {said}; ")
+        why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
+        raise UsageError(f"{workload.model} cannot make {why}: try a smaller --batch, or a machine with more memory")
     steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
     misses = misses_of(steps_s)
     used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
     order = _order(used, alone)
-    points = [_point(batch, made, order, misses) for batch, made in sorted(alone.items())]
+    points = [_point(made, order, outlying=_is_outlying(batch, steps_s)) for batch, made in sorted(alone.items())]
     regular = [abs(misses[point.batch]) for point in points if point.batch in misses and not point.outlying]
     return ModelProfile(
         workload=workload,
@@ -88,7 +88,7 @@ def assemble(
         crowds=_crowds(blocks),
         interpolation_error=max(regular, default=0.0),
         memory_limit_bytes=model.memory_limit_bytes,
-        too_large=min((block.batch for block in failed), default=None),
+        too_large=min((block.batch for block in failed if block.copies == 1), default=None),
         allocator=ALLOCATOR,
         seconds=seconds,
     )
@@ -109,17 +109,25 @@ def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
     return sorted(used, key=typical)
 
 
-def _point(batch: int, made: Sequence[Block], order: Sequence[int], misses: dict[int, float]) -> ProfilePoint:
+def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
+    """Whether a point misses and the others agree without it; at a bend they miss more without it."""
+    misses = {size: abs(miss) for size, miss in misses_of(steps_s).items()}
+    left = misses_of({size: step_s for size, step_s in steps_s.items() if size != batch})
+    if batch not in misses or not left:
+        return False
+    grown = max(abs(miss) - misses[size] for size, miss in left.items())
+    return misses[batch] > max(_OUTLYING, 2 * max(map(abs, left.values()))) and grown < _OUTLYING / 2
+
+
+def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> ProfilePoint:
     best = _best(made)
     steps = [step for block in best for step in _steps(block)]
     step_s = median(block.step_s for block in best)
-    others = [abs(miss) for other, miss in misses.items() if other != batch]
-    miss = abs(misses.get(batch, 0.0))
     # The parts are scaled so that their medians add up to the median step.
     parts = [median(getattr(block, name)[i] for block in best for i in range(len(block.forward_s))) for name in _PARTS]
     scale = step_s / sum(parts)
     return ProfilePoint(
-        batch=batch,
+        batch=made[0].batch,
         step_s=step_s,
         forward_s=parts[0] * scale,
         backward_s=parts[1] * scale,
@@ -131,7 +139,7 @@ def _point(batch: int, made: Sequence[Block], order: Sequence[int], misses: dict
         memory_bytes=round(median(block.memory_bytes for block in made)),
         steps=len(steps),
         remade=max(len(made) - len(best), 0),
-        outlying=miss > _OUTLYING and miss > 2 * max(others, default=miss),
+        outlying=outlying,
         foreign_cores=median(block.foreign_cores for block in best),
     )
 

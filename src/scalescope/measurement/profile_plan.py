@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 _LEAP = 8
 """The next larger batch is at most so many times the largest measured one: its time and memory are then foreseeable."""
+_WORTH = 1.5
+"""A batch size that nobody asked for is measured when it is so many times the largest so far: the line gets longer."""
 _GOOD = 0.02
 """A relative miss of interpolation that is good enough."""
 
@@ -16,20 +18,33 @@ def next_batch(steps_s: Mapping[int, float], wanted: Sequence[int], affordable_s
     """
     sizes = sorted(set(wanted))
     if not steps_s:
-        return sizes[0]
+        return min(sizes, default=None)
     measured = sorted(steps_s)
     largest = measured[-1]
-    per_sample_s = steps_s[largest] / largest
-    above = [size for size in sizes if size > largest and size * per_sample_s <= affordable_s]
-    if above:
-        within = [size for size in above if size <= _LEAP * largest]
-        return max(within) if within else min(above[0], _LEAP * largest)
+    if (larger := _larger(steps_s, sizes, affordable_s)) is not None:
+        return larger
     inner = [size for size in sizes if measured[0] < size < largest and size not in steps_s]
     if not inner:
         return None
     misses = misses_of(steps_s)
     score, best = max((_doubt(size, measured, misses), size) for size in inner)
     return best if score > _GOOD else None
+
+
+def _larger(steps_s: Mapping[int, float], sizes: Sequence[int], affordable_s: float) -> int | None:
+    """The next batch size above the measured ones: a wanted one, or as near to it as time allows."""
+    *_, largest = sorted(steps_s)
+    per_sample_s = steps_s[largest] / largest
+    if len(steps_s) > 1:  # most of a small step may not depend on the batch
+        smallest = min(steps_s)
+        slope_s = (steps_s[largest] - steps_s[smallest]) / (largest - smallest)
+        per_sample_s = min(max(slope_s, per_sample_s / _LEAP), per_sample_s)
+    reach = min(largest + max(affordable_s - steps_s[largest], 0.0) / per_sample_s, _LEAP * largest)
+    above = [size for size in sizes if size > largest]
+    within = [size for size in above if size <= reach]
+    if within:
+        return max(within)
+    return int(reach) if above and reach >= _WORTH * largest else None
 
 
 def misses_of(steps_s: Mapping[int, float]) -> dict[int, float]:

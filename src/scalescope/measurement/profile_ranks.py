@@ -23,7 +23,7 @@ from scalescope.records.workload import WorkloadSpec
 from scalescope.workloads.wording import one_line
 
 _BLOCK_S = 0.7
-_FEWEST, _MOST = 3, 40
+_FEWEST, _MOST = 3, 200
 """Steps of a block."""
 _FIRST_STEPS = 2
 """Of every batch size, not counted."""
@@ -92,9 +92,11 @@ class Profiler:
     """Makes blocks of steps in one rank and writes them down."""
 
     def __init__(self, task: ProfileTask, device: Any, path: Path) -> None:
-        from scalescope.workloads import load
+        from scalescope.workloads import check, load
 
-        self._device, self._clock = device, StepClock(load(task.workload), device)
+        workload = load(task.workload)
+        check(workload, min(task.batches))
+        self._device, self._clock = device, StepClock(workload, device)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
         self._batch = 0
 
@@ -232,7 +234,7 @@ class Director:
     def _crowd_batches(self) -> list[int]:
         """The ends of what was measured: crowding depends on whether a step fits into the caches."""
         sizes = sorted(self._blocks)
-        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.crowds else []
+        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.crowds and sizes else []
 
     def _crowd(self, batch: int, copies: int) -> None:
         steps = steps_of_block(self._blocks[batch][-1].step_s)

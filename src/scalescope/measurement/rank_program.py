@@ -1,5 +1,6 @@
 """Runs one of our own programs in ranks, other than a training: a profile, a probe."""
 
+import os
 import secrets
 import shutil
 import sys
@@ -14,6 +15,7 @@ from scalescope.launchers import find_launcher
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.output import last_lines
+from scalescope.measurement.plan import CARRIED_TO_HOSTS
 from scalescope.measurement.surroundings import free_port
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
@@ -63,7 +65,7 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
         launch=f"{folder.name}-{secrets.token_hex(6)}",
         threads_per_rank=program.threads_per_rank,
         hosts=program.hosts,
-        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **ALLOCATOR, **program.env},
+        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **_surroundings(program)},
         port=free_port(),
         ssh=program.ssh,
         python=sys.executable,
@@ -75,6 +77,12 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
     ending = run(commands, job, _Lines(folder, program.writes, tell), timeout_s=_TIMEOUT_S)
     if ending.problem:
         _raise(folder, ending.problem)
+
+
+def _surroundings(program: RankProgram) -> dict[str, str]:
+    """Variables that every rank needs, whatever its engine."""
+    carried = {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ} if program.hosts else {}
+    return {**carried, **ALLOCATOR, **program.env}
 
 
 class _Lines:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from scalescope.prediction.grid import RESIDUAL
 from scalescope.records.prediction import Calibration, Check, Residual
-from scalescope.records.store import append, load_lines
+from scalescope.records.store import append, drop_torn_line, load_lines
 
 _BELIEF = 3
 """Checks that it takes until what they say counts more than that nothing is wrong."""
@@ -26,6 +26,7 @@ def file() -> Path:
 
 def keep(checks: Sequence[Check], factor: float, engine: str, model: str) -> None:
     """Remember checks; `factor` is the calibration that their predictions already contain."""
+    drop_torn_line(file())
     for check in checks:
         append(
             Residual(

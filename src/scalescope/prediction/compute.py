@@ -43,7 +43,7 @@ def work(profile: ModelProfile, batches: ArrayLike) -> Work:
     ready = np.minimum(np.maximum.accumulate(ready.reshape(len(profile.gradients), len(sizes)), axis=0), backward)
     measured = np.array([point.batch for point in points], dtype=float)
     beyond = np.maximum(np.log2(sizes / measured[-1]), 0) + np.maximum(np.log2(measured[0] / sizes), 0)
-    own = _at(points, sizes, [point.error for point in points])
+    own = np.interp(sizes, measured, [point.error for point in points])
     between = np.where(np.isin(sizes, measured), 0.0, profile.interpolation_error)
     return Work(
         forward_s=_at(points, sizes, [point.forward_s for point in points]),
@@ -63,16 +63,6 @@ def _at(points: Sequence[ProfilePoint], sizes: Floats, values: Sequence[float]) 
     left = np.clip(np.searchsorted(x, sizes, side="right") - 1, 0, len(x) - 2)
     slope = (y[left + 1] - y[left]) / (x[left + 1] - x[left])
     return np.asarray(np.maximum(y[left] + slope * (sizes - x[left]), 0.0))
-
-
-def leave_one_out(points: Sequence[ProfilePoint]) -> dict[int, float]:
-    """By batch size of every inner point: how far its step lies off the line between its neighbours, relatively."""
-    misses = {}
-    for before, point, after in zip(points, points[1:], points[2:], strict=False):
-        share = (point.batch - before.batch) / (after.batch - before.batch)
-        expected = before.step_s + share * (after.step_s - before.step_s)
-        misses[point.batch] = point.step_s / expected - 1
-    return misses
 
 
 @dataclass(frozen=True)

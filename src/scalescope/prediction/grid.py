@@ -150,7 +150,7 @@ def largest_batch(profile: ModelProfile) -> int | None:
     first, last = profile.points[0], profile.points[-1]
     per_sample = (last.memory_bytes - first.memory_bytes) / max(last.batch - first.batch, 1)
     if per_sample <= 0:
-        return None
+        return None if profile.too_large is None else profile.too_large - 1
     largest = int(last.batch + (profile.memory_limit_bytes - last.memory_bytes) / per_sample)
     return min(largest, profile.too_large - 1) if profile.too_large is not None else largest
 
@@ -201,7 +201,7 @@ def _warnings(question: Question) -> list[str]:
         said.append(f"other programs kept {busy:.1f} cores busy during the profile: take it again on a quiet machine")
     if profile.device == "cpu" and cluster.device == "gpu":
         said.append("the profile is of a CPU and the cluster has GPUs: take the profile on one of them")
-    if not cluster.costs:
+    if not cluster.costs and max(question.np) > 1:
         said.append(
             "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
         )

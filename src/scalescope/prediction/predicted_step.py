@@ -30,7 +30,11 @@ def predicted_step(profile: ModelProfile, cluster: Cluster, knobs: Knobs, np_: i
     at += forward_s
     outcome = made.outcome
     add("backward", at, at + float(outcome.backward_s[0]), "backward")
+    free = float(outcome.backward_s[0])
     for first, after in _travelled(outcome.ends_s[:, 0]) if np_ > 1 else ():
+        if exchange.negotiated:
+            add("negotiation", at + free, at + float(outcome.starts_s[first, 0]), "until all ranks agree")
+            free = max(free, float(outcome.ends_s[first, 0]))
         size = sum(message.bytes for message in exchange.messages[first:after])
         tensors = sum(message.tensors for message in exchange.messages[first:after])
         name = f"allreduce of {tensors} gradients" if tensors > 1 else "allreduce of 1 gradient"

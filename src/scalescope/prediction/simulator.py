@@ -31,7 +31,7 @@ class Traffic:
     cost: Cost
     fuse_bytes: float = 0.0
     """Messages that are ready together travel as one up to this size; 0: each for itself."""
-    cycle_s: float = 0.0
+    cycle_s: Floats | float = 0.0
     """Messages leave at the beat of a cycle; 0: at once."""
     agreement_s: Floats | float = 0.0
     """What ranks take to agree on a message before it leaves."""
@@ -56,11 +56,11 @@ class Outcome:
     backward_s: Floats
     """End of backward."""
     sent_s: Floats
-    """End of the last message."""
+    """End of the last message, or of backward where that comes later."""
     hidden_s: Floats
     """Time in which a message travelled under backward."""
     exposed_s: Floats
-    """Time in which a message travelled and nothing was computed."""
+    """Time in which a message travelled, or waited for its beat, and nothing was computed."""
     starts_s: Floats
     """One row per message; of messages that travel together only the first has a time, the others 0."""
     ends_s: Floats
@@ -114,7 +114,7 @@ def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
     return Outcome(backward, np.maximum(now, backward), hidden, exposed, starts, ends)
 
 
-def _until_beat(cycle_s: float, since_message: Floats) -> Floats:
+def _until_beat(cycle_s: Floats | float, since_message: Floats) -> Floats:
     """Until the ranks look again: half a cycle on average for what gets ready at any moment, nothing for what waits."""
     return np.where(since_message < _TINY, 0.0, cycle_s / 2)
 

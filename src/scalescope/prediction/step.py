@@ -71,7 +71,7 @@ def steps(
             bytes=message_bytes,
             cost=links.message_s,
             fuse_bytes=exchange.fuse_bytes,
-            cycle_s=exchange.cycle_s,
+            cycle_s=np.where(together, exchange.cycle_s, 0.0),
             agreement_s=links.agreement_s(),
         ),
         Friction(frictions.compute, frictions.sending, frictions.waiting),

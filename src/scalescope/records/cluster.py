@@ -67,11 +67,9 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     between: Link | None = None
     """Of one node to the others; None where there is one node, or measured costs say all."""
     algorithm: Algorithm = "auto"
-    """How described links are used; auto: the fastest of ring, tree and hierarchical."""
+    """How described links are used; auto: as gloo does for gloo, otherwise the fastest of all three."""
     copy_s_per_byte: float = 0.0
     """What DDP pays to copy a byte of gradient into its bucket; the way back costs the same."""
-    call_s: float = 0.0
-    """What the engine's own code adds to a step for each collective it starts."""
     costs: tuple[Costs, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     threads_per_rank: int = 1

@@ -63,7 +63,6 @@ def load_cluster(path: Path) -> Cluster:
         between=_link(between[0]) if between else None,
         algorithm=top.take("algorithm", _one_of(*get_args(Algorithm)), "auto"),
         copy_s_per_byte=top.take("copy_s_per_byte", _number, 0.0),
-        call_s=top.take("call_s", _number, 0.0),
         costs=_each_once(costs),
         overlaps=tuple(_overlap(table) for table in overlaps),
         threads_per_rank=top.take("threads_per_rank", _count, 1),

@@ -111,6 +111,7 @@ def _outside_training(point: ScalingPoint) -> float | None:
 
 
 def csv_cell(value: Value) -> str:
+    """A value as a CSV cell; text that a spreadsheet would run is kept from it."""
     if isinstance(value, str):
         text = " ".join(value.split())
         return f"'{text}" if text.startswith(_FORMULA) else text
@@ -191,6 +192,7 @@ def _latex_estimate(estimate: Estimate) -> str:
 
 
 def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is."""
     return "".join(_MARKDOWN.get(character, character) for character in " ".join(text.split()))
 
 

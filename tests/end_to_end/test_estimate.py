@@ -1,0 +1,214 @@
+"""estimate and probe as a user types them: real profiles, real links, real verification."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import scalescope as api
+from command_line import CommandLine
+from scalescope.cli import run
+from scalescope.records.cluster_file import load_cluster
+from scalescope.records.prediction import Prediction, Residual
+from scalescope.records.profile import ModelProfile
+from scalescope.records.store import load, load_lines
+from scalescope.records.timeline import Timeline
+
+OWN_MODEL = """
+import torch
+from torch import nn
+
+def make(width: int = 64) -> nn.Module:
+    return nn.Sequential(nn.Embedding(100, width), nn.Flatten(), nn.Linear(8 * width, 4))
+
+def batch(n):
+    return torch.randint(0, 100, (n, 8))
+"""
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, dict, Path]:
+    """The map of the mlp on this machine, with one of its cells run for real; its JSON and the user's cache."""
+    line = CommandLine(tmp_path_factory.mktemp("estimate"))
+    cache = line.folder / "cache"
+    words = ("--np", "1,2", "--batch", "16,64", "--seconds", "6s", "--verify", "1", "--launches", "1")
+    done = line("estimate", "mlp", *words, "--json", "-o", "out", pictures=True, XDG_CACHE_HOME=str(cache))
+    return line, json.loads(done.stdout), cache
+
+
+def test_the_map_has_every_cell_with_its_interval(estimated) -> None:
+    _, document, _ = estimated
+    cells = {(cell["np"], cell["batch"]): cell for cell in document["cells"]}
+    assert set(cells) == {(1, 16), (1, 64), (2, 16), (2, 64)}
+    for (np, batch), cell in cells.items():
+        assert cell["global_batch"] == np * batch
+        assert cell["low_s"] <= cell["step_s"] <= cell["high_s"]
+        assert cell["memory_bytes"] > 50e6
+        assert (cell["speedup"] == pytest.approx(1) and cell["exposed_s"] == 0) or np == 2
+    assert cells[2, 16]["exposed_s"] > 0
+    assert document["recommended"]["np"] in (1, 2)
+
+
+def test_what_was_verified_is_remembered_for_the_next_estimate(estimated) -> None:
+    line, document, cache = estimated
+    (check,) = document["checks"]
+    assert check["np"] == 2
+    assert check["measured_s"] > 0
+    (kept,) = load_lines(cache / "scalescope" / "residuals.jsonl", Residual)
+    assert (kept.engine, kept.model, kept.np) == ("ddp", "mlp", 2)
+    words = ("--np", "1,2", "--batch", "16,64", "--profile", "out/profile.json", "--json", "-o", "again")
+    later = json.loads(line("estimate", "mlp", *words, XDG_CACHE_HOME=str(cache)).stdout)
+    assert later["calibration"]["checks"] == 1
+    assert [cell["np"] for cell in later["cells"]] == [1, 2, 1, 2]
+
+
+def test_everything_is_on_disk_and_can_be_drawn_again(estimated, tmp_path: Path) -> None:
+    line, document, _ = estimated
+    folder = line.folder / "out"
+    profile = load(folder / "profile.json", ModelProfile)
+    assert {point.batch for point in profile.points} == {16, 64}
+    assert [crowd.copies for crowd in profile.crowds if crowd.batch == 16] == [2]
+    cluster = load_cluster(folder / "cluster.toml")
+    assert {(costs.backend, costs.operation, costs.ranks) for costs in cluster.costs} == {
+        ("gloo", "allreduce", 2),
+        ("gloo", "broadcast", 2),
+    }
+    prediction = load(folder / "estimate.json", Prediction)
+    assert len(prediction.cells) == len(document["cells"])
+    step = load(folder / "step.json", Timeline)
+    assert {"forward", "backward", "communication", "optimizer"} <= {span.activity for span in step.spans}
+    for name in ("map", "efficiency", "throughput", "step", "checks"):
+        for ending in ("png", "svg", "pdf", "html"):
+            assert (folder / f"{name}.{ending}").stat().st_size > 1000
+    assert {path.name for path in api.draw(prediction, tmp_path)} >= {"map.png", "map.html"}
+    assert api.tabulate(prediction, "csv").count("\n") >= 5
+    assert "| 2 " in api.tabulate(prediction)
+
+
+def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> None:
+    (scalescope.folder / "own.py").write_text(OWN_MODEL)
+    (scalescope.folder / "cluster.toml").write_text(
+        "nodes = 2\nslots_per_node = 2\ncores_per_node = 2\n[inside]\nbandwidth = '1 GB/s'\nlatency = '20 us'\n"
+        "[between]\nbandwidth = '1 Gbit/s'\nlatency = '50 us'\n"
+    )
+    words = ("--cluster", "cluster.toml", "--batch", "8,32", "--seconds", "3s", "--scaling", "both", "-o", "out")
+    done = scalescope("estimate", "own.py:make", *words, "--model-arg", "width=128", "--json")
+    cells = json.loads(done.stdout)["cells"]
+    assert {cell["np"] for cell in cells} == {1, 2, 3, 4}
+    assert {cell["scaling"] for cell in cells} == {"strong", "weak"}
+    assert {cell["nodes"] for cell in cells if cell["np"] > 2} == {2}
+    weak = {(cell["np"], cell["batch"]): cell for cell in cells if cell["scaling"] == "weak"}
+    assert weak[4, 8]["exposed_s"] > weak[2, 8]["exposed_s"]
+    assert "own.py:make" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])
+def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: str) -> None:
+    done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=True)
+    document = json.loads(done.stdout)
+    cluster = load_cluster(scalescope.folder / "out" / "cluster.toml")
+    assert document["slots_per_node"] == cluster.slots_per_node
+    for costs in cluster.costs:
+        assert costs.backend == backend
+        assert costs.seconds[-1] > costs.seconds[0] > 0  # 32 MiB and 4 bytes
+        assert len(costs.seconds) == len(costs.sizes_bytes) == len(costs.cpu_seconds)
+    assert {costs.operation for costs in cluster.costs} == {"allreduce", "broadcast"}
+    assert cluster.overlaps[0].compute >= 1
+    assert (scalescope.folder / "out" / "links.png").stat().st_size > 1000
+
+
+def test_an_interruption_leaves_nothing_running(scalescope: CommandLine) -> None:
+    words = scalescope.words("estimate", "mlp", "--seconds", "60s", "-o", "out")
+    running = subprocess.Popen(
+        words,
+        cwd=scalescope.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    blocks = scalescope.folder / "out" / "profile" / "profile-rank0.jsonl"
+    deadline = time.monotonic() + 90
+    while not blocks.exists() or blocks.read_bytes().count(b"\n") < 3:
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(scalescope.processes()) >= 2
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.strip().splitlines()[-1].startswith("scalescope: interrupted: nothing is left running")
+    assert scalescope.processes() == []
+
+
+CLUSTER = "nodes = 1\nslots_per_node = 2\ncores_per_node = 2\n"
+BAD = {
+    "no such model": (["estimate", "resnet"], "no built-in model 'resnet'"),
+    "np beyond this machine": (["estimate", "mlp", "--np", "1..512"], "describe a cluster with --cluster"),
+    "np beyond the cluster": (["estimate", "mlp", "--cluster", "c.toml", "--np", "3"], "c.toml has: lower it"),
+    "a missing number": (["estimate", "mlp", "--cluster", "missing.toml"], "slots_per_node"),
+    "an impossible number": (["estimate", "mlp", "--cluster", "zero.toml"], "nodes"),
+    "no such cluster": (["estimate", "mlp", "--cluster", "none.toml"], "none.toml"),
+    "no link": (["estimate", "mlp", "--cluster", "c.toml", "--profile", "mlp.json"], "[inside]"),
+    "another model's profile": (["estimate", "cnn", "--profile", "mlp.json"], "is a profile of mlp, not of cnn"),
+    "another torch's profile": (["estimate", "mlp", "--profile", "old.json"], "was taken with torch 1.0.0"),
+    "not a profile": (["estimate", "mlp", "--profile", "c.toml"], "is not a readable scalescope record"),
+    "an unknown knob": (["estimate", "mlp", "--knob", "bucket=3"], "ddp has no knob 'bucket': bucket_cap_mb"),
+    "an unknown engine": (["estimate", "mlp", "--engine", "none"], "--engine takes ddp or horovod"),
+    "both ways to say np": (["estimate", "mlp", "--np", "2", "--max-np", "2"], "give one of each"),
+    "a bad fraction": (["estimate", "mlp", "--efficiency", "80"], "--efficiency takes a fraction"),
+    "no such backend": (["probe", "--backend", "smoke"], "there is no backend 'smoke'"),
+    "nccl without GPUs": (["probe", "--backend", "nccl", "--device", "cpu"], "nccl needs GPUs"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), BAD.values(), ids=BAD.keys())
+def test_bad_input_gets_one_line(words, said, estimated, tmp_path, monkeypatch, capfd) -> None:
+    line, _, _ = estimated
+    profile = (line.folder / "out" / "profile.json").read_text()
+    (tmp_path / "mlp.json").write_text(profile)
+    torch = json.loads(profile)["torch"]
+    (tmp_path / "old.json").write_text(profile.replace(f'"torch": "{torch}"', '"torch": "1.0.0"'))
+    (tmp_path / "c.toml").write_text(CLUSTER)
+    (tmp_path / "zero.toml").write_text(CLUSTER.replace("nodes = 1", "nodes = 0"))
+    (tmp_path / "missing.toml").write_text("nodes = 1\ncores_per_node = 2\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(list(words)) == 2
+    error = capfd.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("scalescope: ")
+    assert said in error
+
+
+def test_a_model_that_needs_integers_is_told_so(scalescope: CommandLine) -> None:
+    (scalescope.folder / "own.py").write_text(OWN_MODEL)
+    done = scalescope("estimate", "own.py:make", "--input", "8", "--seconds", "2s", code=2)
+    assert "it needs integers: --input int64:8:vocab=30000" in done.stderr.strip().splitlines()[-1]
+    assert not any("Traceback" in text for text in done.stderr.splitlines())
+
+
+def test_a_batch_that_does_not_fit_is_marked(scalescope: CommandLine) -> None:
+    (scalescope.folder / "own.py").write_text(
+        OWN_MODEL.replace("    return torch.randint", "    torch.empty(n * 2**31)\n    return torch.randint")
+    )
+    words = ("--np", "1", "--batch", "1,2,4096", "--seconds", "8s", "--json", "-o", "out")
+    cells = json.loads(scalescope("estimate", "own.py:make", *words).stdout)["cells"]
+    assert {cell["batch"]: cell["fits"] for cell in cells} == {1: True, 2: True, 4096: False}
+
+
+def test_a_dry_run_starts_nothing(scalescope: CommandLine) -> None:
+    done = scalescope("estimate", "mlp", "--np", "1,2", "--verify", "2", "--dry-run", "-o", "out")
+    assert "taken here" in done.stdout
+    assert "2 cells" in done.stdout
+    assert not (scalescope.folder / "out").exists()
+
+
+def test_the_verbs_as_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    os.environ.pop("OMP_NUM_THREADS", None)
+    prediction = api.estimate("mlp", np=(1, 2), batch=(8,), seconds=2.0, folder=tmp_path / "out")
+    assert [(cell.np, cell.batch) for cell in prediction.cells] == [(1, 8), (2, 8)]
+    assert prediction.cells[0].speedup == pytest.approx(1)

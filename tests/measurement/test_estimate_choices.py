@@ -1,0 +1,170 @@
+"""What an estimate decides before and after it measures anything."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prediction.made import described, profile, proportional
+from scalescope.errors import UsageError
+from scalescope.measurement.cluster import check_backend, groups
+from scalescope.measurement.estimate import cells_to_verify, check_profile, doublings, step_to_draw
+from scalescope.measurement.surroundings import has_horovod, torch_version
+from scalescope.prediction.grid import Question, predict
+from scalescope.records.job import Host
+from scalescope.records.knobs import Knobs
+from scalescope.records.prediction import Cell
+from scalescope.records.request import EstimateRequest
+from scalescope.records.workload import WorkloadSpec
+
+BATCHES = (8, 16, 32, 64, 128)
+
+
+def cells(np: tuple[int, ...] = (1, 2, 4), too_large: int | None = None, scalings=("weak",)) -> tuple[Cell, ...]:
+    return predict(
+        Question(
+            profile=proportional(8, 128, too_large=too_large),
+            cluster=described(slots=16),
+            knobs=Knobs(engine="ddp"),
+            np=np,
+            batches=BATCHES,
+            scalings=scalings,
+        )
+    ).cells
+
+
+def chosen(count: int, slots: int = 16, **more) -> list[tuple[int, int]]:
+    return [(cell.np, cell.batch) for cell in cells_to_verify(cells(**more), count, slots)]
+
+
+def test_cells_to_verify_are_spread_over_the_batches_with_the_most_processes_first() -> None:
+    assert chosen(2) == [(4, 8), (4, 128)]
+    assert chosen(3) == [(4, 8), (4, 32), (4, 128)]
+    assert chosen(7) == [(4, 8), (4, 16), (4, 32), (4, 64), (4, 128), (2, 8), (2, 128)]
+
+
+def test_only_cells_that_can_be_run_here_are_verified() -> None:
+    assert chosen(2, slots=2) == [(2, 8), (2, 128)]
+    assert chosen(2, slots=1) == []
+    assert chosen(2, too_large=64) == [(4, 8), (4, 32)]
+    assert chosen(9, np=(1,)) == []
+
+
+def test_a_cell_of_both_scalings_is_verified_once() -> None:
+    found = chosen(99, np=(2,), scalings=("weak", "strong"))
+    assert sorted(found) == [(2, batch) for batch in (4, *BATCHES)]
+
+
+@given(st.integers(0, 40), st.integers(1, 16))
+def test_as_many_cells_are_verified_as_asked_for_if_there_are_so_many(count: int, slots: int) -> None:
+    found = chosen(count, slots, np=(1, 2, 3, 8))
+    possible = len(BATCHES) * len([np for np in (2, 3, 8) if np <= slots])
+    assert len(found) == len(set(found)) == min(count, possible)
+
+
+def test_the_step_that_is_drawn_is_the_recommended_one_or_the_nearest_that_communicates() -> None:
+    def drawn(np: tuple[int, ...], goal: float = 0.8) -> tuple[int, int] | None:
+        question = Question(
+            profile=proportional(8, 128, gradient_mib=4),
+            cluster=described(slots=16),
+            knobs=Knobs(engine="ddp"),
+            np=np,
+            batches=BATCHES,
+            efficiency_goal=goal,
+        )
+        found = step_to_draw(predict(question))
+        return found and (found.np, found.batch)
+
+    assert drawn((1, 2, 4)) == (4, 64)
+    assert drawn((1, 2, 4), goal=0.999) == (2, 8)
+    assert drawn((1,)) is None
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (64, (1, 2, 4, 8, 16, 32, 64)), (100, (1, 2, 4, 8, 16, 32, 64, 100))],
+)
+def test_doublings_end_with_the_largest(largest: int, expected: tuple[int, ...]) -> None:
+    assert doublings(largest) == expected
+
+
+MLP = EstimateRequest(workload=WorkloadSpec(model="mlp"), profile="mine.json")
+HERE = profile(torch=torch_version())
+
+
+def test_a_profile_of_this_model_and_torch_is_taken() -> None:
+    check_profile(HERE, MLP)
+    release = torch_version().partition("+")[0]
+    check_profile(msgspec.structs.replace(HERE, torch=f"{release}+cu128"), MLP)
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (WorkloadSpec(model="cnn"), "mine.json is a profile of mlp, not of cnn: leave --profile out"),
+        (WorkloadSpec(model="mlp", optimizer="adam"), "mine.json is a profile of mlp with other arguments, inputs or"),
+        (WorkloadSpec(model="mlp", model_args={"width": 8}), "of mlp with other arguments"),
+    ],
+)
+def test_a_profile_of_another_model_is_refused(workload: WorkloadSpec, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_profile(HERE, msgspec.structs.replace(MLP, workload=workload))
+
+
+def test_a_profile_of_another_torch_is_refused() -> None:
+    other = msgspec.structs.replace(HERE, torch="1.0.0")
+    with pytest.raises(UsageError, match=r"mine.json was taken with torch 1\.0\.0 and here is .*: leave --profile out"):
+        check_profile(other, MLP)
+
+
+def probed(slots: int, *hosts: Host) -> list[tuple[int, int, tuple[tuple[str, int], ...]]]:
+    return [
+        (group.ranks, group.nodes, tuple((host.name, host.slots) for host in group.hosts))
+        for group in groups("gloo", slots, hosts)
+    ]
+
+
+@pytest.mark.parametrize(("slots", "counts"), [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 4]), (16, [2, 4, 16])])
+def test_one_node_is_probed_with_two_four_and_all_ranks(slots: int, counts: list[int]) -> None:
+    assert probed(slots) == [(count, 1, ()) for count in counts]
+
+
+def test_two_nodes_are_probed_inside_across_and_whole() -> None:
+    a, b = Host("a", 4), Host("b", 4)
+    assert probed(4, a, b) == [
+        (2, 1, (("a", 4),)),
+        (4, 1, (("a", 4),)),
+        (2, 2, (("a", 1), ("b", 1))),
+        (8, 2, (("a", 4), ("b", 4))),
+    ]
+
+
+def test_many_nodes_are_probed_as_two_and_as_all() -> None:
+    hosts = [Host(name, 1) for name in "abc"]
+    assert [(ranks, nodes) for ranks, nodes, _ in probed(1, *hosts)] == [(2, 2), (3, 3)]
+    larger = [Host(name, 2) for name in "abc"]
+    assert [(ranks, nodes) for ranks, nodes, _ in probed(2, *larger)] == [(2, 1), (2, 2), (4, 2), (3, 3), (6, 3)]
+
+
+def test_every_group_has_room_for_its_ranks() -> None:
+    for ranks, nodes, hosts in probed(4, *[Host(name, 4) for name in "abcd"]):
+        assert nodes == len(hosts)
+        assert ranks <= sum(slots for _, slots in hosts)
+
+
+def test_a_backend_that_does_not_exist_or_has_no_gpus_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no backend 'smoke': choose from gloo, nccl, horovod-gloo"):
+        check_backend("smoke", "cpu")
+    for backend in ("nccl", "horovod-nccl"):
+        with pytest.raises(UsageError, match=f"{backend} needs GPUs and there are none here: probe gloo"):
+            check_backend(backend, "cpu")
+    check_backend("gloo", "cpu")
+    check_backend("nccl", "cuda")
+
+
+def test_horovod_is_probed_where_there_is_horovod() -> None:
+    if has_horovod():
+        check_backend("horovod-mpi", "cpu")
+    else:
+        with pytest.raises(UsageError, match="horovod-mpi needs Horovod, which this Python does not have"):
+            check_backend("horovod-mpi", "cpu")
