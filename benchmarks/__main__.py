@@ -17,6 +17,10 @@ SECTIONS = {
     "warmup": "planted ends of warm-up, and what is found",
     "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, DDP and Horovod (needs root)",
     "lab11": "resnet101 and vgg19 on Horovod: three speedups of the same work on 1 and 2 processes",
+    "accuracy": "predicted against real steps, DDP on 2 ranks, 16 points over four models",
+    "accuracy_horovod": "the same for Horovod over Gloo and over MPI",
+    "accuracy_hosts": "the same on 2 hosts x 2 ranks with links of 200 Mbit/s and 1 Gbit/s (needs root)",
+    "map_speed": "how long a map takes, by cells, ranks and gradients",
     "overhead": "what being measured costs a training, beside plain torchrun",
 }
 """Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long."""

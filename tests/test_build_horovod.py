@@ -51,14 +51,6 @@ def processes_that_name(text: str) -> list[str]:
     return found
 
 
-def test_the_installed_horovod_is_tried_over_both_controllers():
-    needs.horovod()
-    needs.openmpi()
-    checked = build("--check")
-    assert checked.returncode == 0, checked.stderr
-    assert re.search(r"Horovod 0\.28\.1 works with torch \S+; controllers built: mpi, gloo$", checked.stdout.strip())
-
-
 def test_a_horovod_that_does_not_import_is_reported(tmp_path):
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('undefined symbol')")
@@ -122,7 +114,10 @@ def test_a_build_that_is_stopped_leaves_nothing(cache, tmp_path, number):
             assert time.monotonic() < deadline, "the compiler never started"
             time.sleep(0.1)
         running.send_signal(number)
-        assert running.wait(20) == 128 + number
+        assert running.wait(60) == 128 + number
+    deadline = time.monotonic() + 30
+    while processes_that_name(str(work)) and time.monotonic() < deadline:  # killed, but a moment may pass
+        time.sleep(0.1)
     assert processes_that_name(str(work)) == []
     assert list(work.iterdir()) == []
     assert list(cache.rglob("*.whl*")) == []
@@ -147,7 +142,8 @@ def test_the_cached_wheel_is_installed_once_and_works(tmp_path):
     assert (site / "horovod" / "torch" / "__init__.py").exists()
     assert second.returncode == 0, second.stderr
     assert "installing" not in second.stdout
-    assert "controllers built: mpi, gloo" in second.stdout
+    for told in (first, second):
+        assert re.search(r"Horovod 0\.28\.1 works with torch \S+; controllers built: mpi, gloo$", told.stdout.strip())
 
 
 def test_what_makes_wheels_differ_is_in_the_key(monkeypatch):

@@ -60,6 +60,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process that was killed is gone, for which it may take a moment."""
+    deadline = time.monotonic() + 30
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
 def traces_of(namespace: str) -> list[Path]:
     return [path for path in (NETNS_MOUNTS / namespace, NETNS_CONFIG / namespace) if path.exists()]
 
@@ -82,17 +90,23 @@ def test_each_host_has_its_name_and_reaches_the_others_by_name(hosts):
     for name in ("h1", "h2", "h4"):
         with lab.popen("h3", [sys.executable, "-c", SERVE], stdout=subprocess.PIPE) as server:
             server.stdout.readline()
-            lab.run(name, [sys.executable, "-c", SEND, "h3"], capture_output=True, check=True, timeout=20)
+            lab.run(name, [sys.executable, "-c", SEND, "h3"], capture_output=True, check=True, timeout=60)
 
 
 @pytest.mark.parametrize("rate", [100, 400])
-def test_links_carry_what_they_were_given(hosts, rate):
+def test_links_carry_what_they_were_given_and_no_more(hosts, rate):
+    """Whatever else the machine does can only slow a transfer down: the fastest of some shows what the link carries."""
     lab = hosts(2, rate=f"{rate}mbit")
-    with lab.popen("h2", [sys.executable, "-c", SERVE], stdout=subprocess.PIPE) as server:
-        server.stdout.readline()
-        command = [sys.executable, "-c", SEND, "h2"]
-        sent = lab.run("h1", command, capture_output=True, text=True, check=True, timeout=30)
-    assert 0.7 * rate < float(sent.stdout) < 1.15 * rate
+    fastest = 0.0
+    for _ in range(8):
+        with lab.popen("h2", [sys.executable, "-c", SERVE], stdout=subprocess.PIPE) as server:
+            server.stdout.readline()
+            command = [sys.executable, "-c", SEND, "h2"]
+            sent = lab.run("h1", command, capture_output=True, text=True, check=True, timeout=60)
+        fastest = max(fastest, float(sent.stdout))
+        if fastest > 0.7 * rate:
+            break
+    assert 0.7 * rate < fastest < 1.15 * rate
 
 
 def test_ssh_enters_the_host_like_ssh(hosts):
@@ -142,8 +156,8 @@ def test_a_lab_takes_everything_with_it(hosts):
     assert is_running(int(orphan.stdout))
     assert len(traces_of(namespace)) == 2
     lab.remove()
-    assert ours.wait(5) == -signal.SIGKILL
-    assert not is_running(int(orphan.stdout))
+    assert ours.wait(30) == -signal.SIGKILL
+    assert has_ended(int(orphan.stdout))
     assert traces_of(namespace) == []
     lab.remove()
 
@@ -158,7 +172,7 @@ def test_a_lab_goes_with_its_test_process(hosts, tmp_path, number):
         namespace = session.stdout.readline().split()[-1]
         assert len(traces_of(namespace)) == 2
         session.send_signal(number)
-        assert session.wait(30) == -number
+        assert session.wait(60) == -number
     if number == signal.SIGKILL:
         (tmp_path / "test_lab.py").write_text("def test_lab(hosts): hosts(2)")
         subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
@@ -189,16 +203,16 @@ def test_slurm_takes_everything_with_it(tmp_path):
     environment = {**os.environ, **cluster.env}
     step = ["srun", "sh", "-c", f"trap '' TERM; echo $$ > {task_file}; sleep 1000"]
     with subprocess.Popen(step, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (task_file.exists() and task_file.read_text()) and time.monotonic() < deadline:
             time.sleep(0.1)
         task = int(task_file.read_text())
         assert is_running(task)
         cluster.stop()
-    assert not is_running(task)
+    assert has_ended(task)
     assert not cluster.conf.parent.exists()
     named = [process for process in Path("/proc").glob("[0-9]*/environ") if carries(process, cluster.conf)]
-    assert named == []
+    assert all(has_ended(int(process.parent.name)) for process in named)
 
 
 def carries(environ: Path, conf: Path) -> bool:

@@ -1,10 +1,11 @@
 """Runs scripts under the agent, as a launcher's child would be, and reads what it wrote."""
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,19 @@ def step(n=4):
 def samples(log: RankLog) -> set[int]:
     """The numbers of samples of the steps that were looked at closely; 0 stands for the others."""
     return {step.samples for step in log.steps()} - {0}
+
+
+SERVER = """
+import atexit, gc, json, os, sys, torch, torch._dynamo
+gc.freeze()
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        exec(compile(json.loads(line), "script.py", "exec"), {"__name__": "__main__"})
+        atexit._run_exitfuncs(); os._exit(0)  # taking the interpreter apart takes a second
+    print(child, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Every line is a script that runs in a fork of this process, where torch is imported already."""
 
 
 class Watched:
@@ -59,3 +73,28 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
         return Watched(done, read_rank_logs(folder))
 
     return run
+
+
+class Forked:
+    """Like `watch`, for scripts that need no start of their own: a forked rank is a rank, torch is slow to import."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        around = {**os.environ, "OMP_NUM_THREADS": "1", "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.server = subprocess.Popen([sys.executable, "-c", SERVER], cwd=folder, env=around, text=True, **pipes)
+
+    def __call__(self, script: str, code: int = 0) -> RankLog:
+        self.server.stdin.write(json.dumps(textwrap.dedent(script)) + "\n")
+        self.server.stdin.flush()
+        pid, ended_with = map(int, self.server.stdout.readline().split())
+        assert ended_with == code
+        (log,) = (log for log in read_rank_logs(self.folder) if log.pid == pid)
+        return log
+
+
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    forked = Forked(tmp_path_factory.mktemp("forked"))
+    with forked.server:  # closes its input, which ends it
+        yield forked

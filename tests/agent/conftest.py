@@ -1,3 +1,3 @@
-from watched import watch
+from watched import forked, watch
 
-__all__ = ["watch"]
+__all__ = ["forked", "watch"]

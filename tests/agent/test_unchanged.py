@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from scalescope.measurement.rank_log import read_rank_logs
 from watched import BEGINNING, samples
@@ -21,7 +21,8 @@ torch.manual_seed(0)
 layers = torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)
 model = torch.nn.Sequential(*layers)
 if "RANK" in os.environ:
-    dist.init_process_group("gloo")
+    meeting = "file://" + os.environ["MEETING"]
+    dist.init_process_group("gloo", init_method=meeting, rank=int(os.environ["RANK"]), world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters())
 data = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True)
@@ -49,17 +50,17 @@ def test_final_parameters_are_bit_identical_with_and_without(watch) -> None:
     assert watch(TRAINING).stdout == watch(TRAINING, agent=False).stdout
 
 
-def test_final_parameters_of_two_ranks_are_bit_identical_with_and_without(watch) -> None:
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "SCRIPT")
+def test_final_parameters_of_two_ranks_are_bit_identical_with_and_without(watch, tmp_path: Path) -> None:
+    both = f"RANK=1 {sys.executable} SCRIPT & RANK=0 {sys.executable} SCRIPT && wait $!"
     env = {"GLOO_SOCKET_IFNAME": "lo"}
-    watched = watch(TRAINING, *launch, **env)
-    plain = watch(TRAINING, *launch, agent=False, **env)
+    watched = watch(TRAINING, "sh", "-c", both, MEETING=str(tmp_path / "first"), **env)
+    plain = watch(TRAINING, "sh", "-c", both, agent=False, MEETING=str(tmp_path / "second"), **env)
     assert len(watched.logs) == 2
     assert digests(plain.stdout) == digests(watched.stdout)
     assert len(digests(plain.stdout)) == 1
 
 
-def test_copies_and_checkpoints_of_a_watched_model_are_free_of_the_agent(watch, tmp_path: Path) -> None:
+def test_copies_and_checkpoints_of_a_watched_model_are_free_of_the_agent(forked) -> None:
     script = (
         BEGINNING
         + """
@@ -71,15 +72,15 @@ step()
 torch.save(model, "whole.pt")
 """
     )
-    log = watch(script).log
+    log = forked(script)
     assert len(log.steps()) == 3
     assert samples(log) == {4}
-    code = "import torch; model = torch.load('whole.pt', weights_only=False); model(torch.ones(1, 8)); print('loaded')"
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert loaded.stdout == "loaded\n", loaded.stderr
+    assert b"scalescope_agent" not in (forked.folder / "whole.pt").read_bytes()
+    loaded = torch.load(forked.folder / "whole.pt", weights_only=False)  # here, where there is no agent
+    assert loaded(torch.ones(1, 8)).shape == (1, 1)
 
 
-def test_a_kill_loses_no_finished_step(watch) -> None:
+def test_a_kill_loses_no_finished_step(forked) -> None:
     script = (
         BEGINNING
         + f"""
@@ -88,15 +89,16 @@ for k in range(20):
 os.kill(os.getpid(), {int(signal.SIGKILL)})
 """
     )
-    log = watch(script, code=-signal.SIGKILL).log
+    log = forked(script, code=-signal.SIGKILL)
     assert len(log.steps()) == 20
     assert log.ended == 0
 
 
-def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(watch, tmp_path: Path) -> None:
-    watch(BEGINNING + "for _ in range(3): step()")
-    (path,) = (tmp_path / "records").glob("agent-*.jsonl")
-    whole = path.read_bytes()
+def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(forked, tmp_path: Path) -> None:
+    log = forked(BEGINNING + "for _ in range(3): step()")
+    path = tmp_path / "agent-cut.jsonl"
+    (written,) = forked.folder.glob(f"agent-*-{log.pid}.jsonl")
+    whole = written.read_bytes()
     for cut in range(0, len(whole), 7):
         path.write_bytes(whole[:cut])
         (log,) = read_rank_logs(path.parent)
@@ -104,37 +106,16 @@ def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(watch, tmp_path: Path) 
         assert log.events == sum(len(line.get("ends", [1])) for line in complete if line["kind"] in ("step", "steps"))
 
 
-def test_a_file_that_an_earlier_launch_changed_is_noticed(watch, tmp_path: Path) -> None:
-    script = (
-        BEGINNING
-        + """
-if os.path.exists("checkpoint.pt"): model.load_state_dict(torch.load("checkpoint.pt"))
-open("script.py").read()
-step()
-torch.save(model.state_dict(), "checkpoint.pt")
-"""
-    )
-    since = str(time.time_ns())
-    first = watch(script, SCALESCOPE_SINCE_NS=since)
-    assert first.log.changed_files_read == []
-    for path in (tmp_path / "records").iterdir():
-        path.unlink()
-    second = watch(script, SCALESCOPE_SINCE_NS=since)
-    assert second.log.changed_files_read == [str(tmp_path / "checkpoint.pt")]
-
-
-@pytest.mark.parametrize("kind", ["python -m", "shell wrapper", "no scalescope"])
+@pytest.mark.parametrize("kind", ["shell wrapper around python -m", "no scalescope"])
 def test_it_works_however_python_is_started(watch, tmp_path: Path, kind: str) -> None:
     script = BEGINNING + "for _ in range(3): step()\nprint('scalescope' in sys.modules)"
-    if kind == "python -m":
-        watched = watch(script, sys.executable, "-m", "script")
-    elif kind == "shell wrapper":
+    if kind == "no scalescope":
+        watched = watch(script, str(_interpreter_without_scalescope(tmp_path)), "SCRIPT")
+    else:
         wrapper = tmp_path / "run.sh"
-        wrapper.write_text('#!/bin/sh\necho begin\n"$PYTHON" script.py\n')
+        wrapper.write_text('#!/bin/sh\necho begin\n"$PYTHON" -m script\n')
         wrapper.chmod(0o755)
         watched = watch(script, str(wrapper), PYTHON=sys.executable)
-    else:
-        watched = watch(script, str(_interpreter_without_scalescope(tmp_path)), "SCRIPT")
     assert len(watched.log.steps()) == 3
     assert watched.stdout.splitlines()[-1] == "False"
 
@@ -143,9 +124,8 @@ def _interpreter_without_scalescope(folder: Path) -> Path:
     """A fresh environment that borrows torch from ours, but not the .pth file by which ours finds scalescope."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     python = folder / "env" / "bin" / "python"
-    ours = subprocess.check_output([sys.executable, "-c", "import torch; print(torch.__path__[0])"], text=True)
     site = subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
-    Path(site.strip(), "borrowed.pth").write_text(str(Path(ours.strip()).parent) + "\n")
+    Path(site.strip(), "borrowed.pth").write_text(str(Path(torch.__path__[0]).parent) + "\n")
     absent = subprocess.run([python, "-c", "import scalescope"], capture_output=True, check=False)
     assert absent.returncode == 1
     return python

@@ -55,9 +55,28 @@ class Net(torch.nn.Module):
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_one_line_and_exit_code_2(scalescope, words: list[str], says: str) -> None:
+def test_one_line_and_exit_code_2(scalescope, monkeypatch, words: list[str], says: str) -> None:
     (scalescope.folder / "net.py").write_text(MODEL)
-    done = scalescope(*words, code=2)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    check_refusal(scalescope.in_this_process(*words, code=2), says)
+    sys.modules.pop("net", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["measure"], "name one thing to measure"),
+        (["mesure", "mlp"], "mesure"),
+        (["measure", "--"], "no command after --"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_same_from_a_process_of_its_own(scalescope, words: list[str], says: str) -> None:
+    check_refusal(scalescope(*words, code=2), says)
+
+
+def check_refusal(done, says: str) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("scalescope: ")
     assert done.stderr.count("\n") == 1, done.stderr
@@ -74,7 +93,7 @@ def test_one_line_and_exit_code_2(scalescope, words: list[str], says: str) -> No
 )
 def test_a_script_that_cannot_be_measured(scalescope, script: str, says: str) -> None:
     (scalescope.folder / "script.py").write_text(script)
-    done = scalescope("measure", "--np", "1", "--", sys.executable, "script.py", code=1)
+    done = scalescope("measure", "--np", "1", "--launcher", "own", "--", sys.executable, "script.py", code=1)
     assert says in done.stderr
     assert "Traceback" not in done.stderr.splitlines()[0]
 
@@ -88,14 +107,15 @@ def test_processes_that_train_alone_are_refused(scalescope) -> None:
     assert "each trained alone" in done.stderr
 
 
-def test_programs_that_are_not_there_say_how_to_get_them(scalescope) -> None:
-    empty = {"PATH": str(scalescope.folder)}
-    assert "openmpi-bin" in scalescope("measure", "mlp", "--launcher", "mpirun", code=2, **empty).stderr
-    inside = {**empty, "SLURM_JOB_NODELIST": "n1"}
-    assert "scontrol" in scalescope("measure", "mlp", "--launcher", "srun", code=2, **inside).stderr
+def test_programs_that_are_not_there_say_how_to_get_them(scalescope, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(scalescope.folder))
+    words = ("measure", "mlp", "--launcher")
+    assert "openmpi-bin" in scalescope.in_this_process(*words, "mpirun", code=2).stderr
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
+    assert "scontrol" in scalescope.in_this_process(*words, "srun", code=2).stderr
 
 
 def test_a_folder_with_a_measurement_is_not_overwritten(scalescope) -> None:
     (scalescope.folder / "out").mkdir()
     (scalescope.folder / "out" / "measurement.json").write_text("{}")
-    assert "already holds a measurement" in scalescope("measure", "mlp", "-o", "out", code=2).stderr
+    assert "already holds a measurement" in scalescope.in_this_process("measure", "mlp", "-o", "out", code=2).stderr

@@ -7,16 +7,15 @@ import sys
 
 import msgspec
 
-from scalescope.measurement.machine import describe_machine
 from scalescope.measurement.remedies import check_up
-from scalescope.records.machine import Checkup
+from scalescope.records.machine import Checkup, Machine
 from scalescope.records.store import decode
 from scalescope.reporting.machine import print_checkup
 
 
-def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def doctor(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scalescope", "doctor", *options]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_people_read_a_table_and_the_next_command():
@@ -40,16 +39,21 @@ def test_programs_read_one_document():
     assert all(remedy.command in shown.stderr for remedy in checkup.remedies)
 
 
-def test_commands_stay_whole_in_a_narrow_terminal(tmp_path):
-    """Without mpirun on PATH there is a long command to copy."""
-    shown = doctor(COLUMNS="40", PATH=str(tmp_path))
-    offered = [line.strip() for line in shown.stdout.splitlines() if "install" in line]
+def test_commands_stay_whole_in_a_narrow_terminal(this_machine, monkeypatch):
+    """Without mpirun there is a long command to copy."""
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = printed(msgspec.structs.replace(this_machine, mpi=None))
+    offered = [line.strip() for line in shown.splitlines() if "install" in line]
     assert any("openmpi" in line and len(line) > 36 for line in offered)
 
 
-def test_names_of_the_system_are_not_markup():
-    machine = msgspec.structs.replace(describe_machine(), hostname="[bold]box[/bold][/]")
+def test_names_of_the_system_are_not_markup(this_machine):
+    shown = printed(msgspec.structs.replace(this_machine, hostname="[bold]box[/bold][/]"))
+    assert "machine  [bold]box[/bold][/]," in shown
+    assert "[bold]box[/bold][/] is ready" in shown
+
+
+def printed(machine: Machine) -> str:
     page = io.StringIO()
     print_checkup(check_up(machine), page)
-    assert "machine  [bold]box[/bold][/]," in page.getvalue()
-    assert "[bold]box[/bold][/] is ready" in page.getvalue()
+    return page.getvalue()

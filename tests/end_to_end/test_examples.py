@@ -1,9 +1,8 @@
-"""The example scripts really train: alone, with DDP and with Horovod, on made-up data and on real formats."""
+"""The example scripts read real formats and train on them; test_measure.py has them with DDP and Horovod."""
 
 import importlib.util
 import os
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,57 +11,25 @@ import numpy as np
 import pytest
 
 import needs
+from epochs import assert_learned, epochs_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BIN = Path(sys.executable).parent
-EPOCH = re.compile(
-    r"Epoch (\d+): training (\d+\.\d\d)\(s\) - testing (\d+\.\d\d)\(s\) - loss (\d+\.\d{3}) - accuracy (\d+\.\d)%"
-)
-SMALL = ["--samples", "512", "--batch-size", "32", "--epochs", "3"]
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120)
 
 
-def epochs_of(finished: subprocess.CompletedProcess[str]) -> list[tuple[int, float, float]]:
-    """Number, loss and accuracy in percent of every epoch that rank 0 printed."""
-    # torch 2.13 with gloo aborts now and then after everything is done, whatever launched it
-    assert finished.returncode == 0 or "terminate called without an active exception" in finished.stderr, (
-        finished.stderr
-    )
-    # horovodrun puts `[1,0]<stdout>:` in front of what rank 0 prints.
-    lines = [line.rpartition("<stdout>:")[2] for line in finished.stdout.splitlines()]
-    epochs = [match for line in lines if (match := EPOCH.fullmatch(line))]
-    assert len(epochs) == sum("Epoch" in line for line in lines)
-    return [(int(match[1]), float(match[4]), float(match[5])) for match in epochs]
-
-
-def assert_learned(epochs: list[tuple[int, float, float]]) -> None:
-    assert [number for number, _, _ in epochs] == [1, 2, 3]
-    assert epochs[-1][1] < epochs[0][1]
-    assert epochs[-1][2] > 20, "ten classes: chance is 10 %"
-
-
-def test_single() -> None:
-    assert_learned(epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *SMALL)))
-
-
-def test_ddp_on_two_processes() -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert_learned(epochs_of(run(*launch, EXAMPLES / "train_ddp.py", *SMALL)))
-
-
-def test_horovod_on_two_processes() -> None:
-    needs.horovod()
-    launch = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--gloo", sys.executable]
-    assert_learned(epochs_of(run(*launch, EXAMPLES / "train_horovod.py", *SMALL)))
+def trained(*options: str | Path) -> list[tuple[int, float, float]]:
+    finished = run(sys.executable, EXAMPLES / "train_single.py", *options)
+    assert finished.returncode == 0, finished.stderr
+    return epochs_of(finished.stdout)
 
 
 def test_resnet50_takes_a_step() -> None:
     options = ["--model", "resnet50", "--samples", "16", "--batch-size", "8", "--epochs", "1", "--workers", "1"]
-    ((_, loss, _),) = epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *options))
+    ((_, loss, _),) = trained(*options)
     assert 0 < loss < 100
 
 
@@ -122,8 +89,7 @@ def test_real_files(tmp_path: Path, dataset: str, write: object) -> None:
     assert callable(write)
     write(tmp_path)
     options = ["--dataset", dataset, "--data", tmp_path, "--batch-size", "10", "--epochs", "3"]
-    epochs = epochs_of(run(sys.executable, EXAMPLES / "train_single.py", *options))
-    assert_learned(epochs)
+    assert_learned(trained(*options))
 
 
 def test_a_harmful_pickle_runs_nothing(tmp_path: Path) -> None:

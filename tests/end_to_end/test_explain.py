@@ -17,7 +17,7 @@ CIFAR10 = [str(DATA / f"cifar10-{name}.log") for name in ("1gpu", "2gpus", "4gpu
 
 
 def test_a_table_as_json(scalescope) -> None:
-    document = json.loads(scalescope("explain", LAB11, "--json").stdout)
+    document = json.loads(scalescope.in_this_process("explain", LAB11, "--json").stdout)
     assert document["kind"] == "table"
     rounded = {name: round(values["32"], 2) for name, values in document["speedup"].items()}
     assert rounded == {"steady": 30.10, "train": 11.64, "end_to_end": 1.85}
@@ -31,7 +31,7 @@ def test_a_table_as_json(scalescope) -> None:
 
 
 def test_logs_as_json(scalescope) -> None:
-    document = json.loads(scalescope("explain", *CIFAR10, "--json").stdout)
+    document = json.loads(scalescope.in_this_process("explain", *CIFAR10, "--json").stdout)
     assert document["kind"] == "logs"
     assert {np: round(excess, 1) for np, excess in document["first_epoch_excess_s"].items()} == {
         "1": 2.3,
@@ -49,15 +49,15 @@ def test_what_people_see(scalescope) -> None:
     for words in ("30.10", "11.64", "1.85", "8.83 +- 0.98 s", "31,280 +- 416", "63 %", "the table says 1.72 at 2"):
         assert words in shown
     assert "Next: scalescope explain" in shown
-    quiet = scalescope("explain", LAB11, "--quiet").stdout
+    quiet = scalescope.in_this_process("explain", LAB11, "--quiet").stdout
     assert quiet == "32 processes reach 30.10x steady, 11.64x train, 1.85x end to end, relative to 1 process.\n"
 
 
 def test_the_next_command_works(scalescope) -> None:
-    *_, last = scalescope("explain", *CIFAR10, "--np", "1,2,4").stdout.splitlines()
+    *_, last = scalescope.in_this_process("explain", *CIFAR10, "--np", "1,2,4").stdout.splitlines()
     words = last.removeprefix("Next: scalescope ").split()
     assert words[-2:] == ["-o", "results/explain"]
-    done = scalescope(*words)
+    done = scalescope(*words, pictures=True)
     folder = scalescope.folder / "results" / "explain"
     assert load(folder / "scaling.json", Scaling).source == "logs"
     assert "Tables: results/explain/scaling.csv" in done.stdout
@@ -66,21 +66,21 @@ def test_the_next_command_works(scalescope) -> None:
 
 
 def test_what_was_written_can_be_explained_again(scalescope) -> None:
-    scalescope("explain", LAB11, "-o", "out")
-    first = json.loads(scalescope("explain", LAB11, "--json").stdout)
+    scalescope.in_this_process("explain", LAB11, "-o", "out")
+    first = json.loads(scalescope.in_this_process("explain", LAB11, "--json").stdout)
     for path in ("out/scaling.json", "out/scaling.csv", "out"):
-        again = json.loads(scalescope("explain", path, "--json").stdout)
+        again = json.loads(scalescope.in_this_process("explain", path, "--json").stdout)
         for name in ("steady", "train", "end_to_end"):
             assert again["speedup"][name] == pytest.approx(first["speedup"][name], rel=1e-6)
 
 
-def test_a_measurement_is_recognised(scalescope) -> None:
-    scalescope("measure", "mlp", "--np", "1,2", "--batch", "8", "--steps", "8", "--launches", "1", "-o", "out")
-    folder = json.loads(scalescope("explain", "out", "--json").stdout)
-    assert folder == json.loads(scalescope("explain", "out/measurement.json", "--json").stdout)
+def test_a_measurement_is_recognised(measured) -> None:
+    scalescope, *_ = measured
+    folder = json.loads(scalescope.in_this_process("explain", "out", "--json").stdout)
+    assert folder == json.loads(scalescope.in_this_process("explain", "out/measurement.json", "--json").stdout)
     assert folder["kind"] == "measurement"
     assert set(folder["speedup"]["end_to_end"]) == {"1", "2"}
-    table = json.loads(scalescope("explain", "out/scaling.csv", "--json").stdout)
+    table = json.loads(scalescope.in_this_process("explain", "out/scaling.csv", "--json").stdout)
     for name, values in folder["speedup"].items():
         assert table["speedup"][name] == pytest.approx(values, rel=1e-6)
 
@@ -89,9 +89,9 @@ def test_logs_with_np_and_a_pattern(scalescope) -> None:
     for name, seconds in (("one", 8), ("many", 2)):
         (scalescope.folder / f"{name}.log").write_text(f"round {seconds}\n" * 6)
     words = ("explain", "many.log", "one.log", "--np", "4,1", "--pattern", r"round (?P<epoch_s>\d+)")
-    document = json.loads(scalescope(*words, "--json").stdout)
+    document = json.loads(scalescope.in_this_process(*words, "--json").stdout)
     assert document["speedup"]["steady"] == {"1": 1.0, "4": 4.0}
-    *_, last = scalescope(*words).stdout.splitlines()
+    *_, last = scalescope.in_this_process(*words).stdout.splitlines()
     assert "--np 4,1 --pattern 'round (?P<epoch_s>" in last
 
 
@@ -152,7 +152,7 @@ FILES = {
 def test_one_line_and_exit_code_2(scalescope, words: list[str], says: str) -> None:
     for name, data in FILES.items():
         (scalescope.folder / name).write_bytes(data)
-    done = scalescope("explain", *words, code=2)
+    done = scalescope.in_this_process("explain", *words, code=2)
     assert done.stdout == ""
     assert done.stderr.startswith("scalescope: ")
     assert done.stderr.count("\n") == 1, done.stderr

@@ -4,18 +4,15 @@ import json
 import os
 import sys
 
-import pytest
-
 import needs
+from command_line import CommandLine
 
 
-def measure(run, *words: str, folder) -> dict:
-    once = ("measure", "--launches", "1", "--json", "-o", str(folder / "out"))
-    command = [sys.executable, "-m", "scalescope", *once, *words]
+def measure(run, *words: str, folder) -> list[dict]:
+    command = CommandLine(folder).words("measure", "--json", "-o", str(folder / "out"), *words)
     done = run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    (point,) = json.loads(done.stdout)["points"]
-    return point
+    return json.loads(done.stdout)["points"]
 
 
 def hosts_of(folder, point) -> list[str]:
@@ -27,7 +24,7 @@ def test_torchrun_and_ddp_over_two_hosts(hosts, scripts, tmp_path) -> None:
     lab = hosts(2)
     words = ("--np", "3", "--hosts", "h1:2,h2:2", "--ssh", str(lab.ssh), "--steps", "12")
     command = ("--", sys.executable, str(scripts / "ddp.py"))
-    point = measure(lambda argv, **options: lab.run("h1", argv, **options), *words, *command, folder=tmp_path)
+    (point,) = measure(lambda argv, **options: lab.run("h1", argv, **options), *words, *command, folder=tmp_path)
     assert (point["engine_seen"], point["steps"]) == ("ddp", 12)
     assert hosts_of(tmp_path, point) == ["h1", "h1", "h2"]
 
@@ -37,9 +34,9 @@ def test_mpirun_and_horovod_over_two_hosts(hosts, tmp_path) -> None:
     needs.openmpi()
     lab = hosts(2)
     network = f"--mca btl tcp,self --mca btl_tcp_if_include {lab.network} --mca oob_tcp_if_include {lab.network}"
-    words = ("cnn", "--engine", "horovod", "--np", "2", "--hosts", "h1:1,h2:1", "--ssh", str(lab.ssh), "--steps", "8")
+    words = ("cnn", "--engine", "horovod", "--np", "2", "--hosts", "h1:1,h2:1", "--ssh", str(lab.ssh), "--steps", "6")
     run = lambda argv, **options: lab.run("h1", argv, **options)  # noqa: E731
-    point = measure(run, *words, "--batch", "4", "--launcher-arg", network, folder=tmp_path)
+    (point,) = measure(run, *words, "--batch", "4", "--launcher-arg", network, folder=tmp_path)
     assert (point["engine_seen"], point["backend"]) == ("horovod", "mpi")
     assert hosts_of(tmp_path, point) == ["h1", "h2"]
 
@@ -47,34 +44,42 @@ def test_mpirun_and_horovod_over_two_hosts(hosts, tmp_path) -> None:
 def test_an_unreachable_host_is_one_clear_line(hosts, scalescope) -> None:
     lab = hosts(2)
     words = ("measure", "mlp", "--np", "2", "--hosts", "h1:1,nowhere:1", "--ssh", str(lab.ssh))
-    done = scalescope(*words, code=2)
+    done = scalescope.in_this_process(*words, code=2)
     assert done.stderr.count("\n") == 1
     assert "host 'nowhere' cannot be reached" in done.stderr
 
 
-@pytest.mark.parametrize("engine", ["ddp", "horovod"])
-def test_srun_over_two_nodes(slurm, tmp_path, engine: str) -> None:
-    if engine == "horovod":
-        needs.horovod()
-        needs.openmpi()
-    words = ("mlp", "--engine", engine, "--launcher", "srun", "--np", "2", "--hosts", "n1:1,n2:1", "--steps", "12")
-    point = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
-    assert (point["engine_seen"], point["steps"]) == (engine, 12)
-    assert hosts_of(tmp_path, point) == ["n1", "n2"]
+def test_srun_over_two_nodes_with_both_engines(slurm, tmp_path) -> None:
+    needs.horovod()
+    needs.openmpi()
+    words = (
+        "mlp",
+        "--engine",
+        "ddp,horovod",
+        "--launcher",
+        "srun",
+        "--np",
+        "2",
+        "--hosts",
+        "n1:1,n2:1",
+        "--steps",
+        "8",
+    )
+    points = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
+    assert [(point["engine_seen"], point["steps"]) for point in points] == [("ddp", 8), ("horovod", 8)]
+    for point in points:
+        assert hosts_of(tmp_path, point) == ["n1", "n2"]
 
 
 def test_an_own_srun_line(slurm, scripts, tmp_path) -> None:
     names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 GLOO_SOCKET_IFNAME=lo"
     line = ("srun", "-n", "{np}", "-N", "2", "sh", "-c", f"{names} exec {sys.executable} {scripts / 'ddp.py'}")
     words = ("--np", "2", "--steps", "12", "--", *line)
-    once = ("measure", "--launches", "1", "--json", "-o", str(tmp_path / "out"))
-    command = [sys.executable, "-m", "scalescope", *once, *words]
-    done = slurm.allocate(2, command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    (point,) = json.loads(done.stdout)["points"]
+    (point,) = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
     assert (point["np"], point["engine_seen"]) == (2, "ddp")
 
 
-def test_srun_outside_an_allocation_says_how_to_get_one(scalescope) -> None:
-    done = scalescope("measure", "mlp", "--launcher", "srun", code=2, SLURM_JOB_NODELIST="")
+def test_srun_outside_an_allocation_says_how_to_get_one(scalescope, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "")
+    done = scalescope.in_this_process("measure", "mlp", "--launcher", "srun", code=2)
     assert "salloc" in done.stderr

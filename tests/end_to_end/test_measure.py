@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import needs
+from epochs import assert_learned, epochs_of
 from scalescope.records.run import PHASES, Measurement
 from scalescope.records.store import load
 
@@ -27,21 +28,37 @@ def check_phases(point: dict) -> None:
     assert sum(point["phases"].values()) == pytest.approx(point["wall_s"], rel=0.02)
 
 
-def test_a_model_on_ddp_with_its_baseline(scalescope) -> None:
-    done = scalescope("measure", "resnet18", "--np", "1,2", "--batch", "2", "--steps", "6", "-o", "out", "--json")
-    points = document(done)["points"]
-    assert [(point["engine"], point["np"]) for point in points] == [("none", 1), ("ddp", 1), ("ddp", 2)]
+def test_a_model_on_ddp_with_its_baseline_strong_and_weak(measured) -> None:
+    scalescope, stdout, _ = measured
+    found = json.loads(stdout)
+    points = found["points"]
+    expected = (
+        [("none", 1, 8, 8), ("ddp", 1, 8, 8), ("ddp", 2, 4, 8)],
+        [("none", 1, 8, 8), ("ddp", 1, 8, 8), ("ddp", 2, 8, 16)],
+    )
+    for scaling, of_it in zip(("strong", "weak"), expected, strict=True):
+        assert [
+            (point["engine"], point["np"], point["batch"], point["global_batch"])
+            for point in points
+            if point["scaling"] == scaling
+        ] == of_it
     for point in points:
         check_phases(point)
-        assert point["batch"] == 2
-        assert point["global_batch"] == 2 * point["np"]
         assert point["throughput"] == pytest.approx(point["global_batch"] / point["step_s"])
-        assert point["steps"] == 6
+        assert point["steps"] == 8
     assert len({point["threads_per_rank"] for point in points}) == 1
+    assert {curve["scaling"] for curve in found["curves"]} == {"strong", "weak"}
+    assert len(found["launches"]) == 4  # what both kinds share is launched once, and the budget ends it after one each
+    assert found["stopped"] == "the budget was spent"
+    assert len(load(scalescope.folder / "out" / "measurement.json", Measurement).runs) == 4
+
+
+def test_what_a_measurement_shows_and_draws(measured) -> None:
+    scalescope, _, stderr = measured
+    assert "Next: scalescope" in stderr
     folder = scalescope.folder / "out"
-    assert len(load(folder / "measurement.json", Measurement).runs) == 3
-    assert "Next: scalescope" in done.stderr
-    for name in ("phases", "weak", "speedup", "waterfall"):
+    assert (folder / "scaling.tex").read_text().count("begin{tabular}") == 2
+    for name in ("phases", "strong", "weak", "speedup", "waterfall"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert "<svg" in (folder / f"{name}.svg").read_text()
@@ -53,38 +70,31 @@ def test_a_model_on_horovod(scalescope, controller: str) -> None:
     needs.horovod()
     needs.openmpi()
     words = ("--engine", "horovod", "--knob", f"controller={controller}", "--knob", "cycle_time_ms=2", "--batch", "2")
-    done = scalescope("measure", "resnet18", "--np", "2", "--steps", "6", *words, "-o", "out", "--json")
+    done = scalescope("measure", "cnn", "--np", "2", "--steps", "6", *words, "-o", "out", "--json")
     (point,) = document(done)["points"]
     check_phases(point)
     assert (point["engine_seen"], point["backend"]) == ("horovod", controller)
     assert "HOROVOD_CYCLE_TIME=2" in (scalescope.folder / "out" / point["folder"] / "command.txt").read_text()
 
 
-def test_strong_scaling_shares_the_batch(scalescope) -> None:
-    words = ("--scaling", "strong", "--np", "1,2", "--batch", "64", "--steps", "8")
-    points = document(scalescope("measure", "mlp", *words, "--json"))["points"]
-    assert [(point["np"], point["batch"], point["global_batch"]) for point in points] == [
-        (1, 64, 64),
-        (1, 64, 64),
-        (2, 32, 64),
-    ]
-
-
 @pytest.mark.parametrize("script", ["train_single.py", "train_ddp.py", "train_horovod.py"])
-def test_the_examples_run_unchanged(scalescope, script: str) -> None:
+def test_the_examples_train_and_run_unchanged(scalescope, script: str) -> None:
+    words = ()
     if script == "train_horovod.py":
         needs.horovod()
+        words = ("--knob", "controller=gloo")
     np = "1" if script == "train_single.py" else "2"
-    command = (sys.executable, str(EXAMPLES / script), "--epochs", "2", "--samples", "256", "--batch-size", "{batch}")
-    done = scalescope("measure", "--np", np, "--batch", "16", "-o", "out", "--json", "--show-output", "--", *command)
+    command = (sys.executable, str(EXAMPLES / script), "--epochs", "3", "--samples", "256", "--batch-size", "{batch}")
+    words += ("--np", np, "--batch", "16", "--threads-per-rank", "1", "-o", "out", "--json", "--show-output")
+    done = scalescope("measure", *words, "--", *command)
     (point,) = document(done)["points"]
     check_phases(point)
     assert point["batch"] == 16
-    assert point["steps"] == 2 * 256 / 16 / int(np)
+    assert point["steps"] == 3 * 256 / 16 / int(np)
     assert point["phases"]["evaluation_s"] > 0
     assert "[rank0] Epoch 2: training" in done.stderr
-    output = (scalescope.folder / "out" / point["folder"] / "rank0.out").read_text()
-    assert output.count("Epoch") == 2
+    output = scalescope.folder / "out" / point["folder"] / "rank0.out"
+    assert_learned(epochs_of(output.read_text()))
 
 
 def test_the_users_own_launch_line(scalescope, scripts) -> None:
@@ -142,10 +152,11 @@ def test_a_checkpoint_that_the_next_launch_reads_is_a_warning(scalescope) -> Non
     (scalescope.folder / "resumes.py").write_text(
         "import os, torch\nmodel = torch.nn.Linear(4, 4); o = torch.optim.SGD(model.parameters(), lr=1)\n"
         "if os.path.exists('last.pt'): model.load_state_dict(torch.load('last.pt'))\n"
+        "open(__file__).read()\n"
         "for _ in range(6): model(torch.ones(2, 4)).sum().backward(); o.step()\n"
         "torch.save(model.state_dict(), 'last.pt')\n"
     )
-    words = ("--np", "1", "--batch", "2,4", "--json")
+    words = ("--np", "1", "--launcher", "own", "--batch", "2,4", "--json")
     done = scalescope("measure", *words, "--", sys.executable, "resumes.py", "{batch}")
     warned = [warning for point in document(done)["points"] for warning in point["warnings"]]
     assert sum("last.pt, which an earlier launch changed" in warning for warning in warned) == 1
@@ -162,7 +173,7 @@ def test_dry_run_prints_what_would_run_and_starts_nothing(scalescope) -> None:
 
 
 def test_turns_inside_one_launch(scalescope) -> None:
-    words = ("--np", "2", "--batch", "4", "--quick", "--budget", "3s", "-o", "out", "--json")
+    words = ("--np", "2", "--batch", "4", "--quick", "--budget", "1s", "-o", "out", "--json")
     found = document(scalescope("measure", "mlp", *words))
     alone, two = found["points"]
     assert (alone["engine"], alone["np"], two["np"], two["source"]) == ("none", 1, 2, "turns")
@@ -174,34 +185,10 @@ def test_turns_inside_one_launch(scalescope) -> None:
 
 
 def test_a_configuration_against_itself(scalescope) -> None:
-    found = document(scalescope("measure", "mlp", "--aa", "--np", "1", "--steps", "6", "-o", "out", "--json"))
+    (scalescope.folder / "other.py").write_text("for _ in range(8): print('took 0.02 s')\n")
+    words = ("--aa", "--np", "1", "--launcher", "own", "--pattern", r"took (?P<step_s>\S+)", "-o", "out", "--json")
+    found = document(scalescope("measure", *words, "--", sys.executable, "other.py", pictures=True))
     assert sorted(launch["arm"] for launch in found["launches"]) == ["A", "B"]
     (itself,) = found["self_comparisons"]
     assert itself["covers_one"] is None  # one launch of each tells nothing
     assert (scalescope.folder / "out" / "itself.png").exists()
-
-
-def test_strong_and_weak_scaling_in_one_go(scalescope) -> None:
-    words = (
-        "--scaling",
-        "both",
-        "--np",
-        "1,2",
-        "--batch",
-        "8",
-        "--steps",
-        "6",
-        "--budget",
-        "1s",
-        "-o",
-        "out",
-        "--json",
-    )
-    found = document(scalescope("measure", "mlp", *words))
-    assert len(found["launches"]) == 4
-    assert [(point["scaling"], point["np"], point["batch"]) for point in found["points"] if point["np"] == 2] == [
-        ("strong", 2, 4),
-        ("weak", 2, 8),
-    ]
-    assert {curve["scaling"] for curve in found["curves"]} == {"strong", "weak"}
-    assert (scalescope.folder / "out" / "scaling.tex").read_text().count("begin{tabular}") == 2

@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import needs
-from scalescope.measurement.machine import cpu_limit, describe_machine, memory_limit_bytes
+from scalescope.measurement.machine import cpu_limit, memory_limit_bytes
 from scalescope.measurement.remedies import check_up, remedies
 from scalescope.records.machine import Cores, Gpu, Horovod, Interface, Machine, Mpi, Slurm, Torch
 
@@ -46,12 +47,25 @@ H200 = Gpu(name="NVIDIA H200", memory_bytes=143771 * 2**20)
 CUDA = Torch(version="2.13.0", backends=("gloo", "nccl"), cuda="12.8", gpus=2)
 
 
-def describe(runner=subprocess.run, **changes: str) -> Machine:
-    """Describe this machine from a process whose environment was changed."""
-    environment = {**os.environ, "PYTHONPATH": SRC, **changes}
-    shown = runner(DESCRIBE, env=environment, capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stderr
-    return msgspec.json.decode(shown.stdout, type=Machine)
+@pytest.fixture
+def describe(tmp_path) -> Callable[..., Machine]:
+    """Describe this machine from a process whose environment was changed.
+
+    Unless PYTHONPATH is among the changes, neither torch nor Horovod imports there: that takes seconds.
+    """
+    broken = tmp_path / "broken"
+    for name in ("torch", "horovod"):
+        package = broken / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ImportError('left out')")
+
+    def describe(runner=subprocess.run, **changes: str) -> Machine:
+        environment = {**os.environ, "PYTHONPATH": f"{broken}:{SRC}", **changes}
+        shown = runner(DESCRIBE, env=environment, capture_output=True, text=True)
+        assert shown.returncode == 0, shown.stderr
+        return msgspec.json.decode(shown.stdout, type=Machine)
+
+    return describe
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -64,8 +78,8 @@ def change(**fields: object) -> Machine:
     return msgspec.structs.replace(HEALTHY, **fields)
 
 
-def test_this_machine_is_described():
-    machine = describe_machine()
+def test_this_machine_is_described(this_machine):
+    machine = this_machine
     assert machine.hostname == os.uname().nodename
     assert machine.cores.logical == os.cpu_count()
     assert 0 < machine.cores.usable <= len(os.sched_getaffinity(0))
@@ -79,10 +93,10 @@ def test_this_machine_is_described():
     assert json.loads(msgspec.json.encode(machine))["torch"]["problem"] is None
 
 
-def test_horovod_and_open_mpi_are_described():
+def test_horovod_and_open_mpi_are_described(this_machine):
     needs.horovod()
     needs.openmpi()
-    machine = describe_machine()
+    machine = this_machine
     assert machine.horovod is not None
     assert machine.horovod.version == importlib.metadata.version("horovod")
     assert machine.horovod.controllers == ("mpi", "gloo")
@@ -92,14 +106,14 @@ def test_horovod_and_open_mpi_are_described():
     assert machine.mpi.version[0].isdigit()
 
 
-def test_usable_cores_follow_the_affinity_mask():
+def test_usable_cores_follow_the_affinity_mask(describe):
     one = min(os.sched_getaffinity(0))
     pin = ["taskset", "--cpu-list", str(one)]
     machine = describe(lambda argv, **options: subprocess.run([*pin, *argv], **options))
     assert machine.cores.usable == 1
 
 
-def test_an_allocation_of_slurm_is_seen(slurm):
+def test_an_allocation_of_slurm_is_seen(describe, slurm):
     machine = describe(lambda argv, **options: slurm.allocate(2, argv, **options))
     assert machine.slurm is not None
     assert machine.slurm.job_id is not None
@@ -111,7 +125,7 @@ def test_an_allocation_of_slurm_is_seen(slurm):
     assert (outside.slurm.job_id, outside.slurm.nodes) == (None, 1)
 
 
-def test_a_host_is_seen_from_inside(hosts):
+def test_a_host_is_seen_from_inside(describe, hosts):
     lab = hosts(2)
     machine = describe(lambda argv, **options: lab.run("h2", argv, **options))
     assert machine.hostname == "h2"
@@ -121,12 +135,12 @@ def test_a_host_is_seen_from_inside(hosts):
     }
 
 
-def test_programs_that_are_not_here_are_none(tmp_path):
+def test_programs_that_are_not_here_are_none(describe, tmp_path):
     machine = describe(PATH=str(tmp_path))
     assert (machine.mpi, machine.slurm, machine.ssh, machine.gpus) == (None, None, None, ())
 
 
-def test_other_programs_are_told_apart(tmp_path):
+def test_other_programs_are_told_apart(describe, tmp_path):
     program(tmp_path, "nvidia-smi", "NVIDIA H200, 143771\nNVIDIA GB10, [N/A]")
     program(tmp_path, "mpirun", "HYDRA build details:\n    Version:  4.2.1")
     (tmp_path / "srun").write_text("#!/bin/sh\necho 'srun: fatal: no configuration' >&2\nexit 1\n")
@@ -137,7 +151,7 @@ def test_other_programs_are_told_apart(tmp_path):
     assert machine.slurm == Slurm(version="", problem="srun: fatal: no configuration")
 
 
-def test_a_package_that_does_not_import_says_why(tmp_path):
+def test_a_package_that_does_not_import_says_why(describe, tmp_path):
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
     machine = describe(PYTHONPATH=f"{tmp_path}:{SRC}")

@@ -102,7 +102,7 @@ def test_a_browser_shows_a_users_text_as_text(tmp_path: Path) -> None:
         ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=True,
     )
     assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in done.stdout

@@ -32,6 +32,7 @@ for step in range(options.steps):
             print("about to sleep", flush=True)
             time.sleep(1000)
         if options.fault == "other collective":
+            print("about to differ", flush=True)
             for _ in range(3):
                 dist.broadcast(torch.zeros(3), 0)
     optimizer.zero_grad()

@@ -8,19 +8,21 @@ from typing import Any, NamedTuple
 from scalescope.measurement.step_clock import cpu_s
 
 SIZES = (4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20)
-_LEAST, _MOST = 3, 30
+_LEAST, _MOST = 4, 30
 _SECONDS = 0.15
 """A size is repeated until about so much time has passed."""
-_MATRIX = 160
-_PRODUCTS_S = 0.3
-_MESSAGE_BYTES = 4 << 20
-_MESSAGES = 12
+_SAMPLES, _WIDTH = 16, 1024
+"""Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds."""
+_LAYERS_S = 0.3
+_MESSAGE_BYTES = 16 << 20
+_MESSAGES = 6
+_WARMING_S = 3e-3
 _COPIED = 16
 """Tensors of a mebibyte that are copied at a time."""
 
 
-class Products(NamedTuple):
-    """Small matrix products made in a row."""
+class Layers(NamedTuple):
+    """Backwards of a layer, made in a row."""
 
     made: int
     seconds: float
@@ -35,8 +37,11 @@ class LinkProbe:
         self._live, self._device, self._torch = live, device, torch
         self._buffers = {size: torch.ones(max(size // 4, 1), device=device) for size in sizes}
         self._repeats: dict[tuple[str, int], int] = {}
-        self._matrix = torch.randn(_MATRIX, _MATRIX, device=device)
-        self._product = torch.empty_like(self._matrix)
+        shape = _SAMPLES, _WIDTH
+        self._output, self._input, self._into = (torch.randn(shape, device=device) for _ in range(3))
+        self._weights, self._gradient = (torch.randn(_WIDTH, _WIDTH, device=device) for _ in range(2))
+        self._warming = 0
+        """Layers before a message, the same number in every rank."""
         self._message = torch.ones(_MESSAGE_BYTES // 4, device=device)
 
     def collectives(self, operations: Sequence[str] = ("allreduce", "broadcast")) -> Iterator[dict[str, Any]]:
@@ -53,11 +58,19 @@ class LinkProbe:
             self._repeats[key] = self._live.agree(min(max(int(_SECONDS / first), _LEAST), _MOST))
         seconds, cpu = [], []
         for _ in range(self._repeats[key]):
-            self._live.agree(0)  # all begin together: who comes last sets the time
+            self._compute()
             used = cpu_s()
             seconds.append(self._once(operation, buffer, name))
             cpu.append(cpu_s() - used)
         return {"operation": operation, "bytes": size, "seconds": seconds, "cpu_seconds": cpu}
+
+    def _compute(self) -> None:
+        """The same work in every rank, as before a message of a training: caches are cold and cores are taken."""
+        if not self._warming:
+            made = self.layers(_WARMING_S).made
+            self._warming = self._live.agree(max(made, 1))
+        for _ in range(self._warming):
+            self._layer()
 
     def _once(self, operation: str, buffer: Any, name: str) -> float:
         started = time.perf_counter()
@@ -69,38 +82,43 @@ class LinkProbe:
         return time.perf_counter() - started
 
     def overlap(self) -> dict[str, float]:
-        """Seconds of a small matrix product and of a message: each alone, and one beside the other."""
+        """Seconds of a layer's backward and of a message: each alone, and one beside the other."""
         self._live.agree(0)
-        alone = self.products(_PRODUCTS_S)
+        alone = self.layers(_LAYERS_S)
         message_s = median(self._once("allreduce", self._message, "scalescope.beside") for _ in range(_MESSAGES))
         self._live.agree(0)
         beside_s, made, began = [], 0, time.perf_counter()
         for _ in range(_MESSAGES):
             started = time.perf_counter()
             handle = self._live.begin_allreduce(self._message, "scalescope.beside")
-            made += self._products_until(lambda handle=handle: self._live.is_done(handle))  # type: ignore[misc]
+            made += self._layers_until(lambda handle=handle: self._live.is_done(handle))  # type: ignore[misc]
             self._live.wait(handle)
             beside_s.append(time.perf_counter() - started)
         return {
-            "product_s": alone.seconds / alone.made,
-            "product_beside_s": (time.perf_counter() - began) / max(made, 1),
+            "layer_s": alone.seconds / alone.made,
+            "layer_beside_s": (time.perf_counter() - began) / max(made, 1),
             "message_s": message_s,
             "message_beside_s": median(beside_s),
         }
 
-    def products(self, seconds: float) -> Products:
-        """Small matrix products for so long."""
+    def layers(self, seconds: float) -> Layers:
+        """Layers for so long."""
         began = time.perf_counter()
-        count = self._products_until(lambda: time.perf_counter() - began >= seconds)
-        return Products(count, time.perf_counter() - began)
+        count = self._layers_until(lambda: time.perf_counter() - began >= seconds)
+        return Layers(count, time.perf_counter() - began)
 
-    def _products_until(self, is_over: Callable[[], bool]) -> int:
+    def _layers_until(self, is_over: Callable[[], bool]) -> int:
         count = 0
         while not is_over():
-            self._torch.mm(self._matrix, self._matrix, out=self._product)
-            self._settle()
+            self._layer()
             count += 1
         return count
+
+    def _layer(self) -> None:
+        """Backward of a linear layer: the gradients of its input and of its weights."""
+        self._torch.mm(self._output, self._weights, out=self._into)
+        self._torch.mm(self._output.t(), self._input, out=self._gradient)
+        self._settle()
 
     def copy_s_per_byte(self) -> float:
         """Seconds to copy a byte of gradient into a bucket, as DDP does: scaled on the way, tensor by tensor."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
@@ -97,21 +97,23 @@ def read_lines(folder: Path, ranks: int) -> list[list[Line]]:
 
 
 def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
-    """Medians over repetitions of the slowest rank, and how much rounds differ."""
-    walls: dict[tuple[str, int], list[float]] = {}
+    """Means over repetitions of the slowest rank, and how much rounds differ.
+
+    Means, because a message that finds its core taken waits for a turn: times come in two kinds, and a step pays the
+    mean of them.
+    """
+    timed = [[line for line in of_rank if isinstance(line, Timed)] for of_rank in lines]
     rounds: dict[tuple[str, int], list[float]] = {}
     used: dict[tuple[str, int], list[float]] = {}
-    timed = [[line for line in of_rank if isinstance(line, Timed)] for of_rank in lines]
     for together in zip(*timed, strict=False):
         key = together[0].operation, together[0].bytes
-        slowest = [max(each) for each in zip(*(line.seconds for line in together), strict=True)]
-        walls.setdefault(key, []).extend(slowest)
-        rounds.setdefault(key, []).append(median(slowest))
+        slowest = list(map(max, zip(*(line.seconds for line in together), strict=True)))
+        rounds.setdefault(key, []).append(_trimmed(slowest))
         used.setdefault(key, []).extend(value for line in together for value in line.cpu_seconds)
     operations: tuple[Operation, ...] = ("allreduce", "broadcast")
     costs = []
     for operation in operations:
-        sizes = sorted(size for name, size in walls if name == operation)
+        sizes = sorted(size for name, size in rounds if name == operation)
         if sizes:
             costs.append(
                 Costs(
@@ -120,12 +122,18 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
                     ranks=group.ranks,
                     nodes=group.nodes,
                     sizes_bytes=tuple(sizes),
-                    seconds=tuple(median(walls[operation, size]) for size in sizes),
-                    cpu_seconds=tuple(sum(used[operation, size]) / len(used[operation, size]) for size in sizes),
+                    seconds=tuple(median(rounds[operation, size]) for size in sizes),
+                    cpu_seconds=tuple(fmean(used[operation, size]) for size in sizes),
                     error=median(_error(rounds[operation, size]) for size in sizes),
                 )
             )
     return Findings(costs=tuple(costs), overlap=_overlap(group, lines), copy_s_per_byte=_copy(lines))
+
+
+def _trimmed(values: Sequence[float]) -> float:
+    """The mean without the largest tenth, in which the machine did something else."""
+    kept = sorted(values)[: max(len(values) - len(values) // 10, 1)]
+    return fmean(kept)
 
 
 def _error(values: Sequence[float]) -> float:
@@ -145,9 +153,9 @@ def _overlap(group: Group, lines: Sequence[Sequence[Line]]) -> Overlap | None:
         backend=group.backend,
         ranks=group.ranks,
         nodes=group.nodes,
-        compute=max(median(line.product_beside_s / line.product_s for line in beside), 1.0),
+        compute=max(median(line.layer_beside_s / line.layer_s for line in beside), 1.0),
         communication=max(median(line.message_beside_s / line.message_s for line in beside), 1.0),
-        idle=max(median(line.product_s / line.product_without_s for line in around), 1.0) if around else 1.0,
+        idle=max(median(line.layer_s / line.layer_without_s for line in around), 1.0) if around else 1.0,
     )
 
 

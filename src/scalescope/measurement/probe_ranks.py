@@ -42,8 +42,8 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
 class Beside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
     """Compute and a message in one rank: each alone and one beside the other."""
 
-    product_s: float
-    product_beside_s: float
+    layer_s: float
+    layer_beside_s: float
     message_s: float
     message_beside_s: float
 
@@ -52,9 +52,9 @@ class Around(msgspec.Struct, frozen=True, kw_only=True, tag="around"):
     """What an engine costs a rank apart from its messages."""
 
     copy_s_per_byte: float
-    product_s: float
-    """A small matrix product while the engine has nothing to do."""
-    product_without_s: float
+    layer_s: float
+    """The backward of a small layer while the engine has nothing to do."""
+    layer_without_s: float
     """The same after the engine was stopped."""
 
 
@@ -90,15 +90,15 @@ def around(probe: LinkProbe, live: Any, writer: Writer) -> None:
     live.agree(0)
     copy = probe.copy_s_per_byte()
     live.agree(0)
-    resting = probe.products(_IDLE_S)
+    resting = probe.layers(_IDLE_S)
     live.agree(0)
     live.finish()
-    without = probe.products(_IDLE_S)
+    without = probe.layers(_IDLE_S)
     writer.write(
         Around(
             copy_s_per_byte=copy,
-            product_s=resting.seconds / resting.made,
-            product_without_s=without.seconds / without.made,
+            layer_s=resting.seconds / resting.made,
+            layer_without_s=without.seconds / without.made,
         )
     )
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import NormalDist, median
 
 import msgspec
 
@@ -157,6 +157,11 @@ def _relative_deviation(values: Sequence[float]) -> float:
     return _TO_SIGMA * median(abs(value - middle) for value in values) / middle
 
 
+def _deviations_of_slowest(ranks: int) -> float:
+    """By how many standard deviations the slowest of so many lies above a typical one, in the median."""
+    return NormalDist().inv_cdf(0.5 ** (1 / ranks)) if ranks > 1 else 1.0
+
+
 def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
     """Steps among others over the steps alone that were made right after them."""
     ratios: dict[tuple[int, int], list[float]] = {}
@@ -171,15 +176,17 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
             continue
         key = block.copies, block.batch
         everyone = [block, *beside]
-        ratios.setdefault(key, []).append(median(each.step_s for each in everyone) / after.step_s)
-        noises.setdefault(key, []).extend(_relative_deviation(_steps(each)) for each in everyone)
+        typical_s = median(step for each in everyone for step in _steps(each))
+        slowest_s = median(map(max, zip(*map(_steps, everyone), strict=False)))
+        ratios.setdefault(key, []).append(typical_s / after.step_s)
+        noises.setdefault(key, []).append((slowest_s / typical_s - 1) / _deviations_of_slowest(len(everyone)))
     return tuple(
         Crowd(
             copies=copies,
             batch=batch,
             slowdown=median(found),
             error=_relative_deviation(found) / len(found) ** 0.5 if len(found) > 1 else 0.03,
-            noise=median(noises[copies, batch]),
+            noise=max(median(noises[copies, batch]), 0.0),
         )
         for (copies, batch), found in sorted(ratios.items())
     )

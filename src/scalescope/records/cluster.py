@@ -28,7 +28,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     sizes_bytes: tuple[int, ...]
     """Ascending."""
     seconds: tuple[float, ...]
-    """Slowest rank, from the start of the last rank to the end; the median."""
+    """Of the slowest rank, right after compute; the mean without the slowest tenth."""
     cpu_seconds: tuple[float, ...]
     """Per rank."""
     error: float

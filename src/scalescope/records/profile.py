@@ -54,7 +54,7 @@ class Crowd(msgspec.Struct, frozen=True, kw_only=True):
     error: float
     """Relative standard error."""
     noise: float
-    """Relative standard deviation of a single step among so many."""
+    """Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it."""
 
 
 class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
