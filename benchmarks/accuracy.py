@@ -12,8 +12,10 @@ from benchmarks.accuracy_ranks import AccuracyTask, Case, Truth
 from benchmarks.table import print_table
 from scalescope.engines import find_engine
 from scalescope.measurement.link_probe import SIZES
-from scalescope.measurement.probe import Group, findings, knobs_of, read_lines
+from scalescope.measurement.probe import Group, findings, read_lines
+from scalescope.measurement.probe_ranks import Line
 from scalescope.measurement.profile import assemble, read_blocks
+from scalescope.measurement.profile_ranks import Block, Model
 from scalescope.measurement.rank_program import RankProgram, run_ranks
 from scalescope.prediction.costs import CostModel
 from scalescope.prediction.grid import RESIDUAL
@@ -53,35 +55,36 @@ def compare(
     cases: Sequence[Case], group: Group, rounds: int, folder: Path, sizes: Sequence[int] = SIZES
 ) -> list[dict[str, Any]]:
     """One row per model and batch: predicted, measured, the seed's formula, how far the truth differs from itself."""
-    knobs = Knobs(engine="ddp") if group.backend == "gloo" else knobs_of(group.backend)
-    task = AccuracyTask(
-        cases=tuple(cases), engine=knobs.engine, knobs=dict(knobs.values), rounds=rounds, sizes=tuple(sizes)
-    )
+    knobs = Knobs(engine="ddp")
+    launch(AccuracyTask(cases=tuple(cases), engine="ddp", knobs={}, rounds=rounds, sizes=tuple(sizes)), group, folder)
+    return analyse(cases, group, knobs, [folder], [folder])
+
+
+def launch(task: AccuracyTask, group: Group, folder: Path) -> None:
+    """Run the ranks of one launch."""
     run_ranks(
         RankProgram(
             module="benchmarks.accuracy_ranks",
             task=task,
             np=group.ranks,
-            knobs=knobs,
+            knobs=Knobs(engine=task.engine, values=task.knobs),
             folder=folder.absolute(),
             hosts=group.hosts,
             writes="case*/*.jsonl",
         ),
         lambda lines: None,
     )
-    return analyse(cases, group, knobs, folder)
 
 
-def analyse(cases: Sequence[Case], group: Group, knobs: Knobs, folder: Path) -> list[dict[str, Any]]:
-    """The rows, from what the ranks wrote."""
+def analyse(
+    cases: Sequence[Case], group: Group, knobs: Knobs, profiled: Sequence[Path], run: Sequence[Path]
+) -> list[dict[str, Any]]:
+    """The rows, from what the ranks wrote: profiles in some folders, probes and truth in others or the same."""
     rows = []
-    rest = read_lines(folder, group.ranks)
     for index, case in enumerate(cases):
-        here = folder / f"case{index}"
-        model, blocks = read_blocks(here, group.ranks)
+        model, blocks = _joined_blocks([folder / f"case{index}" for folder in profiled], group.ranks)
         profile = assemble(case.workload, model, blocks, 1, 0.0)
-        lines = [[*mine, *around] for mine, around in zip(read_lines(here, group.ranks), rest, strict=True)]
-        found = findings(group, lines)
+        found = findings(group, _joined_lines(run, index, group.ranks))
         cluster = Cluster(
             nodes=group.nodes,
             slots_per_node=group.ranks // group.nodes,
@@ -94,7 +97,7 @@ def analyse(cases: Sequence[Case], group: Group, knobs: Knobs, folder: Path) -> 
         made = steps(profile, cluster, exchange, np.full(len(case.batches), group.ranks), np.array(case.batches))
         total = float(sum(gradient.bytes for gradient in profile.gradients))
         whole = float(CostModel(cluster, group.backend, "allreduce").seconds(total, group.ranks, group.nodes))
-        truth = _truth(here, group.ranks)
+        truth = _truth([folder / f"case{index}" for folder in run], group.ranks)
         for column, batch in enumerate(case.batches):
             alone = next(point.step_s for point in profile.points if point.batch == batch)
             predicted, real = float(made.step_s[column]), median(truth[batch])
@@ -119,14 +122,28 @@ def analyse(cases: Sequence[Case], group: Group, knobs: Knobs, folder: Path) -> 
     return rows
 
 
-def _truth(folder: Path, ranks: int) -> dict[int, list[float]]:
+def _joined_blocks(folders: Sequence[Path], ranks: int) -> tuple[Model, list[list[Block]]]:
+    """The model, and the blocks of every rank from all folders."""
+    read = [read_blocks(folder, ranks) for folder in folders]
+    return read[0][0], [[block for _, blocks in read for block in blocks[rank]] for rank in range(ranks)]
+
+
+def _joined_lines(folders: Sequence[Path], index: int, ranks: int) -> list[list[Line]]:
+    """What every rank timed in one case, and around all cases, from all folders."""
+    places = [place for folder in folders for place in (folder / f"case{index}", folder)]
+    read = [read_lines(place, ranks) for place in places]
+    return [[line for lines in read for line in lines[rank]] for rank in range(ranks)]
+
+
+def _truth(folders: Sequence[Path], ranks: int) -> dict[int, list[float]]:
     """By batch: the median of the slowest rank in every block."""
     decode = msgspec.json.Decoder(Truth).decode
-    of_ranks = [[decode(line) for line in complete_lines(folder / f"truth-rank{rank}.jsonl")] for rank in range(ranks)]
     found: dict[int, list[float]] = {}
-    for together in zip(*of_ranks, strict=True):
-        slowest = map(max, zip(*(block.seconds for block in together), strict=True))
-        found.setdefault(together[0].batch, []).append(median(slowest))
+    for folder in folders:
+        files = [folder / f"truth-rank{rank}.jsonl" for rank in range(ranks)]
+        for together in zip(*([decode(line) for line in complete_lines(file)] for file in files), strict=True):
+            slowest = map(max, zip(*(block.seconds for block in together), strict=True))
+            found.setdefault(together[0].batch, []).append(median(slowest))
     return found
 
 

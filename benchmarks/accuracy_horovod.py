@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from benchmarks.accuracy import FOLDER, compare, summary
-from benchmarks.accuracy_ranks import Case
+from benchmarks.accuracy import FOLDER, analyse, launch, summary
+from benchmarks.accuracy_ranks import AccuracyTask, Case
 from benchmarks.table import print_table
-from scalescope.measurement.probe import Group
+from scalescope.measurement.link_probe import SIZES
+from scalescope.measurement.probe import Group, knobs_of
+from scalescope.records.knobs import Knobs
 from scalescope.records.workload import WorkloadSpec
 
 CASES = (
@@ -15,13 +17,25 @@ CASES = (
     Case(workload=WorkloadSpec(model="resnet18"), batches=(4, 8)),
 )
 BACKENDS = ("horovod-gloo", "horovod-mpi")
+ROUNDS = 3
 
 
 def run() -> list[dict[str, Any]]:
-    """Both controllers, one after the other."""
+    """Both controllers, one after the other; launches with Horovod and without take turns."""
     rows = []
     for backend in BACKENDS:
-        found = compare(CASES, Group(backend=backend, ranks=2, nodes=1), 4, FOLDER / backend)
+        group, knobs = Group(backend=backend, ranks=2, nodes=1), knobs_of(backend)
+        folder = FOLDER / backend
+        plain = [folder / f"plain{number}" for number in range(ROUNDS)]
+        ours = [folder / f"horovod{number}" for number in range(ROUNDS)]
+        for without, with_horovod in zip(plain, ours, strict=True):
+            launch(_task(Knobs(engine="ddp"), ("profile",)), Group(backend="gloo", ranks=2, nodes=1), without)
+            launch(_task(knobs, ("probe", "truth")), group, with_horovod)
+        found = analyse(CASES, group, knobs, plain, ours)
         print_table(found)
         rows.append({"backend": backend, **summary(found)})
     return rows
+
+
+def _task(knobs: Knobs, parts: tuple[str, ...]) -> AccuracyTask:
+    return AccuracyTask(cases=CASES, engine=knobs.engine, knobs=dict(knobs.values), rounds=1, sizes=SIZES, parts=parts)

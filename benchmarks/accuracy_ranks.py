@@ -37,6 +37,8 @@ class AccuracyTask(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Any]
     rounds: int
     sizes: tuple[int, ...]
+    parts: tuple[str, ...] = ("profile", "probe", "truth")
+    """Beside an engine whose thread never rests the profile is taken in a launch of its own."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,25 +77,29 @@ def one_case(case: Case, folder: Path, live: Any, rank: int, world: int, task: A
     asked = ProfileTask(
         workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, crowds=(world,)
     )
-    profiler = Profiler(asked, device_named("cpu"), folder / profile_file(rank))
+    profiler = Profiler(asked, device_named("cpu"), folder / profile_file(rank)) if "profile" in task.parts else None
+    real = RealSteps(case, live, task.knobs) if "truth" in task.parts else None
     truth, probed = Writer(folder / f"truth-rank{rank}.jsonl"), Writer(folder / probe_file(rank))
-    if rank == 0:
+    if rank == 0 and profiler:
         profiler.write(profiler.describe())
-    real = RealSteps(case, live, task.knobs)
+    steps = {}
     for batch in case.batches:
-        real.block(batch, 3)
+        step_s = real.block(batch, 3).seconds[-1] if real else 0.0
+        step_s = profiler.block(batch, 1).step_s if profiler and rank == 0 else step_s
+        steps[batch] = live.agree(steps_of_block(step_s))
     for _ in range(task.rounds):
         for batch in case.batches:
-            live.agree(0)
-            steps = live.agree(steps_of_block(profiler.block(batch, 1).step_s) if rank == 0 else 0)
-            live.agree(0)
-            profiler.block(batch, world, steps)
-            live.agree(0)
-            if rank == 0:
-                profiler.block(batch, 1, steps)
-            live.agree(0)
-            truth.write(real.block(batch, steps))
-        one_round(probe, probed)
+            if profiler:
+                live.agree(0)
+                profiler.block(batch, world, steps[batch])
+                live.agree(0)
+                if rank == 0:
+                    profiler.block(batch, 1, steps[batch])
+            if real:
+                live.agree(0)
+                truth.write(real.block(batch, steps[batch]))
+        if "probe" in task.parts:
+            one_round(probe, probed)
 
 
 def main(arguments: list[str]) -> int:
@@ -107,7 +113,8 @@ def main(arguments: list[str]) -> int:
         one_case(case, path.parent / f"case{index}", live, rank, world, task, probe)
         gc.collect()
         print(f"{case.workload.model} done", flush=True)
-    around(probe, live, Writer(path.parent / probe_file(rank)))
+    if "probe" in task.parts:
+        around(probe, live, Writer(path.parent / probe_file(rank)))
     return 0
 
 

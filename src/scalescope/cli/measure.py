@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalescope.cli.options import Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet
 from scalescope.cli.output import from_here, write
 from scalescope.errors import Interrupted, UsageError
 
@@ -28,7 +29,7 @@ class ScalingKind(StrEnum):
     both = "both"
 
 
-_JOB, _MODEL, _RUN, _SURE = "Where and how it runs", "The model", "The run", "How sure it is to be"
+_JOB, _RUN, _SURE = "Where and how it runs", "The run", "How sure it is to be"
 
 
 def measure(
@@ -89,16 +90,11 @@ def measure(
     ] = None,
     ssh: Annotated[str, typer.Option(help="The program that reaches named hosts.", rich_help_panel=_JOB)] = "ssh",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto, for a MODEL.", rich_help_panel=_JOB)] = "auto",
-    model_arg: Annotated[
-        list[str] | None, typer.Option(help="A constructor argument: NAME=VALUE.", rich_help_panel=_MODEL)
-    ] = None,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="3x224x224, or int64:128:vocab=30000; once per input.", rich_help_panel=_MODEL),
-    ] = None,
-    loss: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "",
-    optimizer: Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=_MODEL)] = "sgd",
-    learning_rate: Annotated[float | None, typer.Option(help="Of a named optimizer.", rich_help_panel=_MODEL)] = None,
+    model_arg: ModelArg = None,
+    input_: Input = None,
+    loss: Loss = "",
+    optimizer: Optimizer = "sgd",
+    learning_rate: LearningRate = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="End every launch after so many steps.", rich_help_panel=_RUN)
     ] = None,
@@ -113,11 +109,9 @@ def measure(
     show_output: Annotated[
         bool, typer.Option("--show-output", help="Show what the ranks print, tagged.", rich_help_panel=_RUN)
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
-    ] = False,
+    json: Json = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands and start nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """How fast is it? Launches a MODEL, or your own training after --, at every number of processes and batch size.
 

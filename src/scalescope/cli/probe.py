@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from scalescope.cli.options import Json, Quiet
 from scalescope.cli.output import from_here, pictures
 from scalescope.errors import Interrupted, UsageError
 
@@ -21,10 +22,8 @@ def probe(
     env: Annotated[list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.")] = None,
     ssh: Annotated[str, typer.Option(help="The program that reaches named hosts.")] = "ssh",
     output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.")] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """What do links and cores give? Times collectives among ranks, alone and beside compute; writes cluster.toml."""
     from json import loads

@@ -64,6 +64,9 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
         efficiency_goal=request.efficiency,
     )
     prediction = predict(question)
+    if threads > cores_here() and not request.profile and profile.device == "cpu":
+        said = f"the profile used {threads} threads on {cores_here()} cores: take it on a machine like the cluster's"
+        prediction = msgspec.structs.replace(prediction, warnings=(*prediction.warnings, said))
     if (best := step_to_draw(prediction)) is not None:
         save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
     save(profile, folder / PROFILE)

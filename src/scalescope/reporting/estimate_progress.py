@@ -4,9 +4,9 @@ import time
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 
-from scalescope.reporting.progress import MeasureProgress
+from scalescope.reporting.progress import MeasureProgress, progress_bar
 from scalescope.units import format_seconds
 
 
@@ -15,15 +15,7 @@ class EstimateProgress(MeasureProgress):
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
         super().__init__(console, quiet=quiet, show_output=False)
-        self._stages = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[done]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
+        self._stages = progress_bar(console, "done", quiet=quiet)
         self._stage: TaskID | None = None
         self._since = 0.0
 

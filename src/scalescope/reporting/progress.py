@@ -11,6 +11,19 @@ from scalescope.records.run import Failure, Point, Run
 from scalescope.units import format_rate, format_seconds, plural
 
 
+def progress_bar(console: Console, field: str, *, quiet: bool) -> Progress:
+    """A bar with a description, one more field and the time, on terminals only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn(f"{{task.fields[{field}]}}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+
+
 class MeasureProgress:
     """Says what is going to happen, what happens, and how long the rest will take."""
 
@@ -22,15 +35,7 @@ class MeasureProgress:
         self._guess_s: float | None = None
         self._done_s: list[float] = []
         self._began = 0.0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[steps]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
+        self._bar = progress_bar(console, "steps", quiet=quiet)
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
