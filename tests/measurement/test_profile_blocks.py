@@ -328,3 +328,10 @@ def test_what_ranks_wrote_is_read_without_a_torn_line(tmp_path: Path) -> None:
 def test_a_profile_that_wrote_nothing_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(WorkFailed, match=f"ended before it began \\(see {tmp_path}\\)"):
         read_blocks(tmp_path, 2)
+
+
+def test_rounds_of_a_crowd_that_others_disturbed_are_left_out() -> None:
+    disturbed = block(8, 3.0, copies=2, foreign_cores=1.0)
+    mine = [block(8, 1.0), disturbed, block(8, 1.0), block(8, 1.2, copies=2), block(8, 1.0)]
+    (crowd,) = assembled(mine, [block(8, 3.0, copies=2), block(8, 1.2, copies=2)]).crowds
+    assert crowd.slowdown == pytest.approx(1.2)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -162,15 +163,22 @@ def _deviations_of_slowest(ranks: int) -> float:
     return NormalDist().inv_cdf(0.5 ** (1 / ranks)) if ranks > 1 else 1.0
 
 
+class _Ratio(NamedTuple):
+    """One round of a crowd."""
+
+    slowdown: float
+    noise: float
+    foreign_cores: float
+
+
 def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
     """Steps among others over the steps alone that were made right after them."""
-    ratios: dict[tuple[int, int], list[float]] = {}
-    noises: dict[tuple[int, int], list[float]] = {}
+    found: dict[tuple[int, int], list[_Ratio]] = {}
     places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
     for at, block in enumerate(blocks[0]):
         if block.copies == 1:
             continue
-        beside = [found for place in places[: block.copies - 1] if (found := next(place, None)) is not None]
+        beside = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
         after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
         if block.failed or after is None or after.batch != block.batch or any(each.failed for each in beside):
             continue
@@ -178,15 +186,24 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
         everyone = [block, *beside]
         typical_s = median(step for each in everyone for step in _steps(each))
         slowest_s = median(map(max, zip(*map(_steps, everyone), strict=False)))
-        ratios.setdefault(key, []).append(typical_s / after.step_s)
-        noises.setdefault(key, []).append((slowest_s / typical_s - 1) / _deviations_of_slowest(len(everyone)))
-    return tuple(
-        Crowd(
-            copies=copies,
-            batch=batch,
-            slowdown=median(found),
-            error=_relative_deviation(found) / len(found) ** 0.5 if len(found) > 1 else 0.03,
-            noise=max(median(noises[copies, batch]), 0.0),
+        found.setdefault(key, []).append(
+            _Ratio(
+                slowdown=typical_s / after.step_s,
+                noise=(slowest_s / typical_s - 1) / _deviations_of_slowest(len(everyone)),
+                foreign_cores=max(block.foreign_cores, after.foreign_cores),
+            )
         )
-        for (copies, batch), found in sorted(ratios.items())
+    return tuple(_crowd(copies, batch, made) for (copies, batch), made in sorted(found.items()))
+
+
+def _crowd(copies: int, batch: int, made: Sequence[_Ratio]) -> Crowd:
+    """What the rounds say that no other program disturbed, or all when there are none."""
+    quiet = [ratio for ratio in made if ratio.foreign_cores <= _QUIET] or made
+    slowdowns = [ratio.slowdown for ratio in quiet]
+    return Crowd(
+        copies=copies,
+        batch=batch,
+        slowdown=median(slowdowns),
+        error=_relative_deviation(slowdowns) / len(slowdowns) ** 0.5 if len(slowdowns) > 1 else 0.03,
+        noise=max(median(ratio.noise for ratio in quiet), 0.0),
     )

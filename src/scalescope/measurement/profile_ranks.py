@@ -140,7 +140,9 @@ class Profiler:
             self._batch, self._step_s = batch, sum(first[:3])
         forget_peak(self._device)
         meter = LoadMeter()
+        began = time.perf_counter()
         times = [self._clock.step() for _ in range(steps or steps_of_block(self._step_s))]
+        own_cores = sum(each.cpu_s for each in times) / (time.perf_counter() - began)
         ready = {
             str(position): median(each.ready_s[position] for each in times if position in each.ready_s)
             for position in times[0].ready_s
@@ -154,7 +156,8 @@ class Profiler:
             cpu_s=[each.cpu_s for each in times],
             ready_s=ready,
             memory_bytes=peak_bytes(self._device),
-            foreign_cores=meter.read().foreign_cores if copies == 1 else 0.0,
+            # The other copies are no foreigners: each uses as much as this one.
+            foreign_cores=max(meter.read().foreign_cores - (copies - 1) * own_cores, 0.0),
         )
 
     def write(self, what: msgspec.Struct) -> None:
