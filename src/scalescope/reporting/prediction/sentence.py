@@ -80,8 +80,10 @@ def memory_words(prediction: Prediction) -> str:
 
 
 def trust_words(prediction: Prediction) -> str:
-    """How wrong the last checks were."""
+    """How wrong the last checks were; empty when this map has the first ones."""
     known = prediction.calibration
+    if known is None and prediction.checks:
+        return ""
     if known is None or known.checks == 0:
         return "nothing was verified here yet: --verify 3 runs three cells for real"
     return (
