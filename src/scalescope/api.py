@@ -138,7 +138,7 @@ def estimate(
     model_args: Mapping[str, Scalar] | None = None,
     inputs: Sequence[str] = (),
     device: str = "auto",
-    seconds: float = 40.0,
+    seconds: float = 35.0,
     repeats: int = 8,
     efficiency: float = 0.8,
     verify: int = 0,

@@ -102,7 +102,7 @@ def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> N
     assert {cell["nodes"] for cell in cells if cell["np"] > 2} == {2}
     weak = {(cell["np"], cell["batch"]): cell for cell in cells if cell["scaling"] == "weak"}
     assert weak[4, 8]["exposed_s"] > weak[2, 8]["exposed_s"]
-    assert "own.py:make" in done.stderr
+    assert "scalescope measure own.py:make --model-arg width=128 --np" in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])

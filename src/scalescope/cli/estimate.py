@@ -13,6 +13,7 @@ from scalescope.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
     from scalescope.records.request import EstimateRequest
+    from scalescope.records.workload import WorkloadSpec
 
 _MAP, _TRUST = "The map", "How sure it is to be"
 
@@ -48,7 +49,7 @@ def estimate(
     repeats: Annotated[
         int, typer.Option("--repeats", "-it", min=1, help="Blocks of steps per batch size.", rich_help_panel=_TRUST)
     ] = 8,
-    seconds: Annotated[str, typer.Option(help="What the profile may take.", rich_help_panel=_TRUST)] = "40s",
+    seconds: Annotated[str, typer.Option(help="What the profile may take.", rich_help_panel=_TRUST)] = "35s",
     verify: Annotated[
         int, typer.Option(min=0, help="Run so many cells for real and remember the error.", rich_help_panel=_TRUST)
     ] = 0,
@@ -176,7 +177,7 @@ def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
 
 def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:
     """Verify what was predicted here; what was predicted for elsewhere is measured there."""
-    model = shlex.quote(request.workload.model)
+    model = _as_typed(request.workload)
     advice = prediction.recommended
     if advice and (request.cluster or prediction.checks):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
@@ -184,3 +185,14 @@ def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: 
         return f"scalescope measure {model} --np {counts} --batch {batch} --scaling {advice.scaling}"
     saved = f"--profile {shlex.quote(str(from_here(folder / 'profile.json')))}"
     return f"scalescope estimate {model} {saved} --verify 2"
+
+
+def _as_typed(workload: "WorkloadSpec") -> str:
+    """The model with the options that make it what it is."""
+    words = [workload.model]
+    words += [word for name, value in workload.model_args.items() for word in ("--model-arg", f"{name}={value}")]
+    words += [word for text in workload.inputs for word in ("--input", text)]
+    words += ["--loss", workload.loss] if workload.loss else []
+    words += ["--optimizer", workload.optimizer] if workload.optimizer != "sgd" else []
+    words += ["--learning-rate", f"{workload.learning_rate:g}"] if workload.learning_rate is not None else []
+    return shlex.join(words)

@@ -120,7 +120,7 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A file; empty: taken here."""
     threads_per_rank: int | None = None
     device: str = "auto"
-    seconds: float = 40.0
+    seconds: float = 35.0
     """For the profile."""
     repeats: int = 8
     """Blocks of steps of each batch size, as far as time allows."""
