@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 FEWEST = 5
 """Repetitions from which on an interval is claimed; below it there is only a range."""
+_TO_SIGMA = 1.4826
+"""From the median absolute deviation to the standard deviation of normal noise."""
 _UPPER = 0.975
 _UPPER_AFTER_LOOKS = 0.985
 """Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a
@@ -53,6 +55,12 @@ def relative_half_width(values: Sequence[float], *, looked: bool = False) -> flo
     """How far the interval of a geometric mean reaches, as a fraction: 0.05 is +-5 %."""
     half = half_width([math.log(value) for value in values], looked=looked)
     return math.expm1(half) if half < 700 else math.inf
+
+
+def relative_deviation(values: Sequence[float]) -> float:
+    """A standard deviation over the median that outliers do not move: from the median absolute deviation."""
+    middle = median(values)
+    return _TO_SIGMA * median(abs(value - middle) for value in values) / middle
 
 
 class Line(NamedTuple):

@@ -161,7 +161,7 @@ def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
     from scalescope.reporting.charts import FORMATS, save_charts
     from scalescope.reporting.charts.prediction import write_prediction_charts
     from scalescope.reporting.charts.step import step_chart
-    from scalescope.units import format_seconds, plural
+    from scalescope.units import plural
 
     written = write_prediction_charts(prediction, folder)
     cell = step_to_draw(prediction)
@@ -169,10 +169,7 @@ def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
         return written
     timeline = load(folder / STEP, Timeline)
     title = f"One step, predicted: {plural(cell.np, 'process')} of {prediction.what} with batch {cell.batch}"
-    step = (
-        f"{format_seconds(cell.step_s)}, of which {format_seconds(cell.exposed_s)} is communication that nothing hides"
-    )
-    return [*written, *save_charts({"step": step_chart(timeline, title, step)}, folder, FORMATS)]
+    return [*written, *save_charts({"step": step_chart(timeline, title)}, folder, FORMATS)]
 
 
 def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:

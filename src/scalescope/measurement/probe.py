@@ -16,8 +16,7 @@ from scalescope.records.cluster import Costs, Operation, Overlap
 from scalescope.records.job import Host
 from scalescope.records.knobs import Knobs
 from scalescope.records.store import complete_lines
-
-_TO_SIGMA = 1.4826
+from scalescope.stats import relative_deviation
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +139,7 @@ def _error(values: Sequence[float]) -> float:
     """Relative standard error of the median of some rounds."""
     if len(values) < 2:
         return 0.05
-    middle = median(values)
-    return _TO_SIGMA * median(abs(value - middle) for value in values) / middle / math.sqrt(len(values))
+    return relative_deviation(values) / math.sqrt(len(values))
 
 
 def _overlap(group: Group, lines: Sequence[Sequence[Line]]) -> Overlap | None:

@@ -16,13 +16,12 @@ from scalescope.records.knobs import Knobs
 from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint
 from scalescope.records.store import complete_lines
 from scalescope.records.workload import WorkloadSpec
+from scalescope.stats import relative_deviation
 
 _QUIET = 0.25
 """Cores of other programs above which a block counts only when there is no better one."""
 _OUTLYING = 0.05
 """Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
-_TO_SIGMA = 1.4826
-"""From the median absolute deviation to a standard deviation."""
 
 
 def take_profile(
@@ -134,8 +133,8 @@ def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> Pr
         backward_s=parts[1] * scale,
         optimizer_s=parts[2] * scale,
         ready_s=tuple(median(block.ready_s.get(str(at), block.step_s) for block in best) * scale for at in order),
-        noise=_relative_deviation(steps),
-        error=_relative_deviation([block.step_s for block in best]) / len(best) ** 0.5 if len(best) > 1 else 0.02,
+        noise=relative_deviation(steps),
+        error=relative_deviation([block.step_s for block in best]) / len(best) ** 0.5 if len(best) > 1 else 0.02,
         cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
         memory_bytes=round(median(block.memory_bytes for block in made)),
         steps=len(steps),
@@ -150,12 +149,6 @@ _PARTS = ("forward_s", "backward_s", "optimizer_s")
 
 def _steps(block: Block) -> list[float]:
     return [sum(parts) for parts in zip(block.forward_s, block.backward_s, block.optimizer_s, strict=True)]
-
-
-def _relative_deviation(values: Sequence[float]) -> float:
-    """Robust standard deviation over the median."""
-    middle = median(values)
-    return _TO_SIGMA * median(abs(value - middle) for value in values) / middle
 
 
 def _deviations_of_slowest(ranks: int) -> float:
@@ -204,6 +197,6 @@ def _crowd(copies: int, batch: int, made: Sequence[_Ratio]) -> Crowd:
         copies=copies,
         batch=batch,
         slowdown=median(slowdowns),
-        error=_relative_deviation(slowdowns) / len(slowdowns) ** 0.5 if len(slowdowns) > 1 else 0.03,
+        error=relative_deviation(slowdowns) / len(slowdowns) ** 0.5 if len(slowdowns) > 1 else 0.03,
         noise=max(median(ratio.noise for ratio in quiet), 0.0),
     )
