@@ -113,7 +113,8 @@ def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: s
     assert document["slots_per_node"] == cluster.slots_per_node
     for costs in cluster.costs:
         assert costs.backend == backend
-        assert costs.seconds[-1] > costs.seconds[0] > 0  # 32 MiB and 4 bytes
+        assert (costs.sizes_bytes[0], costs.sizes_bytes[-1]) == (4, 32 << 20)
+        assert min(costs.seconds) > 0  # no order: a small message may wait longer for its core than a large one takes
         assert len(costs.seconds) == len(costs.sizes_bytes) == len(costs.cpu_seconds)
     assert {costs.operation for costs in cluster.costs} == {"allreduce", "broadcast"}
     assert cluster.overlaps[0].compute >= 1
