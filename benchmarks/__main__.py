@@ -20,6 +20,8 @@ SECTIONS = {
     "accuracy": "predicted against real steps, DDP on 2 ranks, 16 points over four models",
     "accuracy_horovod": "the same for Horovod over Gloo and over MPI",
     "accuracy_hosts": "the same on 2 hosts x 2 ranks with links of 200 Mbit/s and 1 Gbit/s (needs root)",
+    "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only",
+    "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, and batches between (needs a GPU)",
     "map_speed": "how long a map takes, by cells, ranks and gradients",
     "overhead": "what being measured costs a training, beside plain torchrun",
 }

@@ -17,11 +17,13 @@ from scalescope.measurement.probe_ranks import Line
 from scalescope.measurement.profile import assemble, read_blocks
 from scalescope.measurement.profile_ranks import Block, Model
 from scalescope.measurement.rank_program import RankProgram, run_ranks
+from scalescope.prediction.compute import crowding
 from scalescope.prediction.costs import CostModel
 from scalescope.prediction.grid import RESIDUAL
 from scalescope.prediction.step import steps
 from scalescope.records.cluster import Cluster
 from scalescope.records.knobs import Knobs
+from scalescope.records.profile import ModelProfile
 from scalescope.records.store import complete_lines
 from scalescope.records.workload import WorkloadSpec
 
@@ -82,9 +84,9 @@ def analyse(
     """The rows, from what the ranks wrote: profiles in some folders, probes and truth in others or the same."""
     rows = []
     for index, case in enumerate(cases):
-        model, blocks = _joined_blocks([folder / f"case{index}" for folder in profiled], group.ranks)
+        model, blocks = joined_blocks([folder / f"case{index}" for folder in profiled], group.ranks)
         profile = assemble(case.workload, model, blocks, 1, 0.0)
-        found = findings(group, _joined_lines(run, index, group.ranks))
+        found = findings(group, joined_lines(run, index, group.ranks))
         cluster = Cluster(
             nodes=group.nodes,
             slots_per_node=group.ranks // group.nodes,
@@ -93,49 +95,60 @@ def analyse(
             overlaps=(found.overlap,) if found.overlap else (),
             copy_s_per_byte=found.copy_s_per_byte,
         )
-        exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
-        made = steps(profile, cluster, exchange, np.full(len(case.batches), group.ranks), np.array(case.batches))
-        total = float(sum(gradient.bytes for gradient in profile.gradients))
-        whole = float(CostModel(cluster, group.backend, "allreduce").seconds(total, group.ranks, group.nodes))
-        truth = _truth([folder / f"case{index}" for folder in run], group.ranks)
-        for column, batch in enumerate(case.batches):
-            alone = next(point.step_s for point in profile.points if point.batch == batch)
-            predicted, real = float(made.step_s[column]), median(truth[batch])
-            sigma = float(np.hypot(made.error[column], RESIDUAL))
-            rows.append(
-                {
-                    "model": case.workload.model.rpartition(":")[2],
-                    "batch": batch,
-                    "alone ms": alone * 1e3,
-                    "crowd": next((crowd.slowdown for crowd in profile.crowds if crowd.batch == batch), 1.0),
-                    "exposed ms": float(made.exposed_s[column]) * 1e3,
-                    "predicted ms": predicted * 1e3,
-                    "measured ms": real * 1e3,
-                    "error %": 100 * (predicted / real - 1),
-                    "seed %": 100 * ((alone + whole) / real - 1),
-                    "halves %": 100 * (median(truth[batch][::2]) / median(truth[batch][1::2]) - 1),
-                    "speedup": group.ranks * alone / real,
-                    "sign right": (alone * group.ranks > predicted) == (alone * group.ranks > real),
-                    "covered": abs(np.log(predicted / real)) <= _NINETY * sigma,
-                }
-            )
+        truth = read_truth([folder / f"case{index}" for folder in run], group.ranks)
+        rows += rows_of(profile, cluster, knobs, group, truth)
     return rows
 
 
-def _joined_blocks(folders: Sequence[Path], ranks: int) -> tuple[Model, list[list[Block]]]:
+def rows_of(
+    profile: ModelProfile, cluster: Cluster, knobs: Knobs, group: Group, truth: dict[int, list[float]]
+) -> list[dict[str, Any]]:
+    """One row per batch size of one model in one group of ranks."""
+    batches = sorted(truth)
+    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
+    made = steps(profile, cluster, exchange, np.full(len(batches), group.ranks), np.array(batches))
+    total = float(sum(gradient.bytes for gradient in profile.gradients))
+    whole = float(CostModel(cluster, group.backend, "allreduce").seconds(total, group.ranks, group.nodes))
+    stretch = crowding(profile, np.full(len(batches), group.ranks / group.nodes), np.array(batches, dtype=float))
+    rows = []
+    for column, batch in enumerate(batches):
+        alone = next(point.step_s for point in profile.points if point.batch == batch)
+        predicted, real = float(made.step_s[column]), median(truth[batch])
+        sigma = float(np.hypot(made.error[column], RESIDUAL))
+        rows.append(
+            {
+                "model": profile.workload.model.rpartition(":")[2],
+                "batch": batch,
+                "alone ms": alone * 1e3,
+                "crowd": float(stretch.slowdown[column]),
+                "exposed ms": float(made.exposed_s[column]) * 1e3,
+                "predicted ms": predicted * 1e3,
+                "measured ms": real * 1e3,
+                "error %": 100 * (predicted / real - 1),
+                "seed %": 100 * ((alone + whole) / real - 1),
+                "halves %": 100 * (median(truth[batch][::2]) / median(truth[batch][1::2]) - 1),
+                "speedup": group.ranks * alone / real,
+                "sign right": (alone * group.ranks > predicted) == (alone * group.ranks > real),
+                "covered": bool(abs(np.log(predicted / real)) <= _NINETY * sigma),
+            }
+        )
+    return rows
+
+
+def joined_blocks(folders: Sequence[Path], ranks: int) -> tuple[Model, list[list[Block]]]:
     """The model, and the blocks of every rank from all folders."""
     read = [read_blocks(folder, ranks) for folder in folders]
     return read[0][0], [[block for _, blocks in read for block in blocks[rank]] for rank in range(ranks)]
 
 
-def _joined_lines(folders: Sequence[Path], index: int, ranks: int) -> list[list[Line]]:
+def joined_lines(folders: Sequence[Path], index: int, ranks: int) -> list[list[Line]]:
     """What every rank timed in one case, and around all cases, from all folders."""
     places = [place for folder in folders for place in (folder / f"case{index}", folder)]
     read = [read_lines(place, ranks) for place in places]
     return [[line for lines in read for line in lines[rank]] for rank in range(ranks)]
 
 
-def _truth(folders: Sequence[Path], ranks: int) -> dict[int, list[float]]:
+def read_truth(folders: Sequence[Path], ranks: int) -> dict[int, list[float]]:
     """By batch: the median of the slowest rank in every block."""
     decode = msgspec.json.Decoder(Truth).decode
     found: dict[int, list[float]] = {}

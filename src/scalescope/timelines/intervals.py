@@ -1,56 +1,59 @@
-"""Sets of moments as sorted, disjoint intervals (start, end)."""
+"""Sets of moments as sorted, disjoint intervals in two arrays, starts and ends; any unit of time."""
 
-from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-Intervals = list[tuple[float, float]]
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-
-def union(spans: Iterable[tuple[float, float]]) -> Intervals:
-    """All moments that lie in any of the spans."""
-    merged: Intervals = []
-    for start, end in sorted(spans):
-        if end <= start:
-            continue
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
+Times = NDArray[np.float64]
 
 
-def intersection(a: Sequence[tuple[float, float]], b: Sequence[tuple[float, float]]) -> Intervals:
-    """Moments that lie in both."""
-    shared: Intervals = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if start < end:
-            shared.append((start, end))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return shared
+class Intervals(NamedTuple):
+    """Sorted and disjoint; none of them is empty."""
+
+    starts: Times
+    ends: Times
+
+    @property
+    def length(self) -> float:
+        """How long they last together."""
+        return float((self.ends - self.starts).sum())
 
 
-def difference(a: Sequence[tuple[float, float]], b: Sequence[tuple[float, float]]) -> Intervals:
-    """Moments of `a` that do not lie in `b`."""
-    left: Intervals = []
-    at = 0
-    for start, end in a:
-        while at < len(b) and b[at][1] <= start:
-            at += 1
-        here = at
-        while here < len(b) and b[here][0] < end:
-            if b[here][0] > start:
-                left.append((start, b[here][0]))
-            start = max(start, b[here][1])
-            here += 1
-        if start < end:
-            left.append((start, end))
-    return left
+NOTHING = Intervals(np.zeros(0), np.zeros(0))
 
 
-def length(intervals: Sequence[tuple[float, float]]) -> float:
-    """How long they last together."""
-    return sum(end - start for start, end in intervals)
+def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
+    """All moments that lie in any of the spans; a span that ends before it begins is none."""
+    first, last = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
+    real = last > first
+    first, last = first[real], last[real]
+    if not len(first):
+        return NOTHING
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], np.maximum.accumulate(last[order])
+    begins = np.concatenate([[True], first[1:] > last[:-1]])
+    at = np.flatnonzero(begins)
+    return Intervals(first[at], last[np.concatenate([at[1:] - 1, [len(first) - 1]])])
+
+
+def joined(*sets: Intervals) -> Intervals:
+    """All moments that lie in any of the sets."""
+    return union(np.concatenate([each.starts for each in sets]), np.concatenate([each.ends for each in sets]))
+
+
+def before(intervals: Intervals, moments: ArrayLike) -> Times:
+    """How much of the intervals lies before each moment; the difference of two moments is what lies between them."""
+    times = np.asarray(moments, dtype=float)
+    if not len(intervals.starts):
+        return np.zeros_like(times)
+    whole = np.concatenate([[0.0], np.cumsum(intervals.ends - intervals.starts)])
+    index = np.searchsorted(intervals.starts, times, side="right")
+    last = np.maximum(index - 1, 0)
+    inside = np.clip(times - intervals.starts[last], 0.0, intervals.ends[last] - intervals.starts[last])
+    return np.asarray(np.where(index > 0, whole[last] + inside, 0.0))
+
+
+def between(intervals: Intervals, starts: ArrayLike, ends: ArrayLike) -> Times:
+    """How much of the intervals lies in each window."""
+    return before(intervals, ends) - before(intervals, starts)

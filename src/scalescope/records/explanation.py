@@ -1,0 +1,191 @@
+"""What a trace says: where the time of its steps went, per rank and over time, and what to change."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from scalescope.records.store import Record
+from scalescope.records.timeline import Breakdown, Timeline
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """What could not be read."""
+
+    events: int = 0
+    bytes: int = 0
+    reason: str = ""
+
+
+class StepAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of one rank; `start_s` is on the clock that all ranks share."""
+
+    rank: int
+    index: int
+    start_s: float
+    parts: Breakdown
+
+
+class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """The typical steady step of one rank: means over its steady steps."""
+
+    rank: int
+    steps: int
+    parts: Breakdown
+    late_s: float | None = None
+    """How much later than the first rank it came to a collective, the median; None where ranks cannot be compared."""
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one operation and size."""
+
+    operation: str
+    bytes: int
+    ranks: int
+    count: int
+    seconds: float
+    """Median of the shortest rank's time: what the transfer takes once all are there."""
+    wait_s: float | None = None
+    """Median of what the first rank waits for the last one; None where ranks cannot be compared."""
+    algorithm_bytes_per_s: float
+    bus_bytes_per_s: float
+    probed_s: float | None = None
+    """What a probe of this machine took for that size."""
+
+
+class TensorAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One named tensor of a Horovod timeline; seconds per operation, medians."""
+
+    name: str
+    operation: str
+    bytes: int | None
+    count: int
+    negotiation_s: float
+    queue_s: float
+    data_wait_s: float
+    memcpy_s: float
+    collective_s: float
+
+
+class HorovodAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What Horovod's background thread did; seconds per steady step, unions over tensors."""
+
+    negotiation_s: float
+    waiting_s: float | None
+    """Of negotiation: until the last rank was ready; None where no rank ticks tell (cached negotiation)."""
+    protocol_s: float | None
+    """Of negotiation: after the last rank was ready."""
+    queue_s: float
+    data_wait_s: float
+    memcpy_in_s: float
+    memcpy_out_s: float
+    collectives_s: dict[str, float]
+    """By activity: MPI_ALLREDUCE, GLOO_ALLREDUCE, NCCL_..."""
+    responses: float
+    """Fused messages per step."""
+    tensors_per_response: float
+    bytes_per_response: float | None
+    cycles: float | None = None
+    """Cycles of the background thread per step; None without CYCLE_START marks."""
+    idle_cycles: float | None = None
+    """Cycles in which nothing was sent, per step."""
+    cached: bool
+    """Whether steady steps were negotiated from the cache, so that no rank is named."""
+    last_rank: dict[int, int] = {}
+    """How often each rank was the last to be ready, where ticks tell."""
+    first_negotiation_s: float
+    """Negotiation in the first step."""
+    tensors: tuple[TensorAccount, ...] = ()
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    """How the clock of a rank was brought to the first rank's: t' = t + offset + drift * t."""
+
+    rank: int
+    offset_s: float
+    drift: float
+    residual_s: float
+    """Typical distance of the ends of the same collectives afterwards."""
+    pairs: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """From this step on steps take another time."""
+
+    step: int
+    before_s: float
+    after_s: float
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """Slow steps that come back."""
+
+    every: int
+    excess_s: float
+    count: int
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch: as the log tells it, and as far as the trace covers it."""
+
+    number: int
+    steps: int
+    seconds: float
+    negotiation_share: float | None = None
+    exposed_share: float | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that costs time, and what to do about it."""
+
+    id: str
+    sentence: str
+    evidence: dict[str, str]
+    """Names and numbers as text, and where they come from."""
+    change: str
+    """The exact setting or code line."""
+    gain: float | None
+    """Step time now over step time then, minus 1; None where it cannot be computed."""
+    gain_from: Literal["replay", "accounting", ""] = ""
+
+
+class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
+    """A job's traces, explained."""
+
+    current_version: ClassVar[int] = 1
+
+    kind: Literal["horovod timeline", "profiler traces", "run folder"]
+    what: str
+    files: tuple[str, ...]
+    ranks: tuple[int, ...]
+    world_size: int | None
+    engine: Literal["ddp", "horovod", "none"]
+    backend: str
+    device: Literal["cpu", "cuda"]
+    steps_from: str
+    warmup_steps: int
+    step_s: float | None
+    """Median steady step of the slowest rank; None without steps."""
+    accounting: Breakdown | None
+    """Means over steady steps and ranks."""
+    possibly_hidden_s: float | None = None
+    """From a bare Horovod timeline: communication before the last gradient was submitted."""
+    per_rank: tuple[RankAccount, ...] = ()
+    steps: tuple[StepAccount, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    bucket_bytes: tuple[int, ...] = ()
+    horovod: HorovodAccount | None = None
+    clocks: tuple[Clock, ...] = ()
+    straggler: int | None = None
+    straggler_note: str = ""
+    changes: tuple[Change, ...] = ()
+    periods: tuple[Period, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    overhead: float | None = None
+    """What tracing added to a step, relative, where it was measured."""
+    shown_step: Timeline | None = None
+    """A representative step of all ranks."""
+    shown_index: int | None = None
+    predicted_step: Timeline | None = None
+    findings: tuple[Finding, ...] = ()
+    lost: Loss = Loss()
+    notes: tuple[str, ...] = ()

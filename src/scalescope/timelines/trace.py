@@ -1,0 +1,56 @@
+"""What a reader makes of one trace file: one rank (or what rank 0 saw), on the file's own clock."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.records.explanation import HorovodAccount, Loss
+from scalescope.timelines.breakdown import Parts
+from scalescope.timelines.intervals import Intervals, Times
+
+StepsFrom = Literal["marks", "optimizer", "gradients", "none"]
+"""Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none."""
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Collective operations in the order in which they ended; one entry each, equal on every rank of a job."""
+
+    operation: NDArray[np.object_]
+    """allreduce, broadcast, ..."""
+    bytes: NDArray[np.int64]
+    """-1 where the trace does not say."""
+    start_s: Times
+    """When this rank's part of it began."""
+    end_s: Times
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One file, read. Times are seconds on its own clock, whose zero is `epoch_s` seconds after 1970 (0: unknown)."""
+
+    path: Path
+    kind: Literal["horovod", "kineto"]
+    rank: int | None
+    world_size: int | None
+    backend: str
+    """gloo, nccl, mpi, ..., or empty."""
+    device: Literal["cpu", "cuda"]
+    epoch_s: float
+    steps_from: StepsFrom
+    starts_s: Times
+    """Of the steps, ascending; the last may be cut off and is then left out."""
+    ends_s: Times
+    parts: Parts
+    collectives: Collectives
+    exchange: Intervals
+    """All moments in which something was exchanged or negotiated."""
+    horovod: HorovodAccount | None = None
+    bucket_bytes: tuple[int, ...] = ()
+    """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
+    loss: Loss = field(default_factory=Loss)
+    notes: tuple[str, ...] = ()
+    """What a user should know about how it was read, one sentence each."""
