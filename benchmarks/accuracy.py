@@ -72,7 +72,7 @@ def launch(task: AccuracyTask, group: Group, folder: Path) -> None:
             knobs=Knobs(engine=task.engine, values=task.knobs),
             folder=folder.absolute(),
             hosts=group.hosts,
-            writes="case*/*.jsonl",
+            writes="**/*.jsonl",
         ),
         lambda lines: None,
     )

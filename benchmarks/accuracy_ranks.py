@@ -39,6 +39,8 @@ class AccuracyTask(msgspec.Struct, frozen=True, kw_only=True):
     sizes: tuple[int, ...]
     parts: tuple[str, ...] = ("profile", "probe", "truth")
     """Beside an engine whose thread never rests the profile is taken in a launch of its own."""
+    groups: tuple[int, ...] = ()
+    """Numbers of ranks that take turns, each into a folder of its own; empty: all ranks, into the task's folder."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,34 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     seconds: list[float]
+
+
+class Group:
+    """The first ranks of a job as if they were all of it: what DDP's live module offers, among them."""
+
+    def __init__(self, live: Any, ranks: int) -> None:
+        import torch.distributed as dist
+
+        self._live, self._dist, self._group = live, dist, dist.new_group(list(range(ranks)))
+        self.wait, self.is_done = live.wait, live.is_done
+
+    def agree(self, value: int) -> int:
+        import torch
+
+        said = torch.tensor([value])
+        self.broadcast(said, "")
+        return int(said)
+
+    def wrap(self, model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
+        import torch
+
+        return torch.nn.parallel.DistributedDataParallel(model, process_group=self._group, **knobs), optimizer
+
+    def begin_allreduce(self, tensor: Any, name: str) -> Any:
+        return self._dist.all_reduce(tensor, group=self._group, async_op=True)
+
+    def broadcast(self, tensor: Any, name: str) -> None:
+        self._dist.broadcast(tensor, src=0, group=self._group)
 
 
 class RealSteps:
@@ -71,35 +101,46 @@ class RealSteps:
         return Truth(batch=batch, seconds=seconds[2:])
 
 
-def one_case(case: Case, folder: Path, live: Any, rank: int, world: int, task: AccuracyTask, probe: LinkProbe) -> None:
-    """All rounds of one model."""
-    folder.mkdir(exist_ok=True)
-    asked = ProfileTask(
-        workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, crowds=(world,)
-    )
-    profiler = Profiler(asked, device_named("cpu"), folder / profile_file(rank)) if "profile" in task.parts else None
-    real = RealSteps(case, live, task.knobs) if "truth" in task.parts else None
-    truth, probed = Writer(folder / f"truth-rank{rank}.jsonl"), Writer(folder / probe_file(rank))
-    if rank == 0 and profiler:
-        profiler.write(profiler.describe())
-    steps = {}
-    for batch in case.batches:
-        step_s = real.block(batch, 3).seconds[-1] if real else 0.0
-        step_s = profiler.block(batch, 1).step_s if profiler and rank == 0 else step_s
-        steps[batch] = live.agree(steps_of_block(step_s))
-    for _ in range(task.rounds):
-        for batch in case.batches:
-            if profiler:
-                live.agree(0)
-                profiler.block(batch, world, steps[batch])
-                live.agree(0)
-                if rank == 0:
-                    profiler.block(batch, 1, steps[batch])
-            if real:
-                live.agree(0)
-                truth.write(real.block(batch, steps[batch]))
-        if "probe" in task.parts:
-            one_round(probe, probed)
+class Comparison:
+    """Profile, probe and truth of one model among some ranks, round by round."""
+
+    def __init__(
+        self, case: Case, folder: Path, live: Any, rank: int, world: int, task: AccuracyTask, probe: LinkProbe
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._case, self._live, self._rank, self._world, self._probe = case, live, rank, world, probe
+        asked = ProfileTask(
+            workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, crowds=(world,)
+        )
+        self._profiler = None
+        if "profile" in task.parts:
+            self._profiler = Profiler(asked, device_named("cpu"), folder / profile_file(rank))
+        self._real = RealSteps(case, live, task.knobs) if "truth" in task.parts else None
+        self._truth, self._probed = Writer(folder / f"truth-rank{rank}.jsonl"), Writer(folder / probe_file(rank))
+        self._probes = "probe" in task.parts
+        if rank == 0 and self._profiler:
+            self._profiler.write(self._profiler.describe())
+        self._steps = {batch: live.agree(steps_of_block(self._first(batch))) for batch in case.batches}
+
+    def _first(self, batch: int) -> float:
+        """Seconds of a first step, also for what is not counted."""
+        step_s = self._real.block(batch, 3).seconds[-1] if self._real else 0.0
+        return self._profiler.block(batch, 1).step_s if self._profiler and self._rank == 0 else step_s
+
+    def round(self) -> None:
+        """Every batch size once."""
+        for batch in self._case.batches:
+            if self._profiler:
+                self._live.agree(0)
+                self._profiler.block(batch, self._world, self._steps[batch])
+                self._live.agree(0)
+                if self._rank == 0:
+                    self._profiler.block(batch, 1, self._steps[batch])
+            if self._real:
+                self._live.agree(0)
+                self._truth.write(self._real.block(batch, self._steps[batch]))
+        if self._probes:
+            one_round(self._probe, self._probed)
 
 
 def main(arguments: list[str]) -> int:
@@ -108,13 +149,21 @@ def main(arguments: list[str]) -> int:
     task = msgspec.json.decode(path.read_bytes(), type=AccuracyTask)
     live = importlib.import_module(find_engine(task.engine).live_module)
     rank, world = live.start("cpu", task.knobs)
-    probe = LinkProbe(live, device_named("cpu"), task.sizes)
+    groups = {count: (path.parent / f"np{count}", Group(live, count)) for count in task.groups}
+    places = {count: place for count, place in (groups or {world: (path.parent, live)}).items() if rank < count}
+    probes = {count: LinkProbe(lives, device_named("cpu"), task.sizes) for count, (_, lives) in places.items()}
     for index, case in enumerate(task.cases):
-        one_case(case, path.parent / f"case{index}", live, rank, world, task, probe)
+        comparisons = []
+        for count, (folder, lives) in places.items():
+            comparisons.append(Comparison(case, folder / f"case{index}", lives, rank, count, task, probes[count]))
+        for _ in range(task.rounds):
+            for comparison in comparisons:
+                comparison.round()
+        live.agree(0)
         gc.collect()
         print(f"{case.workload.model} done", flush=True)
     if "probe" in task.parts:
-        around(probe, live, Writer(path.parent / probe_file(rank)))
+        around(probes[max(probes)], live, Writer(path.parent / probe_file(rank)))
     return 0
 
 

@@ -22,7 +22,7 @@ def run(
 ) -> Outcome:
     work = np.atleast_1d(np.array(work_s, dtype=float))
     ready = np.array(ready_s, dtype=float).reshape(len(sizes), len(work))
-    given = {"cost": lambda size: size, **traffic}
+    given = {"cost": lambda size, _: size, **traffic}
     return simulate(work, Traffic(ready_s=ready, bytes=np.array(sizes, dtype=float), **given), friction)
 
 
@@ -113,7 +113,7 @@ def test_fusion_fills_a_message_to_the_threshold_and_never_splits_one() -> None:
 
 
 def test_a_fused_message_costs_what_its_bytes_cost() -> None:
-    outcome = run(0, [0, 0, 0], [1, 2, 3], fuse_bytes=6, cost=lambda size: 10 + size)
+    outcome = run(0, [0, 0, 0], [1, 2, 3], fuse_bytes=6, cost=lambda size, _: 10 + size)
     assert travels(outcome) == [(0, 16), (0, 0), (0, 0)]
 
 
@@ -225,7 +225,7 @@ def test_less_friction_is_never_slower(
 def test_faster_messages_are_never_slower(case, friction: float, share: float) -> None:
     work, ready, sizes = case
     both = Friction(friction, friction)
-    assert run(work, ready, sizes, both, cost=lambda size: share * size).sent_s[0] <= (
+    assert run(work, ready, sizes, both, cost=lambda size, _: share * size).sent_s[0] <= (
         run(work, ready, sizes, both).sent_s[0] + 1e-8
     )
 

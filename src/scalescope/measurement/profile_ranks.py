@@ -135,10 +135,10 @@ class Profiler:
     def _steps(self, batch: int, copies: int, steps: int) -> Block:
         if batch != self._batch:
             self._clock.use(batch)
+            forget_peak(self._device)
             for _ in range(_FIRST_STEPS):
                 first = self._clock.step()
             self._batch, self._step_s = batch, sum(first[:3])
-        forget_peak(self._device)
         meter = LoadMeter()
         began = time.perf_counter()
         times = [self._clock.step() for _ in range(steps or steps_of_block(self._step_s))]

@@ -99,9 +99,10 @@ def forget_peak(device: Any) -> None:
     if device.type == "cuda":
         import torch
 
+        torch.cuda.empty_cache()  # what an earlier, larger batch left behind would count again
         torch.cuda.reset_peak_memory_stats(device)
         return
-    ctypes.CDLL(None).malloc_trim(0)  # what an earlier, larger batch left behind would count again
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
 
 

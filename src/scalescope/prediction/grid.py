@@ -22,7 +22,7 @@ _REGRET = 0.05
 """Throughput that may be given up for fewer processes."""
 _INTERVAL = 1.645
 """Standard deviations on each side of a 90 % interval."""
-_CHUNK = 8192
+_CHUNK = 16384
 _SAMPLES_PER_DEVICE_HOURS = 1e6
 
 

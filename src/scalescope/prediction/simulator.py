@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Cost = Callable[[Floats], Floats]
-"""From the bytes of a message in each cell to its seconds when nothing else goes on."""
+Cells = NDArray[np.int_]
+Cost = Callable[[Floats, Cells], Floats]
+"""From the bytes of a message in each of some cells to its seconds when nothing else goes on."""
 
 _IDLE, _PAUSING, _SENDING = 0, 1, 2
 _TINY = 1e-12
@@ -87,10 +88,11 @@ def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
         left = np.where(wakes, _until_beat(traffic.cycle_s, since_message) + traffic.agreement_s, left)
         leaves = (state == _PAUSING) & (left <= _TINY)
         if leaves.any():
-            after = np.where(leaves, _fused(traffic, ready, travelled, first, done), after)
-            left = np.where(leaves, traffic.cost(travelled[after] - travelled[first]), left)
-            state[leaves] = _SENDING
-            starts[first[leaves], cells[leaves]] = now[leaves]
+            here = np.flatnonzero(leaves)
+            after[here] = _fused(traffic, ready, travelled, first[here], done[here], here)
+            left[here] = traffic.cost(travelled[after[here]] - travelled[first[here]], here)
+            state[here] = _SENDING
+            starts[first[here], here] = now[here]
         sending, busy = state == _SENDING, state != _IDLE
         both = sending & computing
         compute_rate = np.where(both, 1 / friction.compute, 1.0)
@@ -119,14 +121,11 @@ def _until_beat(cycle_s: Floats | float, since_message: Floats) -> Floats:
     return np.where(since_message < _TINY, 0.0, cycle_s / 2)
 
 
-def _fused(
-    traffic: Traffic, ready: Floats, travelled: Floats, first: NDArray[np.int_], done: Floats
-) -> NDArray[np.int_]:
-    """Index after the last message that travels together with the first one of each cell."""
+def _fused(traffic: Traffic, ready: Floats, travelled: Floats, first: Cells, done: Floats, cells: Cells) -> Cells:
+    """Index after the last message that travels together with the first one of each of these cells."""
     if not traffic.fuse_bytes:
         return first + 1
     low, high = first.copy(), np.full(len(first), len(ready) - 1)
-    cells = np.arange(len(first))
     while (low < high).any():  # the first message that is not ready yet, by halving
         middle = (low + high) // 2
         there = ready[middle, cells] <= done + _TINY

@@ -105,9 +105,10 @@ class _Links:
         self._small_s = self._seconds(self._allreduce, _SMALLEST) if exchange.negotiated else np.zeros(len(ranks))
         self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
 
-    def message_s(self, bytes_: Floats) -> Floats:
-        """Of a message alone, once all ranks are ready for it."""
-        return np.maximum(self._seconds(self._allreduce, bytes_) - self._small_s, 0.0)
+    def message_s(self, bytes_: Floats, cells: NDArray[np.int_]) -> Floats:
+        """Of a message alone in some cells, once all ranks are ready for it."""
+        seconds = self._allreduce.seconds(bytes_, self._ranks[cells], self._nodes[cells])
+        return np.where(self._together[cells], np.maximum(seconds - self._small_s[cells], 0.0), 0.0)
 
     def agreement_s(self) -> Floats:
         """What it takes the ranks to agree on a message, and to send one that is almost empty."""
