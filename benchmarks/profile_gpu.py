@@ -1,42 +1,57 @@
 """A profile of resnet50 on one GPU: compute and memory against batch size, and how well batches between are known."""
 
+from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import FOLDER
 from benchmarks.table import print_table
 from scalescope.errors import UsageError
-from scalescope.measurement.profile import assemble, read_blocks, take_profile
-from scalescope.measurement.profile_ranks import Block, Model, ProfileTask
+from scalescope.measurement.profile import assemble, read_blocks
+from scalescope.measurement.profile_ranks import Profiler, ProfileTask, file_of
 from scalescope.measurement.surroundings import gpus_here
+from scalescope.measurement.train_model import device_named
 from scalescope.prediction.compute import work
 from scalescope.records.profile import ModelProfile
 from scalescope.records.workload import WorkloadSpec
 
 KNOWN = (8, 16, 32, 64, 128, 256, 512)
 HELD_OUT = (12, 24, 48, 96, 192, 384)
-TURNS = 2
-SECONDS = 20.0
-RESNET = WorkloadSpec(model="resnet50")
+ROUNDS = 4
 
 
 def run() -> list[dict[str, Any]]:
-    """Powers of two and the sizes between them are profiled by turns; the first predict the second."""
+    """Powers of two and the sizes between them take turns in one process; the first predict the second."""
     if not gpus_here():
         raise UsageError("this section needs a GPU: run it where nvidia-smi shows one")
-    turns = [(_blocks(f"known{turn}", KNOWN), _blocks(f"held_out{turn}", HELD_OUT)) for turn in range(TURNS)]
-    known, held_out = (_joined([turn[side] for turn in turns]) for side in range(2))
-    between = work(known, [point.batch for point in held_out.points])
-    rows = [
-        {
-            "batch": point.batch,
-            "measured ms": point.step_s * 1e3,
-            "samples/s": point.batch / point.step_s,
-            "noise %": 100 * point.noise,
-            "memory GiB": point.memory_bytes / 2**30,
-        }
-        for point in known.points
-    ]
-    print_table(rows)
+    return compare("resnet50", "cuda", KNOWN, HELD_OUT)
+
+
+def compare(model: str, device: str, known: tuple[int, ...], held_out: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Tables of what was measured and what was predicted, and their summary."""
+    workload = WorkloadSpec(model=model)
+    folder = FOLDER / "gpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file_of(0)).unlink(missing_ok=True)
+    task = ProfileTask(workload=workload, batches=known, device=device, seconds=0, repeats=ROUNDS, crowds=())
+    profiler = Profiler(task, device_named(device), folder / file_of(0))
+    profiler.write(profiler.describe())
+    for _ in range(ROUNDS):
+        for batch in sorted({*known, *held_out}):
+            profiler.block(batch, 1)
+    base, others = (_profile(workload, folder, sizes) for sizes in (known, held_out))
+    print_table(
+        [
+            {
+                "batch": point.batch,
+                "measured ms": point.step_s * 1e3,
+                "samples/s": point.batch / point.step_s,
+                "noise %": 100 * point.noise,
+                "memory GiB": point.memory_bytes / 2**30,
+            }
+            for point in base.points
+        ]
+    )
+    between = work(base, [point.batch for point in others.points])
     checks = [
         {
             "batch between": point.batch,
@@ -47,27 +62,20 @@ def run() -> list[dict[str, Any]]:
             "predicted GiB": float(memory) / 2**30,
             "memory error %": 100 * (float(memory) / point.memory_bytes - 1),
         }
-        for point, step_s, memory in zip(held_out.points, between.step_s, between.memory_bytes, strict=True)
+        for point, step_s, memory in zip(others.points, between.step_s, between.memory_bytes, strict=True)
     ]
     print_table(checks)
     return [
         {
-            "device": known.device,
+            "device": base.device,
             "mean error %": sum(abs(row["error %"]) for row in checks) / len(checks),
             "worst error %": max(abs(row["error %"]) for row in checks),
-            "stated error %": 100 * known.interpolation_error,
+            "stated error %": 100 * base.interpolation_error,
             "worst memory error %": max(abs(row["memory error %"]) for row in checks),
         }
     ]
 
 
-def _blocks(name: str, batches: tuple[int, ...]) -> tuple[Model, list[Block]]:
-    folder = (FOLDER / "gpu" / name).absolute()
-    task = ProfileTask(workload=RESNET, batches=batches, device="cuda", seconds=SECONDS, repeats=8, crowds=())
-    take_profile(task, threads_per_rank=4, folder=folder, tell=lambda lines: None)
+def _profile(workload: WorkloadSpec, folder: Path, batches: tuple[int, ...]) -> ModelProfile:
     model, blocks = read_blocks(folder, 1)
-    return model, blocks[0]
-
-
-def _joined(turns: list[tuple[Model, list[Block]]]) -> ModelProfile:
-    return assemble(RESNET, turns[0][0], [[block for _, blocks in turns for block in blocks]], 4, 0.0)
+    return assemble(workload, model, [[block for block in blocks[0] if block.batch in batches]], 1, 0.0)

@@ -11,7 +11,8 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.timeline import Span, Step, Timeline
 from scalescope.reporting.charts import save_charts
 from scalescope.reporting.charts.cluster import costs_chart
-from scalescope.reporting.charts.step import exposed, step_chart, step_charts
+from scalescope.reporting.charts.step import step_chart, step_charts
+from scalescope.reporting.charts.step_spans import exposed
 from scalescope.timelines.breakdown import break_down
 
 
@@ -63,9 +64,58 @@ def test_of_many_steps_the_median_is_drawn_and_of_many_ranks_some() -> None:
     )
     (panel,) = with_data(step_chart(Timeline(source="x", spans=spans, steps=steps), "x"))["vconcat"]
     assert [(row["name"], row["start"], row["end"]) for row in rows(layers(panel, "rect")[0])] == [("step 2", 0, 3)]
-    many = with_data(step_chart(timeline(ranks=20), "x"))
-    assert {row["rank"] for row in rows(layers(many["vconcat"][0], "rect")[0])} == {0, 1, 2, 3, 4, 5, 6, 19}
-    assert "8 of 20 ranks are drawn" in subtitle(many)
+    many = with_data(step_chart(timeline(ranks=50), "x"))
+    assert {row["rank"] for row in rows(layers(many["vconcat"][0], "rect")[0])} == {*range(31), 49}
+    assert "32 of 50 ranks are drawn; of every rank: compute above, exchange below" in subtitle(many)
+
+
+def test_every_rank_that_is_drawn_is_named(tmp_path: Path) -> None:
+    (path,) = save_charts({"step": step_chart(timeline(ranks=20), "x")}, tmp_path, ("svg",))
+    said = [element.text for element in ElementTree.parse(path).iter() if element.text]
+    assert [text for text in said if text.startswith("rank ")] == [f"rank {rank}" for rank in range(20)]
+
+
+def test_without_compute_only_what_is_known_to_be_exposed_is_marked() -> None:
+    spans = tuple(
+        Span(rank=0, activity="communication", start_s=start, end_s=end) for start, end in ((1.0, 3.0), (6.0, 7.0))
+    )
+    bare = Timeline(source="horovod timeline", spans=spans, steps=(Step(rank=0, start_s=0, end_s=10),))
+    (panel,) = with_data(step_charts({"": bare}, "x", exposed_s={"": 1.5}))["vconcat"]
+    assert panel["title"]["text"] == (
+        "10 s, of it 1.5 s (15 %) exposed communication; 1.5 s of communication is possibly hidden"
+    )
+    marks = [row for row in rows(layers(panel, "rect")[0]) if row["activity"] == "exposed communication"]
+    assert [(row["start"], row["end"]) for row in marks] == [(2.5, 3.0), (6.0, 7.0)]
+    (unknown,) = with_data(step_chart(bare, "x"))["vconcat"]
+    assert "of it 0 us" in unknown["title"]["text"]
+
+
+def test_thousands_of_slivers_become_few_bars_and_keep_their_numbers() -> None:
+    spans = [
+        Span(rank=0, activity="forward", start_s=1e-5 * index, end_s=1e-5 * index + 8e-6, name=f"aten::{index}")
+        for index in range(10_000)
+    ]
+    spans.append(Span(rank=0, activity="communication", start_s=0.05, end_s=0.15, name="allreduce", bytes=8))
+    step = Step(rank=0, start_s=0, end_s=0.15)
+    (panel,) = with_data(step_chart(Timeline(source="x", spans=tuple(spans), steps=(step,)), "x"))["vconcat"]
+    bars = rows(layers(panel, "rect")[0])
+    assert len(bars) < 1500
+    assert max(row["end"] for row in bars if row["activity"] == "forward") == pytest.approx(99.998)
+    hidden_s = break_down(Timeline(source="x", spans=tuple(spans), steps=(step,)), step).hidden_s
+    assert hidden_s == pytest.approx(0.04, rel=1e-3)
+    assert panel["title"]["text"].endswith("40 ms of communication is hidden")
+
+
+def test_what_would_be_too_many_lines_at_once_is_one_bar() -> None:
+    spans = tuple(
+        Span(rank=0, activity="negotiation", start_s=0.1 * index, end_s=9.0, name=f"layer.{index}", bytes=4)
+        for index in range(50)
+    )
+    step = Step(rank=0, start_s=0, end_s=10)
+    (panel,) = with_data(step_chart(Timeline(source="x", spans=spans, steps=(step,)), "x"))["vconcat"]
+    (bar,) = rows(layers(panel, "rect")[0])
+    assert (bar["start"], bar["end"], bar["name"]) == (0, 9, "50 together: layer.0 ...")
+    assert bar["size"] == "200 B"
 
 
 def test_two_steps_share_their_axis(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ class Interruptions:
             self._hook.remove()
             self._hook = None
         elif wanted and not self._hook and getattr(self._root, "_compiled_call_impl", self._root is None) is None:
-            self._hook = self._root.register_forward_pre_hook(_ModelHook(self._on_call), with_kwargs=True)
+            self._hook = self._root.register_forward_pre_hook(ModelHook(self._on_call), with_kwargs=True)
 
     def _is_kin(self, model: Any) -> bool:
         """Whether this is the model, what it wraps, or what wraps it; not one of its layers."""
@@ -200,13 +200,14 @@ def samples_in(batch: Any) -> int:
     return 0
 
 
-class _ModelHook:
+class ModelHook:
     """The hook on the model: copies and pickles of the model carry a silent stand-in, not the agent."""
 
     def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
         self._function = function
 
     def __call__(self, module: Any, arguments: Any, options: Any) -> None:
+        """What torch calls, before or after the model."""
         self._function(module, arguments, options)
 
     def __deepcopy__(self, memo: Any) -> Any:

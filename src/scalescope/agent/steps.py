@@ -37,6 +37,7 @@ class StepClock:
         self._before: Any = None
         self.on_first_without_model: Callable[[], None] = lambda: None
         self.on_closer_look: Callable[[bool], None] = lambda wanted: None
+        self.on_step: Callable[[int, int, int, int], None] | None = None  # then every step is looked at closely
         self.reset()
 
     def reset(self) -> None:
@@ -147,8 +148,10 @@ class StepClock:
             f'{{"kind":"step","s":{self.begin},"f":{self.forward_at},"o":{optimizer_at},"t":{end},'
             f'"w":{self.input_wait},"n":{self.samples},"i":{index}}}\n'
         )
-        is_long = end - self.begin > _ATTEND_EVERY_NS
+        begin, is_long = self.begin, self.on_step is not None or end - self.begin > _ATTEND_EVERY_NS
         self._has_written(1, end, index)
+        if self.on_step:
+            self.on_step(begin, optimizer_at or end, end, self._steps - (len(self._group) < self._largest_group))
         self.input_wait = self.samples = self.forward_at = 0
         self._attend_at = 0 if is_long else end + _ATTEND_EVERY_NS
         self._look_closely(is_long)

@@ -9,10 +9,11 @@ import signal
 import sys
 from typing import Any
 
+from .capture import Capture, window_from_environment
 from .files import StaleReads
 from .imports import ImportWatch
 from .interruptions import Interruptions
-from .recorder import Recorder, now
+from .recorder import Recorder, now, rank_from_environment
 from .steps import StepClock
 
 STACK_SIGNAL = int(signal.SIGRTMIN) + 7
@@ -32,6 +33,9 @@ class Agent:
         self._recorder = Recorder(folder)
         self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0))
         self._interruptions = Interruptions(self._recorder, self._clock, self._on_training)
+        window = window_from_environment()
+        self._capture = Capture(folder, self._clock, window) if window else None
+        self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
         self._engine = "none"
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
@@ -39,9 +43,9 @@ class Agent:
             {
                 "torch.distributed.distributed_c10d": self._watch_process_group,
                 "torch.nn.modules.module": self._interruptions.watch_modules,
-                "torch.optim.optimizer": self._clock.watch_optimizers,
+                "torch.optim.optimizer": self._watch_optimizers,
                 "torch.serialization": self._interruptions.watch_saving,
-                "torch.utils.data.dataloader": self._interruptions.watch_loaders,
+                "torch.utils.data.dataloader": self._watch_loaders,
                 "horovod.torch": self._watch_horovod,
                 "multiprocessing.util": self._watch_multiprocessing,
             }
@@ -53,6 +57,18 @@ class Agent:
         self._recorder.after_fork()
         self._clock.reset()
         self._interruptions.reset()
+        if self._capture:
+            self._capture.reset()
+
+    def _watch_optimizers(self, module: Any) -> None:
+        self._clock.watch_optimizers(module)
+        if self._capture:
+            self._capture.watch_optimizers(module)
+
+    def _watch_loaders(self, module: Any) -> None:
+        self._interruptions.watch_loaders(module)
+        if self._capture:
+            self._capture.watch_loaders(module)
 
     def _watch_multiprocessing(self, module: Any) -> None:
         """Its forked children end without atexit."""
@@ -81,6 +97,8 @@ class Agent:
             self._stale_reads.stop()
             for path in self._stale_reads.found:
                 self._recorder.line("read_changed_file", path=path)
+        if self._capture:
+            self._capture.on_training(root, {**self._identity, "engine": self._engine})
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
@@ -88,6 +106,8 @@ class Agent:
 
     def _watch_horovod(self, module: Any) -> None:
         module.init = self._timed_init(module.init, self._horovod_identity)
+        if self._capture:
+            self._capture.watch_horovod(module)
         # makes a step on zero gradients, so that there is a state to broadcast
         module.broadcast_optimizer_state = self._clock.no_step_inside(module.broadcast_optimizer_state)
 
@@ -109,21 +129,22 @@ class Agent:
 
     def _torch_identity(self) -> None:
         distributed = sys.modules["torch.distributed"]
-        self._recorder.line(
-            "rank",
-            rank=distributed.get_rank(),
-            world_size=distributed.get_world_size(),
-            backend=str(distributed.get_backend()),
-        )
+        self._is_rank(distributed.get_rank(), distributed.get_world_size(), str(distributed.get_backend()))
+
+    def _is_rank(self, rank: int, world_size: int, backend: str) -> None:
+        self._identity = {"rank": rank, "world_size": world_size}
+        self._recorder.line("rank", rank=rank, world_size=world_size, backend=backend)
 
     def _horovod_identity(self) -> None:
         horovod = sys.modules["horovod.torch"]
         self._engine = "horovod"
         controller = os.environ.get("HOROVOD_CONTROLLER", "")
-        self._recorder.line("rank", rank=horovod.rank(), world_size=horovod.size(), backend=controller)
+        self._is_rank(horovod.rank(), horovod.size(), controller)
 
     def _end(self) -> None:
         self._clock.close()
         self._interruptions.close()
+        if self._capture:
+            self._capture.close()
         if self._recorder.is_rank:
             self._recorder.line("end", t=now())

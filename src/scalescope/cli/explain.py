@@ -1,66 +1,121 @@
-"""`scalescope explain`: what tables, logs and measurements that are already there say about scaling."""
+"""`scalescope explain`: where the time goes, from what is already there or from a run that is captured now."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.output import write
-from scalescope.errors import UsageError
+from scalescope.cli.explain_autotune import tell_autotune
+from scalescope.cli.explain_scaling import tell_scaling
+from scalescope.cli.explain_traces import export_steps, tell_explanation, write_explanation
+from scalescope.cli.options import Json, Quiet
+from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from scalescope.records.scaling import Scaling
+    from rich.console import Console
+
+_FILES, _RUN = "Files", "A command, captured now"
 
 
 def explain(
+    context: typer.Context,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="A CSV table, one log per number of processes, or a folder of scalescope measure."),
+        typer.Argument(
+            help="Horovod timelines, profiler traces of all ranks, a folder of scalescope measure, training logs, "
+            "a scaling table or a Horovod autotune log (CSV)."
+        ),
     ] = None,
     np: Annotated[
-        str, typer.Option(help="Processes of every log, in the same order: 1,2,4 (read from the file names).")
+        str, typer.Option(help="Processes of every log, in the same order: 1,2,4; or of the command: 2.")
     ] = "",
     pattern: Annotated[
         str,
         typer.Option(
             help="What a line of the logs looks like: a regular expression with a group named epoch_s, step_s, "
-            "examples_per_s, examples_per_s_total or examples_per_s_per_worker."
+            "examples_per_s, examples_per_s_total or examples_per_s_per_worker.",
+            rich_help_panel=_FILES,
         ),
     ] = "",
+    estimate: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of scalescope estimate, or a cluster.toml: its prediction beside the trace.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the steps of all ranks, on one clock, as a trace for Perfetto.", rich_help_panel=_FILES
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="ddp or horovod (default: ddp).", rich_help_panel=_RUN)] = "",
+    launcher: Annotated[
+        str, typer.Option(help="torchrun, mpirun, horovodrun, srun or own.", rich_help_panel=_RUN)
+    ] = "",
+    hosts: Annotated[str, typer.Option(help="Hosts and their slots: a:2,b:2.", rich_help_panel=_RUN)] = "",
+    threads_per_rank: Annotated[
+        int | None, typer.Option(min=1, help="Cores of a host over its ranks unless given.", rich_help_panel=_RUN)
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.", rich_help_panel=_RUN)
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="So many steps the script makes at most.", rich_help_panel=_RUN)
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", help="Folder for records, tables and pictures.")] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be started.", rich_help_panel=_RUN)
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Why does it scale like this? Reads scaling tables, training logs and measurements that you already have.
+    """Where does the time go? Reads traces, tables and logs that you have, or captures a run of your command.
 
-    scalescope explain examples/data/lab11.csv
+    scalescope explain timeline.json
+    scalescope explain rank0.json.gz rank1.json.gz
+    scalescope explain --np 2 -- python train.py
     """
-    from json import dumps
-
     from rich.console import Console
 
-    from scalescope.reporting.scaling import show
-    from scalescope.scaling.sources import explain as read
+    from scalescope.diagnosis.sources import explain as read
+    from scalescope.records.autotune import Autotune
+    from scalescope.records.explanation import Explanation
 
     if output and output.exists() and not output.is_dir():
         raise UsageError(f"-o names a folder, and '{output}' is a file: choose another name")
-    scaling = read(paths or [], np=_counts(np), pattern=pattern)
+    command: tuple[str, ...] = context.obj or ()
     console = Console(stderr=json)
-    said = write(scaling, output) if output else []
-    if not quiet:
-        show(scaling, console)
-        for line in said:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(_answer(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
-    if not quiet:
-        command = _next_command(scaling, paths or [], np, pattern, output)
-        console.print(f"Next: {command}", markup=False, highlight=False, soft_wrap=True)
-    if json:
-        print(dumps(_document(scaling)))
+    given = list(paths or [])
+    if command:
+        if given:
+            raise UsageError("name files, or -- and a command, not both")
+        captured = _capture(
+            command, console, np, engine, launcher, hosts, threads_per_rank, env, steps, output, dry_run, quiet
+        )
+        if captured is None:
+            return
+        given, output = [captured], captured
+    elif dry_run or engine or launcher or hosts or env or steps or threads_per_rank:
+        raise UsageError(
+            "--engine, --launcher, --hosts, --threads-per-rank, --env, --steps and --dry-run go with a "
+            "command after --: leave them out"
+        )
+    found = read(given, np=() if command else _counts(np), pattern=pattern, estimate=estimate)
+    if isinstance(found, Explanation):
+        said = write_explanation(found, output) if output else []
+        if export:
+            said.append(export_steps(given, export))
+        tell_explanation(found, console, said, given, output, json=json, quiet=quiet)
+        return
+    if export:
+        raise UsageError("--export goes with traces: name a trace, or -- and a command")
+    if isinstance(found, Autotune):
+        tell_autotune(found, console, given[0], output, json=json, quiet=quiet)
+        return
+    tell_scaling(found, console, given, np, pattern, output, json=json, quiet=quiet)
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -71,57 +126,47 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _document(scaling: "Scaling") -> dict[str, Any]:
-    """What --json prints: speedups by number of processes on the first curve, and everything else that is known."""
-    from scalescope.records.scaling import SPEEDUPS
-    from scalescope.reporting.document import as_document
-    from scalescope.scaling.logs.epochs import break_even_epochs, first_epoch_excess
+def _capture(
+    command: Sequence[str],
+    console: "Console",
+    np: str,
+    engine: str,
+    launcher: str,
+    hosts: str,
+    threads_per_rank: int | None,
+    env: Sequence[str] | None,
+    steps: int | None,
+    output: Path | None,
+    dry_run: bool,
+    quiet: bool,
+) -> Path | None:
+    """Run the command once with every rank captured; its folder, or None when nothing was to be started."""
+    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.measurement.trace import traced_commands, traced_run
+    from scalescope.records.request import MeasureRequest
+    from scalescope.reporting.progress import MeasureProgress
+    from scalescope.units import parse_counts
 
-    curve = scaling.curves[0] if scaling.curves else None
-    points = {str(point.np): point for point in curve.points if point.engine == curve.engine} if curve else {}
-    if curve and curve.baseline:
-        points = {str(curve.baseline.np): curve.baseline} | points
-    kind = scaling.source if scaling.source in ("table", "logs") else "measurement"
-    document = {"kind": kind, "what": scaling.what, **as_document(scaling)}
-    document["speedup"] = {
-        name: {np: point.speedup[name].value for np, point in points.items() if name in point.speedup}
-        for name in SPEEDUPS
-    }
-    if curve and kind == "logs" and curve.work_unit == "epochs":
-        document["first_epoch_excess_s"] = {str(np): value for np, value in first_epoch_excess(curve).items()}
-        document["break_even_epochs"] = {str(np): value for np, value in break_even_epochs(curve).items()}
-    return document
-
-
-def _answer(scaling: "Scaling") -> str:
-    """The speedups of the most processes in one sentence; a measurement has its own."""
-    from scalescope.records.scaling import SPEEDUP_NAMES
-    from scalescope.reporting.measurement import sentence
-    from scalescope.reporting.phrases import baseline_words, curve_title, largest
-    from scalescope.units import plural
-
-    if scaling.source not in ("table", "logs"):
-        return sentence(scaling)
-    curve = scaling.curves[0]
-    point = largest(curve)
-    if point is None or not point.speedup:
-        return "There is nothing to compare with: add what other numbers of processes gave."
-    values = ", ".join(
-        f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
+    counts = parse_counts(np or "2", "--np")
+    if len(counts) > 1:
+        raise UsageError(f"--np takes one number of processes with a command, not '{np}'")
+    request = MeasureRequest(
+        command=tuple(command),
+        np=counts,
+        engines=(engine,) if engine else (),
+        launcher=launcher,
+        hosts=parse_hosts(hosts),
+        threads_per_rank=threads_per_rank,
+        env=parse_environment(list(env or [])),
+        steps=steps,
+        folder=str(output or ""),
+        trace=True,
     )
-    title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
-    answer = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}."
-    return answer[0].upper() + answer[1:]
-
-
-def _next_command(scaling: "Scaling", paths: Sequence[Path], np: str, pattern: str, output: Path | None) -> str:
-    """What a user would type after this: pictures, a measurement of one's own, or more launches."""
-    folder = paths[0] if paths[0].is_dir() else paths[0].parent
-    if scaling.source == "measurement" and (folder / "plan.json").exists():
-        return f"scalescope measure --resume {shlex.quote(str(folder))} --precision 3%"
-    if output is None:
-        options = [word for name, value in (("--np", np), ("--pattern", pattern)) if value for word in (name, value)]
-        folder = Path("results") / (paths[0].stem if len(paths) == 1 else "explain")
-        return shlex.join(["scalescope", "explain", *map(str, paths), *options, "-o", str(folder)])
-    counts = sorted({point.np for curve in scaling.curves for point in curve.points})
-    return f"scalescope measure --np {','.join(map(str, counts))} -- python train.py"
+    if dry_run:
+        print("\n".join(traced_commands(request)))
+        return None
+    try:
+        with MeasureProgress(console, quiet=quiet, show_output=False) as progress:
+            return traced_run(request, progress)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: nothing is left running and nothing was explained") from None

@@ -102,6 +102,10 @@ def measure(
         str,
         typer.Option(help="For scripts without torch: what a line per step looks like.", rich_help_panel=_RUN),
     ] = "",
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="One more launch per point, in which steps are captured.", rich_help_panel=_RUN),
+    ] = False,
     timeout: Annotated[
         str, typer.Option(help="Give a launch up after so long without a sign of life.", rich_help_panel=_RUN)
     ] = "10m",
@@ -188,12 +192,15 @@ def measure(
         quick=quick,
         aa=aa,
         smallest=relative_to == "smallest",
+        trace=trace,
         seed=seed,
     )
     if dry_run:
         for point, lines in sweep.dry_run(request):
             print(f"# {point.label}")
             print("\n".join(lines))
+        for point in sweep.traced_after(request):
+            print(f"# {point.label}, once more after all others, with some steps captured on every rank")
         return
     _report(lambda audience: sweep.measure(request, audience), console, json=json, quiet=quiet, show_output=show_output)
 
@@ -227,9 +234,12 @@ def _report(
     from json import dumps
 
     from scalescope.measurement.resume import plan_of
+    from scalescope.records.store import load
+    from scalescope.records.trace_folder import TRACE_RECORD, TraceFolder
     from scalescope.reporting.measurement import as_document, sentence
     from scalescope.reporting.progress import MeasureProgress
     from scalescope.reporting.scaling import show
+    from scalescope.reporting.trace_folder import sentence_of_trace
     from scalescope.scaling.study import study
 
     try:
@@ -243,6 +253,9 @@ def _report(
     if not quiet:
         show(scaling, console)
         for line in written:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for path in measurement.traces:
+            line = sentence_of_trace(load(folder / path / TRACE_RECORD, TraceFolder), str(from_here(folder / path)))
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
@@ -258,6 +271,8 @@ def _next_command(request: "MeasureRequest", folder: Path) -> str:
     from scalescope.stats import FEWEST
     from scalescope.workloads import BUILTINS
 
+    if request.trace:
+        return f"scalescope explain {shlex.quote(str(from_here(folder)))}"
     counts = ",".join(map(str, (1, *request.np) if request.quick and 1 not in request.np else request.np))
     batch = f" --batch {','.join(map(str, request.batch))}" if request.batch else ""
     again = f"scalescope measure --resume {shlex.quote(str(from_here(folder)))}"

@@ -1,10 +1,12 @@
 """What verbs share when they say where their results are."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
 
     from scalescope.records.scaling import Scaling
 
@@ -42,3 +44,28 @@ def pictures(draw: "Callable[[], list[Path]]") -> list[str]:
     shown = [path for path in written if path.suffix == ".png"]
     others = ", ".join(dict.fromkeys(path.suffix for path in written if path.suffix != ".png"))
     return ["Pictures:", *(f"  {from_here(path)} ({others})" for path in shown)] if shown else []
+
+
+def tell(
+    console: "Console",
+    show: "Callable[[], None]",
+    said: "Sequence[str]",
+    sentence: str,
+    follow: str,
+    as_document: "Callable[[], dict[str, Any]]",
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Tables, where things are, the answer, the next command, and the document."""
+    from json import dumps
+
+    if not quiet:
+        show()
+        for line in said:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(sentence, style="bold", markup=False, highlight=False, soft_wrap=True)
+    if not quiet:
+        console.print(f"Next: {follow}", markup=False, highlight=False, soft_wrap=True)
+    if json:
+        print(dumps(as_document()))

@@ -26,7 +26,9 @@ _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
 def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
-    """Where the ranks of one launch leave their records."""
+    """Where the ranks of one launch leave their records, and their traces if there are any."""
+    if settings.trace:
+        return Path(settings.folder, "traces", point.label.removesuffix("-traced"))
     return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
 
 

@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     since_ns: int = 0
     """When the measurement began, nanoseconds since the epoch."""
+    trace: str = ""
+    """Steps that every rank captures, as the agent reads it; empty: none."""
 
 
 def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> Settings:
@@ -109,6 +111,8 @@ def _check_modes(request: MeasureRequest) -> None:
     if request.quick and (request.aa or request.launches):
         other = "--aa" if request.aa else "--launches"
         raise UsageError(f"--quick makes one launch per point: leave {other} or --quick out")
+    if request.trace and request.pattern:
+        raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
     if request.quick and len(request.scaling) > 1:
         raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
     if request.command and len(request.scaling) > 1 and not request.batch:
@@ -217,6 +221,8 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         agent["SCALESCOPE_STEPS"] = str(request.steps or "")
     else:
         command = (settings.python, "-m", "scalescope.measurement.train_model", str(folder / "task.json"))
+    if settings.trace:
+        agent["SCALESCOPE_TRACE"] = settings.trace
     engine = find_engine(point.engine)
     engine_env: Mapping[str, str] = engine.environment(knobs.values, named_hosts=settings.named_hosts)
     return Job(

@@ -25,8 +25,6 @@ from scalescope.workloads.wording import one_line
 _BLOCK_S = 0.7
 _FEWEST, _MOST = 3, 200
 """Steps of a block."""
-_FIRST_STEPS = 2
-"""Of every batch size, not counted."""
 _QUIET = 0.25
 """Cores that other programs may use while a block counts."""
 _LARGEST_STEP = 15
@@ -135,10 +133,9 @@ class Profiler:
     def _steps(self, batch: int, copies: int, steps: int) -> Block:
         if batch != self._batch:
             self._clock.use(batch)
+            self._clock.step()  # takes memory that no later step takes
             forget_peak(self._device)
-            for _ in range(_FIRST_STEPS):
-                first = self._clock.step()
-            self._batch, self._step_s = batch, sum(first[:3])
+            self._batch, self._step_s = batch, sum(self._clock.step()[:3])
         meter = LoadMeter()
         began = time.perf_counter()
         times = [self._clock.step() for _ in range(steps or steps_of_block(self._step_s))]

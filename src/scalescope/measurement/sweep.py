@@ -26,10 +26,12 @@ from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of,
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.measurement.surroundings import check_port, cores_here, gpus_here, has_module, torch_version
+from scalescope.measurement.traced_launch import points_to_trace, trace_folder, traced_launch
 from scalescope.measurement.watch import Audience as LaunchAudience
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, save
+from scalescope.records.trace_folder import TRACE_RECORD
 from scalescope.scaling.stopping import points_of_round, why_it_stopped
 from scalescope.stats import FEWEST
 
@@ -52,7 +54,7 @@ class Audience(LaunchAudience, Protocol):
 
 def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     """The commands of every point as a shell takes them; nothing is started."""
-    settings = _settle(request, Path(request.folder or "results").absolute())
+    settings = settle_here(request, Path(request.folder or "results").absolute())
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)
@@ -60,11 +62,16 @@ def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     return shown
 
 
+def traced_after(request: MeasureRequest) -> list[Point]:
+    """The points of which one more launch, a traced one, follows."""
+    return points_to_trace(points(settle_here(request, Path(request.folder or "results").absolute())), request)
+
+
 def measure(request: MeasureRequest, audience: Audience) -> tuple[Path, Measurement]:
     """Launch every point as often as it takes; the folder of the results and what was measured."""
     if request.pattern:
         compile_pattern(request.pattern)
-    settings = _settle(request, Path(request.folder or "results").absolute())
+    settings = settle_here(request, Path(request.folder or "results").absolute())
     points(settings)
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
@@ -75,11 +82,12 @@ def measure(request: MeasureRequest, audience: Audience) -> tuple[Path, Measurem
 def continue_measurement(folder: Path, changes: Mapping[str, object], audience: Audience) -> tuple[Path, Measurement]:
     """Go on with a measurement that was interrupted; `changes` are new limits."""
     with resume(folder, changes) as started, _says_how_to_go_on(started.folder):
-        check_requirements(_settle(started.plan.request, started.folder))
+        check_requirements(settle_here(started.plan.request, started.folder))
         return _go_on(started, audience)
 
 
-def _settle(request: MeasureRequest, folder: Path) -> Settings:
+def settle_here(request: MeasureRequest, folder: Path) -> Settings:
+    """Everything that holds for all points, on this machine."""
     gpus = 0 if request.device == "cpu" else gpus_here()
     cores = cores_here()
     return settle(request, folder, cores=cores, slots=gpus or cores)
@@ -107,7 +115,7 @@ def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
-        _settle(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
+        settle_here(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
     )
     planned = points(settings)
     if settings.named_hosts:
@@ -136,6 +144,7 @@ class _Rounds:
         self._settings, self._planned, self._plan, self._audience = settings, planned, plan, audience
         self._request, self._folder = settings.request, started.folder
         self._runs: list[Run] = list(started.runs)
+        self._traces: list[str] = []
         self._failures: list[Failure] = []
         self._began = time.monotonic()
         self._budget_spent = False
@@ -162,9 +171,21 @@ class _Rounds:
             if self._budget_spent:
                 break
         stopped = why_it_stopped(request, self._planned, self._runs, budget_spent=self._budget_spent)
-        measurement = self._save(stopped)
+        self._save(stopped)
         self._say_what_failed()
-        return measurement
+        self._trace()
+        return self._save(stopped)
+
+    def _trace(self) -> None:
+        """One more launch of every point, after those that count."""
+        for point in points_to_trace(self._planned, self._request):
+            known = next((run for run in reversed(self._runs) if run.point == point), None)
+            folder = trace_folder(self._settings, point)
+            if not (folder / TRACE_RECORD).exists():
+                index = len(self._runs) + len(self._traces) + 1
+                traced_launch(self._settings, point, None if self._request.quick else known, index, self._audience)
+            self._traces.append(str(folder.relative_to(self._folder)))
+            self._save("")
 
     def _has(self, number: int, point: Point) -> bool:
         return any(run.round == number and run.point == point for run in self._runs)
@@ -210,6 +231,7 @@ class _Rounds:
             named_hosts=settings.named_hosts,
             runs=tuple(sorted(self._runs, key=lambda run: (run.round, order.get(run.point, len(order))))),
             failures=tuple(self._failures),
+            traces=tuple(self._traces),
             stopped=stopped,
         )
         save(measurement, self._folder / "measurement.json")

@@ -153,7 +153,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
 
     current_version: ClassVar[int] = 1
 
-    kind: Literal["horovod timeline", "profiler traces", "run folder"]
+    kind: Literal["horovod timeline", "profiler traces", "run folder"] = msgspec.field(name="source")
+    """On disk it is `source`: there `kind` is the kind of record."""
     what: str
     files: tuple[str, ...]
     ranks: tuple[int, ...]

@@ -52,6 +52,8 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One launch per point, in which one process alone and all processes take turns."""
     smallest: bool = False
     """Speedups are relative to the smallest number of processes when that is not 1."""
+    trace: bool = False
+    """One more launch of every point, in which some steps are captured."""
     aa: bool = False
     """Compare every configuration with itself."""
     seed: int | None = None

@@ -156,5 +156,7 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """Whether the user named hosts: then the node is a unit too."""
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
+    traces: tuple[str, ...] = ()
+    """Folders of traced launches, relative to the measurement's."""
     stopped: str = ""
     """Why no more launches were made."""

@@ -49,6 +49,8 @@ class Trace:
     exchange: Intervals
     """All moments in which something was exchanged or negotiated."""
     horovod: HorovodAccount | None = None
+    possibly_hidden: Times | None = None
+    """Per step: communication before its last gradient was submitted, which may lie under compute."""
     bucket_bytes: tuple[int, ...] = ()
     """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
     loss: Loss = field(default_factory=Loss)

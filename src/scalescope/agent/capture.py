@@ -1,0 +1,255 @@
+"""Captures steady steps: with torch's profiler, or Horovod's timeline; and marks the parts of every step.
+
+`SCALESCOPE_TRACE=first:steps:compare` asks for it: steps are numbered from 0 and every rank captures the same ones,
+`first` up to but not including `first + steps`. With the profiler, steps before and after them run without it.
+Horovod's timeline is on from the beginning, so that the first negotiation is in it; it is switched off after the
+captured steps, on again (into a file of its own) after `compare` more, and off again after as many. So traced and
+untraced steps of one run can be compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import os
+import socket
+import sys
+from typing import Any, NamedTuple
+
+from .interruptions import ModelHook
+from .marks import Marks
+from .recorder import now
+from .steps import StepClock
+
+
+class Window(NamedTuple):
+    """Which steps are captured, and how long the steps are that they are compared with."""
+
+    first: int
+    steps: int
+    compare: int
+
+    @property
+    def end(self) -> int:
+        """The first step that is not captured any more."""
+        return self.first + self.steps
+
+
+def window_from_environment() -> Window | None:
+    """What the parent asks for."""
+    words = (os.environ.get("SCALESCOPE_TRACE") or "").split(":")
+    return Window(*map(int, words)) if len(words) == 3 else None
+
+
+class Capture:
+    """Everything that is captured in one rank."""
+
+    def __init__(self, folder: str, clock: StepClock, window: Window) -> None:
+        self._folder, self._clock, self._window = folder, clock, window
+        self._marks = Marks(folder)
+        clock.on_step = self._on_step
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child, which has no trace of its own yet."""
+        self._tracer: _Profiler | _HorovodTimeline | None = None
+        self._hooks: list[Any] = []
+        self._began = self._done = 0
+        self._between_steps = False
+        self._marks.reset()
+
+    # What is watched, each as soon as its module has been imported
+
+    def watch_optimizers(self, module: Any) -> None:
+        """Between steps means after the optimizer's step as the profiler records it, so not in its hook."""
+        original = module.Optimizer.profile_hook_step
+
+        def profile_hook_step(function: Any) -> Any:
+            stepping = original(function)
+
+            @functools.wraps(stepping)
+            def step(*arguments: Any, **options: Any) -> Any:
+                result = stepping(*arguments, **options)
+                if self._between_steps:
+                    self._between_steps = False
+                    self._switch()
+                return result
+
+            return step
+
+        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+    def watch_loaders(self, module: Any) -> None:
+        """A fetch is a wait for input."""
+        iterator = module._BaseDataLoaderIter
+        iterator.__next__ = self._marks.timed("input", iterator.__next__)
+
+    def watch_horovod(self, module: Any) -> None:
+        """The timeline, before Horovod starts; waits for others, before a script wraps its optimizer."""
+        os.environ["HOROVOD_TIMELINE"] = os.path.join(self._folder, "timeline.json")  # noqa: PTH118
+        os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
+        timed = self._marks.timed
+        optimizer = sys.modules["horovod.torch.optimizer"]._DistributedOptimizer
+        optimizer.synchronize = timed("synchronize", optimizer.synchronize)
+        operations: Any = sys.modules["horovod.torch.mpi_ops"]  # where a script's own collectives wait
+        operations.synchronize = module.synchronize = timed("synchronize", operations.synchronize)
+
+    def on_training(self, root: Any, identity: dict[str, Any]) -> None:
+        """The first training forward, or without one the first optimizer step, is about to happen."""
+        import torch
+
+        identity = {**identity, "rank": identity["rank"] or 0}
+        parameter = None if root is None else next(root.parameters(), None)
+        device = "cpu" if parameter is None else parameter.device.type
+        self._marks.open(host=socket.gethostname(), pid=os.getpid(), device=device, **identity)
+        if identity["engine"] == "horovod":
+            self._tracer = _HorovodTimeline(self._folder, self._window)
+        else:
+            self._tracer = _Profiler(self._folder, self._window, identity["rank"])
+        autograd: Any = torch.autograd
+        autograd.backward = self._marks.timed("backward", autograd.backward)
+        if root is not None and getattr(root, "_compiled_call_impl", None) is None:
+            begins, ends = ModelHook(self._marks.forward_begins), ModelHook(self._marks.forward_ends)
+            self._hooks.append(root.register_forward_pre_hook(begins, with_kwargs=True))
+            self._hooks.append(root.register_forward_hook(ends))
+            self._marks.forward_begins(root, (), {})
+
+    def _on_step(self, began: int, optimizer_began: int, ended: int, done: int) -> None:
+        """An optimizer's step has ended; `done` steps are over."""
+        self._marks.optimizer(optimizer_began, ended)
+        self._began = self._began or began
+        if done > self._done:
+            traced = self._tracer is not None and self._tracer.is_on
+            self._marks.step(self._done, self._began, ended, traced=traced)
+            self._done, self._began, self._between_steps = done, 0, True
+
+    def _switch(self) -> None:
+        """To start, to stop and to write belong to no step; what a traced step costs belongs to it."""
+        try:
+            switched = self._tracer is not None and self._tracer.between_steps(self._done)
+        except Exception as problem:  # the training must not suffer from its observer
+            self._give_up(problem)
+            switched = True
+        if switched:
+            self._clock.resume(now())
+
+    def _give_up(self, problem: Exception) -> None:
+        self._tracer = None
+        lines = [problem.strerror or ""] if isinstance(problem, OSError) else str(problem).splitlines()
+        sys.stderr.write(f"scalescope: this rank is not traced: {[*lines, type(problem).__name__][0]}\n")
+
+    def close(self) -> None:
+        """The process ends: what there is, is written."""
+        for hook in self._hooks:
+            hook.remove()
+        if self._tracer is not None:
+            try:
+                self._tracer.close()
+            except Exception as problem:
+                self._give_up(problem)
+        self._marks.close()
+
+
+class _Profiler:
+    """torch's profiler over the captured steps, after one to warm it up."""
+
+    def __init__(self, folder: str, window: Window, rank: int) -> None:
+        self._window = window
+        self._path = os.path.join(folder, f"trace-rank{rank}.json")  # noqa: PTH118 - cheap
+        self._profiler: Any = None
+        self._unfinished = window.end
+        self.is_on = False
+
+    def between_steps(self, done: int) -> bool:
+        """Begin, or go on to the next step, which after the last one writes the file; whether it was switched."""
+        first, end = self._window.first, self._window.end
+        if done == first - 1:
+            self._begin(done)
+        elif self._profiler is not None:
+            self._profiler.step()
+        self.is_on = self._profiler is not None and first <= done < end
+        if self._profiler is not None and done == end:
+            self._profiler.stop()
+            self._profiler = None
+        return done in (first - 1, first, end)
+
+    def _begin(self, step: int) -> None:
+        import torch
+        from torch import profiler
+        from torch.profiler import ProfilerAction, ProfilerActivity
+
+        if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+            raise RuntimeError("the script profiles itself")
+
+        def action(number: int) -> Any:
+            if number < self._window.first:
+                return ProfilerAction.WARMUP
+            left = self._window.end - number
+            return {0: ProfilerAction.NONE, 1: ProfilerAction.RECORD_AND_SAVE}.get(left, ProfilerAction.RECORD)
+
+        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+        self._profiler = profiler.profile(
+            activities=kinds, schedule=action, on_trace_ready=self._write, record_shapes=True
+        )
+        self._make_way()
+        self._profiler.step_num = step  # marks bear the numbers of the run's steps
+        self._profiler.current_action = action(step)
+        self._profiler.start()
+
+    def _make_way(self) -> None:
+        """A profiler of the script's own, begun while ours is on, would fail: ours ends first."""
+        import torch
+
+        their: Any = torch.autograd.profiler.profile
+        original = their._prepare_trace
+
+        @functools.wraps(original)
+        def prepare(profiler: Any) -> Any:
+            if self._profiler is not None and profiler is not self._profiler.profiler:
+                self.close()
+            return original(profiler)
+
+        their._prepare_trace = prepare
+
+    def _write(self, profiler: Any) -> None:
+        unfinished = b'"ProfilerStep#%d"' % self._unfinished
+        profiler.export_chrome_trace(self._path)
+        try:
+            with open(self._path, "rb") as plain, gzip.open(self._path + ".gz", "wb", compresslevel=4) as packed:
+                for line in plain:
+                    packed.write(line.replace(unfinished, b'"unfinished step"'))
+        finally:
+            os.unlink(self._path)  # noqa: PTH108
+
+    def close(self) -> None:
+        """Write the steps that were captured so far; the one that is not over is none."""
+        if self._profiler is not None:
+            self._unfinished, self.is_on = self._profiler.step_num, False
+            self._profiler.stop()
+            self._profiler = None
+
+
+class _HorovodTimeline:
+    """Horovod's own timeline; rank 0 writes it, every rank switches."""
+
+    def __init__(self, folder: str, window: Window) -> None:
+        self._again = os.path.join(folder, "timeline-again.json")  # noqa: PTH118
+        end, length = window.end, window.compare
+        can_switch = length and hasattr(sys.modules["horovod.torch"], "stop_timeline")
+        self._switches = {end: False, end + length: True, end + 2 * length: False} if can_switch else {}
+        self.is_on = True
+
+    def between_steps(self, done: int) -> bool:
+        """Switch it on or off after so many steps, or leave it; whether it was switched."""
+        if done not in self._switches:
+            return False
+        horovod = sys.modules["horovod.torch"]
+        self.is_on = self._switches[done]
+        if self.is_on:
+            horovod.start_timeline(self._again, mark_cycles=True)
+        else:
+            horovod.stop_timeline()
+        return True
+
+    def close(self) -> None:
+        """Horovod closes it when it ends."""

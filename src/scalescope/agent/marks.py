@@ -1,0 +1,120 @@
+"""When a rank waited for input, went forward and backward, waited for gradients and stepped: one line per step."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from .recorder import now
+
+FORMAT_VERSION = 1
+_WRITE_EVERY_NS = 20_000_000
+_PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
+
+
+class Marks:
+    """Spans of the step that runs, and the file that they go to when it ends."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child."""
+        self._file = -1
+        self._lines: list[str] = []
+        self._write_at = 0
+        self._forward_began = 0
+        self._spans: dict[str, list[list[int]]] = {part: [] for part in _PARTS}
+
+    def open(self, **identity: Any) -> None:
+        """From here on lines are written; the first says whose they are and what the clock showed when."""
+        clock, wall = _clocks()
+        path = os.path.join(self._folder, f"marks-rank{identity['rank']}.jsonl")  # noqa: PTH118 - cheap
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            self._give_up(problem)
+            return
+        self._lines.append(
+            json.dumps({"kind": "hello", "version": FORMAT_VERSION, "t": clock, "wall_ns": wall, **identity})
+        )
+        self.flush()
+
+    def timed(self, part: str, original: Any) -> Any:
+        """The function, with the time of every call noted as this part of a step."""
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self._file < 0:
+                return original(*arguments, **options)
+            began = now()
+            try:
+                return original(*arguments, **options)
+            finally:
+                self._spans[part].append([began, now()])
+
+        return call
+
+    def forward_begins(self, module: Any, arguments: Any, options: Any) -> None:
+        """The model is called."""
+        self._forward_began = now() if module.training else 0
+
+    def forward_ends(self, module: Any, arguments: Any, result: Any) -> None:
+        """The model returns."""
+        if self._forward_began:
+            self._spans["forward"].append([self._forward_began, now()])
+            self._forward_began = 0
+
+    def optimizer(self, began: int, ended: int) -> None:
+        """An optimizer stepped."""
+        self._spans["optimizer"].append([began, ended])
+
+    def step(self, number: int, began: int, ended: int, *, traced: bool) -> None:
+        """The step is over: its line, written at once or with those of the next 20 ms."""
+        if self._file < 0:
+            return
+        parts = "".join(f',"{part}":{spans}' for part, spans in self._spans.items() if spans)
+        self._lines.append(f'{{"kind":"step","n":{number},"s":{began},"t":{ended},"traced":{int(traced)}{parts}}}')
+        for spans in self._spans.values():
+            spans.clear()
+        if ended > self._write_at:
+            self.flush()
+            self._write_at = ended + _WRITE_EVERY_NS
+
+    def flush(self) -> None:
+        """Hand all lines to the operating system."""
+        if self._file < 0 or not self._lines:
+            return
+        data = ("\n".join(self._lines) + "\n").encode()
+        self._lines.clear()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as problem:
+            self._give_up(problem)
+
+    def close(self) -> None:
+        """The process ends."""
+        self.flush()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _give_up(self, problem: OSError) -> None:
+        """Training goes on without marks."""
+        sys.stderr.write(f"scalescope: cannot write this rank's marks: {problem.strerror}\n")
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _clocks() -> tuple[int, int]:
+    """One moment on our clock and on the wall's; of several readings the one that took the least time."""
+    readings = [(now(), time.time_ns(), now()) for _ in range(7)]
+    before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return (before + after) // 2, wall

@@ -1,0 +1,1 @@
+"""From traces to an explanation, and from an explanation to findings."""

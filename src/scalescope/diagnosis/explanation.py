@@ -1,0 +1,232 @@
+"""From traces to an Explanation: accounting per rank and step, ranks against each other, and over time."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from scalescope.diagnosis.material import Material
+from scalescope.records.explanation import Change, Explanation, Loss, RankAccount, StepAccount, Transfer
+from scalescope.records.timeline import Breakdown, Span, Step, Timeline
+from scalescope.scaling.changes import change_points, slow_periods
+from scalescope.scaling.warmup import warmup_steps
+from scalescope.timelines.alignment import Lateness, lateness, on_common_clock, transfers
+from scalescope.timelines.breakdown import breakdowns
+from scalescope.timelines.intervals import Times
+from scalescope.timelines.marks import lateness as marked_lateness
+from scalescope.timelines.trace import Trace
+
+_PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
+_UNKNOWN_RANK = "rank unknown: cached negotiation (run once with HOROVOD_CACHE_CAPACITY=0 to see it)"
+_LATE_S, _LATE_SHARE = 1e-3, 0.05
+_FEWEST_TO_WARM = 8
+
+
+def explained(material: Material, *, what: str = "") -> Explanation:
+    """Everything but the findings."""
+    traces = material.traces
+    durations = slowest(traces)
+    warmup = _warmup(traces, durations)
+    compared = lateness(traces, material.clocks) if material.clocks else None
+    late = _late(material, compared, warmup)
+    shown = _shown_index(durations, warmup)
+    steps = tuple(account for at in range(len(traces)) for account in _accounts(material, at))
+    first = traces[0]
+    return Explanation(
+        kind=material.kind,
+        what=what or _what(material),
+        files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
+        ranks=material.ranks,
+        world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,
+        engine=_engine(traces),
+        backend=first.backend,
+        device=first.device,
+        steps_from=first.steps_from,
+        warmup_steps=warmup,
+        step_s=median(durations[warmup:]) if durations[warmup:] else None,
+        accounting=_mean([account.parts for account in steps if account.index >= warmup]),
+        possibly_hidden_s=_possibly_hidden(first, warmup),
+        per_rank=tuple(_of_rank(rank, steps, warmup, late.get(rank)) for rank in material.ranks) if steps else (),
+        steps=steps,
+        transfers=_transfers(material),
+        bucket_bytes=first.bucket_bytes,
+        horovod=first.horovod,
+        clocks=material.clocks,
+        straggler=_straggler(late, compared, durations[warmup:]),
+        straggler_note=_straggler_note(material, late),
+        changes=_later(change_points(durations[warmup:]), warmup),
+        periods=slow_periods(durations[warmup:]),
+        overhead=material.record.overhead.value if material.record and material.record.overhead else None,
+        shown_step=_shown(material, shown) if shown is not None else None,
+        shown_index=shown,
+        lost=_lost(traces),
+        notes=_notes(material),
+    )
+
+
+def _what(material: Material) -> str:
+    """The command without its interpreter, the model, or the file."""
+    if material.record is None:
+        return material.traces[0].path.name
+    words = material.record.command
+    if len(words) > 1 and Path(words[0]).name.startswith("python"):
+        return shlex.join([Path(words[1]).name, *words[2:]])
+    return material.record.what
+
+
+def slowest(traces: Sequence[Trace]) -> list[float]:
+    """Seconds of every step: those of the slowest rank, as far as all ranks have it."""
+    count = min(len(trace.starts_s) for trace in traces)
+    if not count:
+        return []
+    return [float(value) for value in np.max([(t.ends_s - t.starts_s)[:count] for t in traces], axis=0)]
+
+
+def _warmup(traces: Sequence[Trace], durations: Sequence[float]) -> int:
+    """Steps that do not count as steady; a timeline begins with at least one, a captured stretch may have none."""
+    least = 1 if traces[0].kind == "horovod" and len(durations) > 1 else 0
+    return max(warmup_steps(durations), least) if len(durations) >= _FEWEST_TO_WARM else least
+
+
+def _shown_index(durations: Sequence[float], warmup: int) -> int | None:
+    """The steady step whose time is nearest to the median; the earlier of two."""
+    steady = durations[warmup:]
+    if not steady:
+        return None
+    typical = median(steady)
+    return warmup + min(range(len(steady)), key=lambda at: abs(steady[at] - typical))
+
+
+def _common(material: Material, at: int, times: Times) -> Times:
+    return on_common_clock(times, material.clocks[at]) if material.clocks else times
+
+
+def _accounts(material: Material, at: int) -> list[StepAccount]:
+    trace, rank = material.traces[at], material.ranks[at]
+    starts = _common(material, at, trace.starts_s).tolist()
+    return [
+        StepAccount(rank=rank, index=index, start_s=start, parts=parts)
+        for index, (start, parts) in enumerate(zip(starts, breakdowns(trace.parts), strict=True))
+    ]
+
+
+def _mean(parts: Sequence[Breakdown]) -> Breakdown | None:
+    """Means of every part; absent where any step lacks it."""
+    if not parts:
+        return None
+
+    def of(name: str) -> float | None:
+        values = [getattr(each, name) for each in parts]
+        return None if None in values else float(np.mean(values))
+
+    return msgspec.convert({"step_s": of("step_s"), **{name: of(name) for name in _PARTS}}, Breakdown)
+
+
+def _of_rank(rank: int, steps: Sequence[StepAccount], warmup: int, late_s: float | None) -> RankAccount:
+    own = [account.parts for account in steps if account.rank == rank and account.index >= warmup]
+    own = own or [account.parts for account in steps if account.rank == rank]
+    nothing = Breakdown(
+        step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
+    )
+    return RankAccount(rank=rank, steps=len(own), parts=_mean(own) or nothing, late_s=late_s)
+
+
+def _engine(traces: Sequence[Trace]) -> Literal["ddp", "horovod", "none"]:
+    if traces[0].kind == "horovod":
+        return "horovod"
+    together = any(trace.backend or (trace.world_size or 1) > 1 or len(trace.collectives.end_s) for trace in traces)
+    return "ddp" if together else "none"
+
+
+def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
+    if trace.possibly_hidden is None or trace.parts.compute is not None or not len(trace.possibly_hidden[warmup:]):
+        return None
+    return float(np.mean(trace.possibly_hidden[warmup:]))
+
+
+def _transfers(material: Material) -> tuple[Transfer, ...]:
+    """Of Horovod's timeline rank 0's collectives stand for all."""
+    traces = material.traces[:1] if material.traces[0].kind == "horovod" else material.traces
+    from scalescope.timelines.alignment import align
+
+    return transfers(traces, material.clocks if len(traces) > 1 else align(traces))
+
+
+def _late(material: Material, compared: Lateness | None, warmup: int) -> dict[int, float]:
+    """By rank: how long others wait for it in a step; empty where ranks cannot be compared."""
+    if material.marks and material.traces[0].kind == "horovod":
+        return marked_lateness(material.marks, warmup=warmup)
+    if compared is None or not compared.median_late_s:
+        return {}
+    return dict(zip(compared.ranks, compared.median_late_s, strict=True))
+
+
+def _straggler(late: dict[int, float], compared: Lateness | None, steady: Sequence[float]) -> int | None:
+    if compared is not None:
+        return compared.straggler
+    if len(late) < 2 or not steady:
+        return None
+    worst = max(late, key=lambda rank: late[rank])
+    others = median(value for rank, value in late.items() if rank != worst)
+    return worst if late[worst] - others > max(_LATE_S, _LATE_SHARE * median(steady)) else None
+
+
+def _straggler_note(material: Material, late: dict[int, float]) -> str:
+    account = material.traces[0].horovod
+    if late or account is None:
+        return ""
+    if account.cached:
+        return _UNKNOWN_RANK
+    if account.last_rank:
+        last = max(account.last_rank, key=lambda rank: account.last_rank[rank])
+        share = account.last_rank[last] / sum(account.last_rank.values())
+        return f"rank {last} was the last to be ready in {share:.0%} of the negotiations"
+    return ""
+
+
+def _later(changes: Sequence[Change], warmup: int) -> tuple[Change, ...]:
+    return tuple(msgspec.structs.replace(change, step=change.step + warmup) for change in changes)
+
+
+def _shown(material: Material, index: int) -> Timeline:
+    """One step of every rank, on the common clock, from the moment at which the first rank begins it."""
+    spans: list[Span] = []
+    steps: list[Step] = []
+    for at, (trace, rank) in enumerate(zip(material.traces, material.ranks, strict=True)):
+        start, end = float(trace.starts_s[index]), float(trace.ends_s[index])
+        moved = float(_common(material, at, np.array([start]))[0]) - start
+        steps.append(Step(rank=rank, start_s=start + moved, end_s=end + moved))
+        spans += [_moved(span, moved) for span in material.spans(at, start, end)]
+    zero = min(step.start_s for step in steps)
+    return Timeline(
+        source=material.kind,
+        spans=tuple(_moved(span, -zero) for span in spans),
+        steps=tuple(Step(rank=step.rank, start_s=step.start_s - zero, end_s=step.end_s - zero) for step in steps),
+    )
+
+
+def _moved(span: Span, by_s: float) -> Span:
+    return msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
+
+
+def _lost(traces: Sequence[Trace]) -> Loss:
+    losses = {str(trace.path): trace.loss for trace in traces}
+    return Loss(
+        events=sum(loss.events for loss in losses.values()),
+        bytes=sum(loss.bytes for loss in losses.values()),
+        reason="; ".join(dict.fromkeys(loss.reason for loss in losses.values() if loss.reason)),
+    )
+
+
+def _notes(material: Material) -> tuple[str, ...]:
+    notes = [note for trace in material.traces for note in trace.notes]
+    if material.record:
+        notes += material.record.notes
+    ranks, world = len(material.traces), max((trace.world_size or 0 for trace in material.traces), default=0)
+    if material.kind == "profiler traces" and world > ranks:
+        notes.append(f"{ranks} of {world} ranks were given: name the traces of all ranks to see who waits for whom")
+    return tuple(dict.fromkeys(notes))

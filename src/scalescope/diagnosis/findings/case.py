@@ -1,0 +1,53 @@
+"""What a finding looks at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scalescope.diagnosis.material import Material
+from scalescope.diagnosis.replay import Replay
+from scalescope.records.explanation import Explanation, Finding, Transfer
+
+NOTEWORTHY = 0.03
+"""A gain below this is no finding."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An explanation without findings, what it was made of, and its replay where there is one."""
+
+    explanation: Explanation
+    material: Material
+    replay: Replay | None
+
+    @property
+    def step_s(self) -> float:
+        """The typical steady step; 0 where there is none."""
+        return self.explanation.step_s or 0.0
+
+    def saving(self, seconds: float) -> float:
+        """The gain when a step takes so many seconds less."""
+        return self.step_s / max(self.step_s - seconds, 0.05 * self.step_s) - 1 if self.step_s else 0.0
+
+    @property
+    def where(self) -> str:
+        """The files, for evidence."""
+        names = [trace.path.name for trace in self.material.traces]
+        unique = list(dict.fromkeys(names))
+        return ", ".join(unique[:3]) + (f" and {len(unique) - 3} more" if len(unique) > 3 else "")
+
+    @property
+    def shown(self) -> str:
+        """The step that is drawn, for evidence."""
+        index = self.explanation.shown_index
+        return f"step {index} of {self.where}" if index is not None else self.where
+
+    def per_step(self, seconds: Callable[[Transfer], float | None]) -> float | None:
+        """Seconds a step of all transfers together; None where ranks were not compared."""
+        steps = min(len(trace.starts_s) for trace in self.material.traces)
+        values = [(seconds(transfer), transfer.count) for transfer in self.explanation.transfers]
+        if not self.material.clocks or not steps or not values or any(value is None for value, _ in values):
+            return None
+        return sum((value or 0.0) * count for value, count in values) / steps
+
+
+Look = Callable[[Case], Finding | None]

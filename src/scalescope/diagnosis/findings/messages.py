@@ -1,0 +1,160 @@
+"""Messages: too many, too large, too slow, or needless."""
+
+import numpy as np
+
+from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
+from scalescope.diagnosis.replay import best_bucket, gain
+from scalescope.records.explanation import Finding
+from scalescope.units import format_bytes, format_seconds, plural
+
+MIB = 1024 * 1024
+_USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
+_SMALLER_BUCKETS = (10 * MIB, 4 * MIB, 2 * MIB, MIB)
+_MANY = 8
+_SMALL_BYTES = MIB
+_LARGE_SHARE = 0.6
+_EXPOSED_SHARE = 0.1
+_USUAL_FUSION = 128 * MIB
+
+
+def small_messages(case: Case) -> Finding | None:
+    """Gradients travel in so many small messages that each one's fixed cost counts."""
+    explanation = case.explanation
+    sizes = explanation.bucket_bytes
+    if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES:
+        return None
+    if explanation.engine == "horovod":
+        return _unfused(case)
+    if case.replay is None:
+        return None
+    cap, step_s = best_bucket(case.replay, _USUAL_BUCKETS)
+    if gain(case.step_s, step_s) < NOTEWORTHY:
+        return None
+    return Finding(
+        id="small_messages",
+        sentence=f"Gradients travel in {plural(len(sizes), 'message')} a step "
+        f"of about {format_bytes(float(np.median(sizes)))}: each pays a fixed cost.",
+        evidence=_sizes(case),
+        change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
+        gain=gain(case.step_s, step_s),
+        gain_from="replay",
+    )
+
+
+def _unfused(case: Case) -> Finding | None:
+    account, sizes = case.explanation.horovod, case.explanation.bucket_bytes
+    accounting = case.explanation.accounting
+    if account is None or accounting is None or account.tensors_per_response > 2:
+        return None
+    per_message = sum(account.collectives_s.values()) / max(account.responses, 1.0)
+    saved = min(per_message * (account.responses - 2) * 0.5, accounting.exposed_s or 0.0)
+    if case.saving(saved) < NOTEWORTHY:
+        return None
+    return Finding(
+        id="small_messages",
+        sentence=f"Horovod sends {account.responses:.0f} messages a step of about "
+        f"{format_bytes(float(np.median(sizes)))} and fuses almost none of them.",
+        evidence={"tensors per message": f"{account.tensors_per_response:.1f}", **_sizes(case)},
+        change=f"HOROVOD_FUSION_THRESHOLD={_USUAL_FUSION} (bytes, the default), and a HOROVOD_CYCLE_TIME of 1 or more",
+        gain=case.saving(saved),
+        gain_from="accounting",
+    )
+
+
+def large_bucket(case: Case) -> Finding | None:
+    """One message holds most of the gradients: it leaves when backward is nearly over, and nothing hides it."""
+    sizes = case.explanation.bucket_bytes
+    if case.replay is None or not sizes or max(sizes) < _LARGE_SHARE * sum(sizes):
+        return None
+    cap, step_s = best_bucket(case.replay, _SMALLER_BUCKETS)
+    if gain(case.step_s, step_s) < NOTEWORTHY or cap >= max(sizes):
+        return None
+    return Finding(
+        id="large_bucket",
+        sentence=f"One message holds {max(sizes) / sum(sizes):.0%} of the gradients "
+        f"({format_bytes(max(sizes))}): it leaves late and little hides it.",
+        evidence=_sizes(case),
+        change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
+        gain=gain(case.step_s, step_s),
+        gain_from="replay",
+    )
+
+
+def exposed_communication(case: Case) -> Finding | None:
+    """Communication that no compute hides; waiting for a late rank is none of it."""
+    ranks = [account.parts for account in case.explanation.per_rank if account.parts.exposed_s is not None]
+    if not ranks or not case.step_s:
+        return None
+    # The rank that comes last to every message waits for nobody: what it shows is the messages themselves.
+    accounting = min(ranks, key=lambda parts: parts.exposed_s or 0.0)
+    moving = case.per_step(lambda transfer: transfer.seconds)
+    exposed_s = min(accounting.exposed_s or 0.0, moving if moving is not None else case.step_s)
+    share = exposed_s / accounting.step_s
+    if share < _EXPOSED_SHARE:
+        return None
+    total = exposed_s + (accounting.hidden_s or 0.0)
+    hidden = f", {accounting.hidden_s / total:.0%} of all communication is hidden" if accounting.hidden_s else ""
+    if case.replay is not None:
+        won, source = gain(case.step_s, case.replay.with_links(2.0)), "replay"
+    else:
+        won, source = case.saving(exposed_s / 2), "accounting"
+    if won < NOTEWORTHY:
+        return None
+    many = (case.explanation.world_size or 2) > 1
+    change = (
+        "Fewer exchanges: accumulate gradients over 2 batches under model.no_sync(); or a larger batch per process; "
+        "or faster links. The gain is that of links twice as fast."
+    )
+    if case.explanation.engine == "horovod":
+        change = (
+            "hvd.DistributedOptimizer(..., backward_passes_per_step=2), or a larger batch per process, "
+            "or faster links. The gain is that of links twice as fast."
+        )
+    return Finding(
+        id="exposed_communication",
+        sentence=f"{share:.0%} of a step is communication that nothing hides ({format_seconds(exposed_s)}){hidden}.",
+        evidence={
+            "exposed": format_seconds(exposed_s),
+            "hidden": "unknown" if accounting.hidden_s is None else format_seconds(accounting.hidden_s),
+            **(_sizes(case) if many else {}),
+        },
+        change=change,
+        gain=won,
+        gain_from="replay" if source == "replay" else "accounting",
+    )
+
+
+def buffer_broadcasts(case: Case) -> Finding | None:
+    """DDP sends buffers, such as BatchNorm's, from rank 0 before every forward."""
+    explanation = case.explanation
+    if explanation.engine != "ddp" or not case.step_s:
+        return None
+    steps = min(len(trace.starts_s) for trace in case.material.traces)
+    sent = [transfer for transfer in explanation.transfers if transfer.operation == "broadcast"]
+    count = sum(transfer.count for transfer in sent)
+    if not steps or count < steps:
+        return None
+    seconds = sum(transfer.count * transfer.seconds for transfer in sent) / steps
+    if case.saving(seconds) < NOTEWORTHY:
+        return None
+    return Finding(
+        id="buffer_broadcasts",
+        sentence=f"DDP broadcasts buffers before every forward: {format_seconds(seconds)} a step.",
+        evidence={
+            "broadcasts per step": f"{count / steps:.1f}",
+            "seconds per step": format_seconds(seconds),
+            "seen in": case.shown,
+        },
+        change="DistributedDataParallel(..., broadcast_buffers=False): then every rank keeps its own BatchNorm "
+        "statistics, which changes evaluation slightly; or nn.SyncBatchNorm, or fewer buffers.",
+        gain=case.saving(seconds),
+        gain_from="accounting",
+    )
+
+
+def _sizes(case: Case) -> dict[str, str]:
+    sizes = case.explanation.bucket_bytes
+    shown = ", ".join(format_bytes(size) for size in sizes[:6]) + (
+        f" and {len(sizes) - 6} more" if len(sizes) > 6 else ""
+    )
+    return {"messages of a step": shown or "sizes unknown", "seen in": case.shown}

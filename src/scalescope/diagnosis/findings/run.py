@@ -1,0 +1,170 @@
+"""What a look over the whole run shows: its beginning, slow steps that come back, and what tracing itself cost."""
+
+from statistics import median
+
+from scalescope.diagnosis.findings.case import Case
+from scalescope.records.explanation import Finding
+from scalescope.units import format_seconds, plural
+
+_FIRST_FACTOR = 3.0
+_FIRST_SHARE = 0.05
+_OVERHEAD = 0.1
+_PERIODIC_SHARE = 0.03
+_IDLE_SHARE = 0.2
+
+
+def first_epoch(case: Case) -> Finding | None:
+    """The beginning takes much longer than its steps do later."""
+    explanation = case.explanation
+    durations = [account.parts.step_s for account in explanation.steps if account.rank == explanation.ranks[0]]
+    warmup = explanation.warmup_steps
+    if len(explanation.epochs) > 1:
+        return _slow_first_epoch(case)
+    if not warmup or len(durations) <= warmup or not case.step_s:
+        return None
+    excess = sum(durations[:warmup]) - warmup * case.step_s
+    if durations[0] < _FIRST_FACTOR * case.step_s or excess < _FIRST_SHARE * sum(durations):
+        return None
+    negotiated = explanation.horovod.first_negotiation_s if explanation.horovod else None
+    evidence = {
+        "first step": format_seconds(durations[0]),
+        "steady step": format_seconds(case.step_s),
+        "steps until steady": str(warmup),
+        "seen in": f"step 0 of {case.where}",
+    }
+    if negotiated is not None:
+        evidence["negotiation in the first step"] = format_seconds(negotiated)
+    return Finding(
+        id="first_epoch",
+        sentence=f"The first {plural(warmup, 'step')} cost {format_seconds(excess)} more than later ones, "
+        f"{excess / sum(durations):.0%} of what was traced.",
+        evidence=evidence,
+        change="Train longer, or leave the first epoch out when you compare speeds; start workers and load data before "
+        "the first step.",
+        gain=sum(durations) / (sum(durations) - excess) - 1,
+        gain_from="accounting",
+    )
+
+
+def _slow_first_epoch(case: Case) -> Finding | None:
+    first, *later = case.explanation.epochs
+    usual = median(epoch.seconds for epoch in later)
+    total = sum(epoch.seconds for epoch in case.explanation.epochs)
+    excess = first.seconds - usual
+    if excess < _FIRST_SHARE * total:
+        return None
+    shares = [epoch.negotiation_share for epoch in later if epoch.negotiation_share is not None]
+    evidence = {
+        "first epoch": format_seconds(first.seconds),
+        "later epochs": format_seconds(usual),
+        "seen in": case.where,
+    }
+    if first.negotiation_share is not None and shares:
+        evidence["negotiation"] = (
+            f"{first.negotiation_share:.0%} of the first epoch, {median(shares):.0%} of later ones"
+        )
+    return Finding(
+        id="first_epoch",
+        sentence=f"The first epoch takes {format_seconds(excess)} longer than later ones, "
+        f"{excess / total:.0%} of the run.",
+        evidence=evidence,
+        change="The loss is at the beginning (start of workers, cold caches, first negotiation): train more epochs, "
+        "cache the data set before the first step, and leave the first epoch out when you compare speeds.",
+        gain=total / (total - excess) - 1,
+        gain_from="accounting",
+    )
+
+
+def slow_periods(case: Case) -> Finding | None:
+    """Slow steps that come back at equal distances."""
+    for period in case.explanation.periods:
+        share = period.excess_s / period.every / case.step_s if case.step_s else 0.0
+        if share > _PERIODIC_SHARE:
+            return Finding(
+                id="slow_periods",
+                sentence=f"Every {period.every} steps one takes {format_seconds(period.excess_s)} longer.",
+                evidence={"slow steps": str(period.count), "seen in": case.where},
+                change=f"Look at what the script does every {period.every} steps (logging, checkpoint, evaluation, "
+                "a new epoch's workers) and do it less often, or beside the training.",
+                gain=share,
+                gain_from="accounting",
+            )
+    return None
+
+
+def changes(case: Case) -> Finding | None:
+    """From some step on, steps are slower."""
+    slower = [change for change in case.explanation.changes if change.after_s > change.before_s]
+    if not slower:
+        return None
+    worst = max(slower, key=lambda change: change.after_s / change.before_s)
+    return Finding(
+        id="slower_since",
+        sentence=f"From step {worst.step} on steps take {format_seconds(worst.after_s)} instead of "
+        f"{format_seconds(worst.before_s)}.",
+        evidence={"changes": str(len(case.explanation.changes)), "seen in": f"step {worst.step} of {case.where}"},
+        change="Look at what began then: another program on the machine, a hotter device, longer inputs, "
+        "a growing list.",
+        gain=worst.after_s / worst.before_s - 1,
+        gain_from="accounting",
+    )
+
+
+def oversubscribed_cores(case: Case) -> Finding | None:
+    """More busy threads than cores on a host."""
+    record = case.material.record
+    if record is None or record.cores is None or case.explanation.device != "cpu":
+        return None
+    hosts = max(len({rank.host for rank in record.ranks}), 1)
+    threads = record.point.threads_per_rank * record.np / hosts
+    if threads <= record.cores:
+        return None
+    fitting = max(record.cores * hosts // record.np, 1)
+    enough = record.np / hosts <= record.cores
+    change = f"--threads-per-rank {fitting} (OMP_NUM_THREADS={fitting})" if enough else "fewer processes per host"
+    return Finding(
+        id="oversubscribed_cores",
+        sentence=f"{record.np / hosts:.0f} processes with {plural(record.point.threads_per_rank, 'thread')} each share "
+        f"{plural(record.cores, 'core')} of a host.",
+        evidence={"threads per host": f"{threads:.0f}", "cores per host": str(record.cores), "seen in": case.where},
+        change=change,
+        gain=None,
+    )
+
+
+def idle_device(case: Case) -> Finding | None:
+    """The GPU has nothing to do for much of the step, and that is not for want of messages or input."""
+    accounting = case.explanation.accounting
+    if accounting is None or case.explanation.device != "cuda" or accounting.compute_s is None:
+        return None
+    share = accounting.other_s / accounting.step_s if accounting.step_s else 0.0
+    if share < _IDLE_SHARE:
+        return None
+    return Finding(
+        id="idle_device",
+        sentence=f"The GPU has nothing to do for {share:.0%} of a step ({format_seconds(accounting.other_s)}): "
+        "the host does not feed it fast enough.",
+        evidence={
+            "compute on the GPU": format_seconds(accounting.compute_s),
+            "neither compute nor communication": format_seconds(accounting.other_s),
+            "seen in": case.shown,
+        },
+        change="A larger batch per process; torch.compile(model) or CUDA graphs, so that fewer kernels are launched; "
+        "no .item(), .cpu() or print of tensors in the step.",
+        gain=case.saving(accounting.other_s / 2),
+        gain_from="accounting",
+    )
+
+
+def tracer(case: Case) -> Finding | None:
+    """Tracing itself slows the steps that are looked at."""
+    overhead = case.explanation.overhead
+    if overhead is None or overhead < _OVERHEAD:
+        return None
+    return Finding(
+        id="tracer",
+        sentence=f"Tracing itself made steps {overhead:.0%} slower: shares of short parts are too large here.",
+        evidence={"overhead": f"{overhead:.1%}", "seen in": case.where},
+        change="Take times from `scalescope measure`, without --trace; trust the shares of long parts.",
+        gain=None,
+    )

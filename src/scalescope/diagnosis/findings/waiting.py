@@ -1,0 +1,176 @@
+"""Time in which ranks wait: for each other, for input, for Horovod's thread."""
+
+from statistics import median
+
+from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
+from scalescope.records.explanation import Finding, HorovodAccount
+from scalescope.units import format_bytes, format_seconds
+
+_INPUT_SHARE = 0.05
+_USUAL_CYCLE_S = 1e-3
+_LONG_CYCLE_S = 4e-3
+_NEGOTIATION_SHARE = 0.1
+_UNEVEN_SHARE = 0.1
+
+
+def straggler(case: Case) -> Finding | None:
+    """One rank comes late to the collectives, and all others wait for it."""
+    explanation = case.explanation
+    rank = explanation.straggler
+    if rank is None:
+        return None
+    late = {account.rank: account.late_s or 0.0 for account in explanation.per_rank}
+    others = median(value for each, value in late.items() if each != rank)
+    lost = late[rank] - others
+    mine = next(account for account in explanation.per_rank if account.rank == rank)
+    computing = _compute_apart(case, rank)
+    return Finding(
+        id="straggler",
+        sentence=f"Rank {rank} comes {format_seconds(lost)} late to every step, and the other ranks wait for it.",
+        evidence={
+            "late, by rank": ", ".join(f"{each}: {format_seconds(value)}" for each, value in late.items()),
+            "its compute against the others'": computing,
+            "its steps": str(mine.steps),
+            "seen in": case.shown,
+        },
+        change=f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "
+        "another program on its cores, more data): give all ranks equal work.",
+        gain=case.saving(lost),
+        gain_from="accounting",
+    )
+
+
+def uneven_ranks(case: Case) -> Finding | None:
+    """Now one rank is late and now another: everybody waits for whoever is last."""
+    if case.explanation.straggler is not None or not case.step_s:
+        return None
+    waiting = case.per_step(lambda transfer: transfer.wait_s)
+    least = min((account.parts.exposed_s or 0.0 for account in case.explanation.per_rank), default=0.0)
+    if waiting is None or min(waiting, least) < _UNEVEN_SHARE * case.step_s:
+        return None
+    lost = min(waiting, least)
+    return Finding(
+        id="uneven_ranks",
+        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
+        evidence={
+            "wait for the last rank, by size": ", ".join(
+                f"{format_bytes(transfer.bytes)}: {format_seconds(transfer.wait_s or 0.0)}"
+                for transfer in case.explanation.transfers[:4]
+            ),
+            "held up by, by rank": ", ".join(
+                f"{account.rank}: {format_seconds(account.late_s or 0.0)}" for account in case.explanation.per_rank
+            ),
+            "seen in": case.shown,
+        },
+        change="Give ranks cores of their own and stop other programs there; batches of equal cost on every rank; "
+        "garbage collection, logging and checkpoints at the same step on all.",
+        gain=case.saving(lost),
+        gain_from="accounting",
+    )
+
+
+def _compute_apart(case: Case, rank: int) -> str:
+    known = {account.rank: account.parts.compute_s for account in case.explanation.per_rank}
+    own = known.get(rank)
+    others = [value for each, value in known.items() if each != rank and value is not None]
+    if own is None or not others:
+        return "unknown"
+    return f"{format_seconds(own)} against {format_seconds(median(others))}"
+
+
+def input_bound(case: Case) -> Finding | None:
+    """The step waits for its batch."""
+    ranks = [account for account in case.explanation.per_rank if account.parts.input_s is not None]
+    if not ranks or not case.step_s:
+        return None
+    waiting = max(ranks, key=lambda account: account.parts.input_s or 0.0)
+    seconds = waiting.parts.input_s or 0.0
+    if seconds < _INPUT_SHARE * case.step_s:
+        return None
+    return Finding(
+        id="input_bound",
+        sentence=f"Every step waits {format_seconds(seconds)} for its batch, "
+        f"{seconds / case.step_s:.0%} of the step (rank {waiting.rank}).",
+        evidence={
+            "wait for input, by rank": ", ".join(
+                f"{account.rank}: {format_seconds(account.parts.input_s or 0.0)}" for account in ranks
+            ),
+            "step": format_seconds(case.step_s),
+            "seen in": case.shown,
+        },
+        change="DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True); "
+        "if workers are there already: more of them, or cheaper decoding.",
+        gain=case.saving(seconds),
+        gain_from="accounting",
+    )
+
+
+def _cycle_s(case: Case, account: HorovodAccount) -> float | None:
+    if not account.cycles or not case.step_s:
+        return None
+    return case.step_s / account.cycles
+
+
+def long_cycle(case: Case) -> Finding | None:
+    """Gradients that are ready wait for Horovod's next cycle."""
+    account, accounting = case.explanation.horovod, case.explanation.accounting
+    if account is None or accounting is None or accounting.exposed_s is None:
+        return None
+    cycle = _cycle_s(case, account)
+    if cycle is None or cycle < _LONG_CYCLE_S:
+        return None
+    moving = sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
+    saved = min(accounting.exposed_s - moving, cycle) - 2 * _USUAL_CYCLE_S
+    if saved <= 0 or case.saving(saved) < NOTEWORTHY:
+        return None
+    return Finding(
+        id="long_cycle",
+        sentence=f"Horovod's thread looks for gradients only every {format_seconds(cycle)}: what is ready waits.",
+        evidence={
+            "cycles per step": f"{account.cycles or 0:.1f}",
+            "of them without work": "unknown" if account.idle_cycles is None else f"{account.idle_cycles:.1f}",
+            "exposed communication": format_seconds(accounting.exposed_s),
+            "collectives and copies": format_seconds(moving),
+            "seen in": case.shown,
+        },
+        change="HOROVOD_CYCLE_TIME=1 (milliseconds, the default), or horovodrun --cycle-time-ms 1",
+        gain=case.saving(saved),
+        gain_from="accounting",
+    )
+
+
+def negotiation(case: Case) -> Finding | None:
+    """Ranks agree for longer than they exchange."""
+    account, accounting = case.explanation.horovod, case.explanation.accounting
+    if account is None or accounting is None or accounting.exposed_s is None or not case.step_s:
+        return None
+    if case.explanation.straggler is not None or long_cycle(case) is not None:
+        return None
+    moving = sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
+    exposed = max(accounting.exposed_s - moving, 0.0)
+    if exposed < _NEGOTIATION_SHARE * case.step_s:
+        return None
+    waits = account.waiting_s
+    known = "" if waits is None else f", {format_seconds(waits)} of it waiting for the last rank"
+    if account.cached:
+        change = (
+            "All ranks are waited for: find out who is late with `scalescope explain -- COMMAND` (every rank's clock), "
+            "or run once with HOROVOD_CACHE_CAPACITY=0."
+        )
+    else:
+        change = "HOROVOD_CACHE_CAPACITY=1024 or more, so that agreements are remembered; name every tensor."
+    return Finding(
+        id="negotiation",
+        sentence=f"Ranks negotiate {format_seconds(account.negotiation_s)} a step{known}; "
+        f"{format_seconds(exposed)} of that hides behind nothing.",
+        evidence={
+            "negotiation": format_seconds(account.negotiation_s),
+            "collectives and copies": format_seconds(moving),
+            "exposed communication": format_seconds(accounting.exposed_s),
+            "who is late": case.explanation.straggler_note or "unknown",
+            "seen in": case.shown,
+        },
+        change=change,
+        gain=case.saving(exposed),
+        gain_from="accounting",
+    )

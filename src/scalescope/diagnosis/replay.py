@@ -1,0 +1,170 @@
+"""What a step would take if something were otherwise: its gradient messages, sent again through the simulator."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scalescope.diagnosis.material import Material
+from scalescope.prediction.simulator import Friction, Traffic, simulate
+from scalescope.records.explanation import Explanation
+from scalescope.timelines.alignment import lateness
+from scalescope.timelines.intervals import Times
+from scalescope.timelines.trace import Trace
+
+_FEWEST_STEPS = 3
+_FEWEST_SIZES = 2
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Gradient messages of a typical step; seconds from the step's start."""
+
+    step_s: float
+    ready_s: Times
+    """When the last rank had each message."""
+    bytes: Times
+    sizes: Times
+    """Ascending sizes of which the cost is known, with their seconds."""
+    seconds: Times
+    produced_s: float
+    """When the first byte of gradient began to be made: about where backward begins."""
+
+    @property
+    def cost(self) -> Callable[[Times], Times]:
+        """Seconds of messages of any size: straight lines between what was seen, a constant below, a rate above."""
+
+        def seconds(bytes_: Times) -> Times:
+            marginal = self.seconds[-1] / self.sizes[-1]
+            if len(self.sizes) > 1:
+                step = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
+                marginal = step if step > 0 else marginal
+            least = self._least_s
+            known = np.interp(bytes_, self.sizes, self.seconds)
+            small = least + (self.seconds[0] - least) * bytes_ / self.sizes[0]
+            found = np.where(bytes_ < self.sizes[0], small, known)
+            return np.asarray(found + marginal * np.maximum(bytes_ - self.sizes[-1], 0.0))
+
+        return seconds
+
+    @property
+    def _least_s(self) -> float:
+        """What even an empty message takes: where the line through the two smallest sizes begins."""
+        if len(self.sizes) < _FEWEST_SIZES:
+            return 0.0
+        slope = (self.seconds[1] - self.seconds[0]) / (self.sizes[1] - self.sizes[0])
+        return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
+
+    def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
+        """When the last of these messages has arrived, with links so many times as fast."""
+        work = np.array([float(self.ready_s[-1])])
+        cost = self.cost
+        outcome = simulate(
+            work,
+            Traffic(
+                ready_s=np.maximum.accumulate(ready_s)[:, None],
+                bytes=bytes_,
+                cost=lambda size, _: cost(size) / speed,
+            ),
+            Friction(),
+        )
+        return float(outcome.sent_s[0])
+
+    def with_links(self, speed: float) -> float:
+        """Seconds of a step if messages took so many times less."""
+        return self._changed(self.end_s(self.ready_s, self.bytes, speed=speed))
+
+    def with_buckets(self, cap_bytes: float) -> float:
+        """Seconds of a step if the same gradients travelled in messages of this size."""
+        return self._changed(self.end_s(*self._divided(cap_bytes)))
+
+    def _changed(self, end_s: float) -> float:
+        return self.step_s + end_s - self.end_s(self.ready_s, self.bytes)
+
+    def _divided(self, cap_bytes: float) -> tuple[Times, Times]:
+        """Messages of this size: each is ready when its last byte is, along the line through the seen messages."""
+        made = np.concatenate([[0.0], np.cumsum(self.bytes)])
+        times = np.concatenate([[self.produced_s], np.maximum.accumulate(self.ready_s)])
+        edges = np.append(np.arange(cap_bytes, made[-1], cap_bytes), made[-1])
+        return np.interp(edges, made, times), np.diff(np.concatenate([[0.0], edges]))
+
+
+def replay_of(material: Material, explanation: Explanation) -> Replay | None:
+    """The typical steady step of a job whose traces say the sizes of its messages; None for others."""
+    if explanation.step_s is None or explanation.engine != "ddp":
+        return None
+    traces = material.traces
+    found = _messages(traces[0], explanation)
+    if found is None:
+        return None
+    ready, sizes, own_s = found
+    transfer = own_s
+    if material.clocks and all(clock.pairs for clock in material.clocks):
+        compared = lateness(traces, material.clocks)
+        by_size = {
+            size: float(np.median(compared.transfer_s[(compared.bytes == size) & (compared.operation == "allreduce")]))
+            for size in set(sizes.tolist())
+            if ((compared.bytes == size) & (compared.operation == "allreduce")).any()
+        }
+        transfer = np.array([by_size.get(size, own) for size, own in zip(sizes.tolist(), own_s, strict=True)])
+        late = max((rank.late_s or 0.0 for rank in explanation.per_rank if rank.rank != material.ranks[0]), default=0.0)
+        ready = ready + late
+    known, at = np.unique(sizes, return_inverse=True)
+    seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])
+    gap = float(np.median(np.diff(ready))) if len(ready) > 1 else float(ready[0]) / 2
+    seen = Replay(
+        step_s=explanation.step_s,
+        ready_s=np.maximum.accumulate(ready),
+        bytes=sizes.astype(float),
+        sizes=known.astype(float),
+        seconds=np.maximum.accumulate(np.maximum(seconds, 1e-9)),
+        produced_s=max(float(ready[0]) - max(gap, 0.0), 0.0),
+    )
+    return _as_seen(seen, float((ready + transfer).max()))
+
+
+def _as_seen(replay: Replay, end_s: float) -> Replay:
+    """The replay with costs at which its messages end when they did: some travel at the same time, on two threads."""
+    low, high = 0.0, 1.0
+    if replay.end_s(replay.ready_s, replay.bytes) <= end_s:
+        return replay
+    for _ in range(30):
+        middle = (low + high) / 2
+        tried = replace(replay, seconds=replay.seconds * middle)
+        if tried.end_s(tried.ready_s, tried.bytes) > end_s:
+            high = middle
+        else:
+            low = middle
+    return replace(replay, seconds=np.maximum(replay.seconds * low, 1e-9))
+
+
+def _messages(trace: Trace, explanation: Explanation) -> tuple[Times, Times, Times] | None:
+    """Ready time, bytes and seconds of every gradient message, medians over steady steps that have all of them."""
+    seen = trace.collectives
+    usual = len(trace.bucket_bytes)
+    if not usual or not len(trace.starts_s):
+        return None
+    rows = []
+    order = np.argsort(seen.start_s, kind="stable")
+    starts, ends = seen.start_s[order], seen.end_s[order]
+    reduces = (seen.operation[order] == "allreduce") & (seen.bytes[order] > 0)
+    sizes = seen.bytes[order]
+    for index in range(explanation.warmup_steps, len(trace.starts_s)):
+        begin, end = trace.starts_s[index], trace.ends_s[index]
+        here = reduces & (starts >= begin) & (starts < end)
+        if int(here.sum()) == usual:
+            rows.append((starts[here] - begin, sizes[here], ends[here] - starts[here]))
+    if len(rows) < _FEWEST_STEPS:
+        return None
+    ready, message_bytes, seconds = (np.median(np.array([row[column] for row in rows]), axis=0) for column in range(3))
+    return ready, message_bytes, seconds
+
+
+def gain(before_s: float, after_s: float) -> float:
+    """Step time now over step time then, minus 1."""
+    return before_s / max(after_s, 1e-9) - 1
+
+
+def best_bucket(replay: Replay, caps: Sequence[float]) -> tuple[float, float]:
+    """The size of messages with the shortest step, the first of equals, and that step's seconds."""
+    return min(((cap, replay.with_buckets(cap)) for cap in caps), key=lambda pair: round(pair[1], 6))

@@ -1,0 +1,53 @@
+"""One traced launch of a model or a command, to be explained."""
+
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from scalescope.launchers.base import as_shell
+from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.plan import Settings, launcher_of, make_job, points
+from scalescope.measurement.rehearsal import rehearse
+from scalescope.measurement.resume import begin
+from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.measurement.traced_launch import TraceAudience, choose_window, trace_folder, traced_launch
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Point
+
+
+def traced_run(request: MeasureRequest, audience: TraceAudience) -> Path:
+    """Launch it once with capture; the folder that holds trace.json and what it names."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(request.folder or Path("results") / f"explain-{stamp}").absolute()
+    request = msgspec.structs.replace(request, folder=str(folder), trace=True, quick=False)
+    settings, point = _settled(request)
+    check_requirements(settings)
+    with begin(request) as started:
+        settings = msgspec.structs.replace(settings, since_ns=started.plan.since_ns, cwd=started.plan.cwd)
+        if settings.named_hosts:
+            check_hosts(make_job(settings, point, folder, "none", 0))
+        if request.workload:
+            rehearse(settings, [point])
+        return traced_launch(settings, point, None, 1, audience)[0]
+
+
+def traced_commands(request: MeasureRequest) -> list[str]:
+    """What a traced launch would start, as a shell takes it; nothing is started."""
+    request = msgspec.structs.replace(request, folder=request.folder or "results", trace=True, quick=False)
+    settings, point = _settled(request)
+    horovod = point.engine == "horovod"
+    window = choose_window(horovod=horovod, most=request.steps)
+    steps = window.total(horovod=horovod)
+    limited = msgspec.structs.replace(settings.request, steps=steps)
+    settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
+    job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
+    return [as_shell(command) for command in launcher_of(settings, point).commands(job)]
+
+
+def _settled(request: MeasureRequest) -> tuple[Settings, Point]:
+    """The one point: the largest number of processes; without an engine where one process needs none."""
+    request = msgspec.structs.replace(request, np=(max(request.np),))
+    settings = settle_here(request, Path(request.folder).absolute())
+    planned = points(settings)
+    return settings, planned[-1 if request.engines else 0]

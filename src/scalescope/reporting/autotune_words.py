@@ -1,0 +1,153 @@
+"""What a judged autotune log says, in lines that terminal and drawings share."""
+
+from scalescope.records.autotune import (
+    DEFAULT_CYCLE_MS,
+    DEFAULT_FUSION_MB,
+    DEFAULT_SWITCHES,
+    Autotune,
+    Knobs,
+    Setting,
+    Switch,
+)
+from scalescope.reporting.explanation.words import percent
+from scalescope.units import plural
+
+DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
+SWITCH_WORDS = {
+    "hierarchical_allreduce": "hierarchical allreduce",
+    "hierarchical_allgather": "hierarchical allgather",
+    "torus_allreduce": "torus allreduce",
+    "cache_enabled": "cache",
+}
+_STEPS_PER_SAMPLE, _WARMUP_SAMPLES = 50, 3
+"""What Horovod takes when nothing is said."""
+_NEWER = "torus_allreduce"
+"""A column that logs have from 0.26 on."""
+_HELD_WORDS = {"tensor_fusion_threshold": "fusion threshold (MiB)", "cycle_time_ms": "cycle time (ms)"}
+
+
+def knob_words(record: Autotune, knobs: Knobs) -> str:
+    """`fusion 4 MiB, cycle 5 ms, cache on`; switches where they were walked or are unusual."""
+    walked = {switch.name for switch in record.walked}
+    named = [
+        f"{SWITCH_WORDS[name]} {'on' if value else 'off'}"
+        for name, value in knobs.switches.items()
+        if name in walked or value != DEFAULT_SWITCHES[name]
+    ]
+    return ", ".join([f"fusion {knobs.fusion_threshold_mb:.3g} MiB", f"cycle {knobs.cycle_time_ms:.3g} ms", *named])
+
+
+def tried_lines(record: Autotune) -> list[str]:
+    """How much was tried, whether it came to an end, and what was walked."""
+    count = len(record.samples)
+    line = record.samples[record.winner].line
+    end = (
+        f"finished: its last row crowns the sample of line {line}"
+        if record.finished
+        else f"not finished: no last row crowns a sample, the best so far is on line {line}; train longer for the rest"
+    )
+    steps = _STEPS_PER_SAMPLE * (count + _WARMUP_SAMPLES)
+    lines = [
+        f"{plural(count, 'sample')} of {plural(len(record.settings), 'setting')}; {end}",
+        f"about {steps:,} training steps went into it, if {_STEPS_PER_SAMPLE} made a sample (Horovod's default)",
+    ]
+    if record.walked:
+        lines.append(f"tried both ways: {', '.join(switch.name for switch in record.walked)}")
+    if record.held:
+        held = ", ".join(f"{_HELD_WORDS.get(name, name)} {value:g}" for name, value in record.held.items())
+        lines.append(f"the same in every row: {held}")
+    outside = sum(each.out_of_range for each in record.settings)
+    if outside:
+        lines.append(f"{plural(outside, 'setting')} outside of the space it is said to search (0-64 MiB, 1-100 ms)")
+    return lines
+
+
+def noise_lines(record: Autotune) -> list[str]:
+    """How large noise is and what it leaves of the lead."""
+    noise = record.noise
+    if noise is None or record.needed is None or record.luck is None or record.runner_up is None:
+        return [f"the winner {verdict_words(record)}; a longer run would tell more"]
+    settings = len(record.settings)
+    from_repeats = (
+        f"from settings that were sampled again, {plural(round(noise.freedom), 'repeat')}"
+        if noise.source == "repeats"
+        else "what a smooth surface through neighbouring settings leaves over: too few were sampled again"
+    )
+    lines = [
+        f"samples of one setting scatter by {percent(noise.relative)} (standard deviation; {from_repeats})",
+        f"the winner {_lead_words(record.lead_next, 'the next setting')}"
+        f" ({knob_words(record, record.settings[record.runner_up].knobs)}); it takes a lead of"
+        f" {percent(record.needed)} to beat the noise",
+        f"it {_lead_words(record.lead_median, 'the median')}; the best of {settings:,} equal settings would lead by up"
+        f" to {percent(record.luck)} by luck",
+    ]
+    if record.alike and record.alike > 1:
+        lines.append(f"{record.alike:,} of {plural(settings, 'setting')} cannot be told apart from the winner")
+    return [*lines, *(_switch_words(switch) for switch in record.walked)]
+
+
+def warning_lines(record: Autotune) -> list[str]:
+    """What the log does not say, and where Horovod does not do what it says."""
+    lines = []
+    if not record.default_tried:
+        older = "" if _NEWER in record.columns else "; before 0.21 the default was 64 MiB and 5 ms"
+        outside = "" if "tensor_fusion_threshold" in record.held else " and lies outside of what autotune searches"
+        lines.append(f"{DEFAULT_WORDS} was never tried{outside}: nothing here says that the choice beats it{older}")
+    score, best = record.samples[record.winner].score, winning(record)
+    if best.samples > 1:
+        lines.append(
+            f"the score that won, {score:.4g}, is the best of {best.samples} samples of its setting:"
+            f" the lowest is {best.low:.4g}"
+        )
+    elif len(record.settings) > 1:
+        lines.append(f"the score that won, {score:.4g}, is a single sample; it was never measured again")
+    if record.cache_not_applied:
+        lines.append(
+            "it chose cache_enabled=0, and Horovod does not apply that to the rest of the training:"
+            " set HOROVOD_CACHE_CAPACITY=0 to have it"
+        )
+    return lines
+
+
+def verdict_words(record: Autotune) -> str:
+    """What the winner does, in a clause: how far it leads, and whether that beats the noise."""
+    if record.runner_up is None:
+        return "is the only setting that was tried"
+    leads = _lead_words(record.lead_next, "the next setting")
+    if record.noise is None:
+        return f"{leads}; how large noise is cannot be told from so few samples"
+    end = {
+        "clear": "it beat the noise",
+        "among the best": "it is among the best, and did not beat the noise",
+        "noise": "it did not beat the noise",
+    }
+    scatter = f"samples of one setting scatter by {percent(record.noise.relative)}"
+    return f"{leads} while {scatter}: {end[record.verdict]}"
+
+
+def _lead_words(lead: float | None, over: str) -> str:
+    if lead is None or lead >= 0:
+        return f"leads {over} by {percent(lead or 0.0)}"
+    return f"is {percent(-lead)} behind {over} on average"
+
+
+def _switch_words(switch: Switch) -> str:
+    gain = switch.gain
+    if gain is None:
+        return f"{switch.name}: no two settings differ in nothing else"
+    sure = gain.interval == "t" and not gain.low <= 1 <= gain.high
+    what = "more than noise" if sure else "no difference beyond the noise"
+    return (
+        f"{switch.name} on: {gain.value:.2f}x the score, {gain.low:.2f} to {gain.high:.2f} over "
+        f"{plural(switch.pairs, 'pair')} of settings: {what}"
+    )
+
+
+def winning(record: Autotune) -> Setting:
+    """The setting of the best single sample."""
+    return record.settings[record.winning_setting]
+
+
+def recommended(record: Autotune) -> Setting:
+    """The setting to use."""
+    return record.settings[record.recommended]

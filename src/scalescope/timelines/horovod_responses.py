@@ -1,0 +1,103 @@
+"""Responses of a Horovod timeline: tensors that were fused into one message."""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.timelines.horovod_columns import UNKNOWN, Numbers
+from scalescope.timelines.horovod_names import COLLECTIVE, OPERATION
+from scalescope.timelines.horovod_pairs import Rows
+
+APART = 100
+"""Microseconds between the begins of operations of different responses on a device, where they run side by side."""
+
+
+@dataclass(frozen=True)
+class Responses:
+    """One entry per message, in the order in which they began; times in microseconds."""
+
+    name: Numbers
+    """Of the operation."""
+    tensors: Numbers
+    bytes: Numbers
+    begin: Numbers
+    """When the operation began; the collective itself begins and ends later."""
+    start: Numbers
+    end: Numbers
+    first: Numbers
+    """The place of its first event in the file."""
+    first_tensor: Numbers
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+class Message(NamedTuple):
+    """What is kept of messages until the end of the file, in few bytes."""
+
+    name: NDArray[np.int32]
+    bytes: Numbers
+    start: Numbers
+    end: Numbers
+
+
+def kept(messages: Responses, count: int) -> Message:
+    """The first ones, at most so many."""
+    few = slice(0, max(0, count))
+    return Message(messages.name[few].astype(np.int32), messages.bytes[few], messages.start[few], messages.end[few])
+
+
+def responses(rows: Rows, groups: Numbers, side_by_side: bool) -> Responses:
+    """The messages of some rows; `groups` tells what each row is.
+
+    Horovod begins the operations of all tensors of a message before it does anything else with them.
+    """
+    operations = rows.in_order(groups == OPERATION)
+    if not len(operations):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Responses(*(nothing for _ in fields(Responses)))
+    another = (operations.following[:-1] < operations.order[1:]) | (operations.name[1:] != operations.name[:-1])
+    if side_by_side:
+        another |= np.diff(operations.begin) > APART
+    first = np.flatnonzero(np.concatenate([[True], another]))
+    tensors = np.diff(np.append(first, len(operations)))
+    sizes = np.add.reduceat(operations.size, first)
+    unknown = np.minimum.reduceat(operations.size, first) < 0
+    begin = operations.begin[first]
+    start, end = begin.copy(), np.maximum.reduceat(operations.end, first)
+    _narrow_to_collectives(rows.in_order(groups == COLLECTIVE), operations.order[first], start, end)
+    return Responses(
+        name=operations.name[first],
+        tensors=tensors,
+        bytes=np.where(unknown, UNKNOWN, sizes),
+        begin=begin,
+        start=start,
+        end=end,
+        first=operations.order[first],
+        first_tensor=operations.tensor[first],
+    )
+
+
+def _narrow_to_collectives(collectives: Rows, first: Numbers, start: Numbers, end: Numbers) -> None:
+    owner = message_of(collectives, first)
+    collectives, owner = collectives.only(owner >= 0), owner[owner >= 0]
+    if not len(owner):
+        return
+    turn = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    start[owner[turn]] = np.minimum.reduceat(collectives.begin, turn)
+    end[owner[turn]] = np.maximum.reduceat(collectives.end, turn)
+
+
+def message_of(rows: Rows, first: Numbers) -> Numbers:
+    """Which message each row belongs to, by the first places of the messages; -1 before the first."""
+    return np.asarray(np.searchsorted(first, rows.order, side="right") - 1)
+
+
+def within(moments: NDArray[np.float64], starts: NDArray[np.float64], ends: NDArray[np.float64]) -> Numbers:
+    """In which of the windows, which ascend, each moment lies; -1 for none."""
+    if not len(starts):
+        return np.full(len(moments), -1)
+    at = np.searchsorted(starts, moments, side="right") - 1
+    return np.where((at >= 0) & (moments < ends[np.maximum(at, 0)]), at, -1)

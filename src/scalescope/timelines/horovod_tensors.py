@@ -1,0 +1,107 @@
+"""What each tensor of a Horovod timeline cost."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.records.explanation import TensorAccount
+from scalescope.timelines.horovod_columns import UNKNOWN, Numbers, Vocabulary
+from scalescope.timelines.horovod_names import (
+    COLLECTIVE,
+    COPY_IN,
+    COPY_OUT,
+    DATA_WAIT,
+    GROUPS,
+    NEGOTIATION,
+    OPERATION,
+    QUEUE,
+    operation_of,
+)
+from scalescope.timelines.horovod_pairs import Rows
+
+SAMPLED = 400_000
+"""Activities of which single times are kept, for medians."""
+SHOWN = 50
+"""Tensors that are reported."""
+_COSTS = [NEGOTIATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE]
+
+
+class _Sample(NamedTuple):
+    tensor: NDArray[np.int32]
+    group: NDArray[np.int8]
+    time: NDArray[np.float32]
+
+
+class TensorSums:
+    """Adds up blocks of activities; medians come from blocks taken at even distances."""
+
+    def __init__(self) -> None:
+        self.sizes = np.zeros(0, dtype=np.int64)
+        """The bytes of every tensor, -1 where unknown."""
+        self._times = np.zeros((0, GROUPS))
+        self._counts = np.zeros((0, GROUPS), dtype=np.int64)
+        self._name = np.zeros(0, dtype=np.int64)
+        self._sample: list[_Sample] = []
+        self._blocks, self._stride = 0, 1
+
+    def add(self, rows: Rows, groups: Numbers) -> None:
+        """Counts some rows; `groups` tells what each of them is."""
+        if not len(rows):
+            return
+        count = int(rows.tensor.max()) + 1
+        self.see_sizes(rows)
+        key = rows.tensor * GROUPS + groups
+        times = (rows.end - rows.begin).astype(np.float64)
+        self._times[:count] += np.bincount(key, times, minlength=count * GROUPS).reshape(count, GROUPS)
+        self._counts[:count] += np.bincount(key, minlength=count * GROUPS).reshape(count, GROUPS)
+        named = (groups == OPERATION) | (groups == NEGOTIATION)
+        self._name[rows.tensor[named]] = rows.name[named]
+        if self._blocks % self._stride == 0:
+            self._sample.append(_Sample(rows.tensor.astype(np.int32), groups.astype(np.int8), times.astype(np.float32)))
+            if sum(len(each.tensor) for each in self._sample) > SAMPLED and len(self._sample) > 1:
+                self._sample, self._stride = self._sample[::2], 2 * self._stride
+        self._blocks += 1
+
+    def see_sizes(self, rows: Rows) -> None:
+        """Remembers how large tensors are."""
+        more = int(rows.tensor.max()) + 1 - len(self.sizes) if len(rows) else 0
+        if more > 0:
+            self.sizes = np.append(self.sizes, np.full(more, UNKNOWN))
+            self._name = np.append(self._name, np.full(more, UNKNOWN))
+            self._times = np.concatenate([self._times, np.zeros((more, GROUPS))])
+            self._counts = np.concatenate([self._counts, np.zeros((more, GROUPS), dtype=np.int64)])
+        known = rows.size >= 0
+        self.sizes[rows.tensor[known]] = rows.size[known]
+
+    def accounts(self, vocabulary: Vocabulary) -> tuple[TensorAccount, ...]:
+        """The most expensive tensors, the dearest first."""
+        total = self._times[:, _COSTS].sum(axis=1)
+        dearest = np.argsort(-total, kind="stable")[:SHOWN]
+        dearest = dearest[self._counts[dearest].sum(axis=1) > 0]
+        accounts = []
+        for tensor in dearest.tolist():
+            medians = self._medians(tensor)
+            name = self._name[tensor]
+            accounts.append(
+                TensorAccount(
+                    name=vocabulary.tensors.get(tensor, f"tensor {tensor}"),
+                    operation=operation_of(vocabulary.names[name]) if name >= 0 else "",
+                    bytes=int(self.sizes[tensor]) if self.sizes[tensor] >= 0 else None,
+                    count=int(max(self._counts[tensor, OPERATION], self._counts[tensor, NEGOTIATION])),
+                    negotiation_s=medians[NEGOTIATION],
+                    queue_s=medians[QUEUE],
+                    data_wait_s=medians[DATA_WAIT],
+                    memcpy_s=medians[COPY_IN] + medians[COPY_OUT],
+                    collective_s=medians[COLLECTIVE],
+                )
+            )
+        return tuple(accounts)
+
+    def _medians(self, tensor: int) -> list[float]:
+        """The median time of each group of activities, in seconds; 0 where there is none."""
+        mine = [(each, np.flatnonzero(each.tensor == tensor)) for each in self._sample]
+        groups = np.concatenate([each.group[at] for each, at in mine])
+        times = np.concatenate([each.time[at] for each, at in mine])
+        found = [times[groups == group] for group in range(GROUPS)]
+        return [float(np.median(some)) / 1e6 if len(some) else 0.0 for some in found]

@@ -1,0 +1,192 @@
+"""What the agent captures of real training scripts when it is asked for a trace."""
+
+import gzip
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope.timelines.marks import read_marks
+from watched import BEGINNING, Forked
+
+LOADED = (
+    BEGINNING
+    + """
+from torch.utils.data import DataLoader, TensorDataset
+for epoch in range(3):
+    model.train()
+    for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
+        optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
+    model.eval(); model(torch.randn(4, 8))
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """Runs scripts that are asked for the steps from 6 up to 13, in forks of one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALESCOPE_TRACE", "6:8:3")
+        traced = Forked(tmp_path_factory.mktemp("traced"))
+    with traced.server:
+        yield traced
+
+
+def trace_of(folder: Path, rank: int = 0) -> dict:
+    return json.loads(gzip.decompress((folder / f"trace-rank{rank}.json.gz").read_bytes()))
+
+
+def numbers(trace: dict) -> list[int]:
+    """Of the steps that the profiler marked."""
+    names = [event["name"] for event in trace["traceEvents"] if event.get("ph") == "X"]
+    return sorted(int(name.removeprefix("ProfilerStep#")) for name in names if name.startswith("ProfilerStep#"))
+
+
+def test_the_profiler_is_on_in_the_steps_that_were_asked_for(traced: Forked) -> None:
+    log = traced(BEGINNING + "for _ in range(20): step()")
+    trace = trace_of(traced.folder)
+    assert numbers(trace) == list(range(6, 14))
+    optimizers = [event for event in trace["traceEvents"] if event["name"].startswith("Optimizer.step#")]
+    assert len(optimizers) == 8  # the last one is closed too
+    assert any(event.get("args", {}).get("Input Dims") for event in trace["traceEvents"])
+    assert len(log.steps()) == 20
+    marks = read_marks(traced.folder / "marks-rank0.jsonl")
+    assert marks.numbers[marks.traced].tolist() == list(range(6, 14))
+
+
+def test_a_script_that_ends_early_leaves_what_was_captured(traced: Forked) -> None:
+    traced(BEGINNING + "for _ in range(10): step()\ntime.sleep(0.2)")
+    assert numbers(trace_of(traced.folder)) == [6, 7, 8, 9]
+    assert not list(traced.folder.glob("*.json"))
+
+
+def test_a_script_that_ends_before_the_first_captured_step_leaves_marks(traced: Forked) -> None:
+    (traced.folder / "trace-rank0.json.gz").unlink(missing_ok=True)
+    traced(BEGINNING + "for _ in range(4): step()")
+    assert not list(traced.folder.glob("*.json.gz"))
+    assert len(read_marks(traced.folder / "marks-rank0.jsonl").numbers) == 4
+
+
+def test_writing_the_trace_is_no_step(traced: Forked) -> None:
+    slow = """
+import gzip
+packed = gzip.open
+def slow(*arguments, **options):
+    time.sleep(0.5)
+    return packed(*arguments, **options)
+gzip.open = slow
+"""
+    steps = traced(BEGINNING + slow + "for _ in range(20): step()").steps()
+    assert numbers(trace_of(traced.folder)) == list(range(6, 14))
+    assert len(steps) == 20
+    assert steps[14].start - steps[13].end > 0.5e9
+    assert all(later.start == step.end for step, later in pairwise(steps[6:14]))
+
+
+def test_marks_tell_the_parts_of_a_step_apart(traced: Forked) -> None:
+    traced(LOADED)
+    marks = read_marks(traced.folder / "marks-rank0.jsonl")
+    assert marks.numbers.tolist() == list(range(30))
+    assert (marks.rank, marks.world_size, marks.engine, marks.device) == (0, 1, "none", "cpu")
+    for part in (marks.forward, marks.backward, marks.optimizer):
+        inside = np.searchsorted(marks.starts_s, part.starts, side="right") - 1
+        assert inside.tolist() == list(range(30))  # once in every step; evaluation is none
+        assert np.all(part.ends <= marks.ends_s)
+    assert np.all(marks.forward.ends <= marks.backward.starts)
+    assert np.all(marks.backward.ends <= marks.optimizer.starts)
+    assert len(marks.input.starts) >= 29
+    assert not len(marks.synchronize.starts)
+
+
+def test_optimizers_that_take_turns_are_captured_as_one_step(traced: Forked) -> None:
+    script = (
+        BEGINNING
+        + """
+other = torch.nn.Linear(8, 1)
+second = torch.optim.Adam(other.parameters())
+for _ in range(18):
+    step()
+    second.zero_grad(); other(torch.randn(4, 8)).square().mean().backward(); second.step()
+"""
+    )
+    assert len(traced(script).steps()) == 18
+    trace = trace_of(traced.folder)
+    assert numbers(trace) == list(range(6, 14))
+    names = [event["name"] for event in trace["traceEvents"] if event["name"].startswith("Optimizer.step#")]
+    assert names.count("Optimizer.step#SGD.step") == names.count("Optimizer.step#Adam.step") == 8
+
+
+def test_workers_of_a_loader_write_no_marks(traced: Forked) -> None:
+    traced(LOADED.replace("batch_size=4)", "batch_size=4, num_workers=1)"))
+    assert [path.name for path in traced.folder.glob("marks-*")] == ["marks-rank0.jsonl"]
+    assert numbers(trace_of(traced.folder)) == list(range(6, 14))
+
+
+def test_a_full_disk_is_said_in_one_line_and_training_goes_on(watch, tmp_path: Path) -> None:
+    full = """
+import gzip
+def full(*arguments, **options):
+    raise OSError(28, "No space left on device")
+gzip.open = full
+"""
+    watched = watch(BEGINNING + full + "for _ in range(20): step()", SCALESCOPE_TRACE="6:8:3")
+    assert len(watched.log.steps()) == 20
+    assert watched.stderr.count("scalescope: this rank is not traced: No space left on device") == 1
+    assert "Traceback" not in watched.stderr
+    assert not list((tmp_path / "records").glob("trace-*.json"))
+
+
+def test_a_script_that_profiles_itself_goes_first(watch, tmp_path: Path) -> None:
+    script = (
+        BEGINNING
+        + """
+for _ in range(10): step()
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+    for _ in range(3): step()
+print(sum(event.name.startswith("Optimizer.step") for event in own.events()))
+for _ in range(10): step()
+"""
+    )
+    watched = watch(script, SCALESCOPE_TRACE="5:10:3")
+    assert watched.stdout.strip() == "3"
+    assert numbers(trace_of(tmp_path / "records")) == [5, 6, 7, 8, 9]
+    watched = watch(script, SCALESCOPE_TRACE="12:5:3")
+    assert watched.stdout.strip() == "3"
+    assert "not traced: the script profiles itself" in watched.stderr
+
+
+def test_a_traced_training_ends_with_the_same_parameters(watch, tmp_path: Path) -> None:
+    script = LOADED + "\nimport hashlib\nprint(hashlib.sha256(model[0].weight.detach().numpy().tobytes()).hexdigest())"
+    traced = watch(script, SCALESCOPE_TRACE="8:6:3")
+    assert len(traced.stdout.strip()) == len(hashlib.sha256().hexdigest())
+    assert numbers(trace_of(tmp_path / "records"))
+    assert watch(script, agent=False).stdout == traced.stdout
+
+
+def test_both_ranks_capture_the_same_steps(watch, tmp_path: Path) -> None:
+    script = """
+import os, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(18):
+    if rank == 1: time.sleep(0.005)
+    optimizer.zero_grad(); model(torch.randn(4, 8)).square().mean().backward(); optimizer.step()
+dist.barrier()
+import atexit
+atexit._run_exitfuncs(); os._exit(0)
+"""
+    both = f"RANK=1 {sys.executable} SCRIPT & RANK=0 {sys.executable} SCRIPT && wait $!"
+    env = {"GLOO_SOCKET_IFNAME": "lo", "MEETING": str(tmp_path / "meeting"), "SCALESCOPE_TRACE": "5:8:3"}
+    watch(script, "sh", "-c", both, **env)
+    for rank in (0, 1):
+        trace = trace_of(tmp_path / "records", rank)
+        assert numbers(trace) == list(range(5, 13))
+        assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (rank, 2)
+        assert any(event["name"] == "gloo:all_reduce" for event in trace["traceEvents"])

@@ -1,0 +1,222 @@
+"""Findings on explanations made by hand: each is said when it is planted, and silence when nothing is wrong."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalescope.diagnosis.findings import FINDINGS, find
+from scalescope.diagnosis.findings.case import Case
+from scalescope.diagnosis.material import Material
+from scalescope.diagnosis.replay import Replay
+from scalescope.records.explanation import Explanation, Finding, HorovodAccount, Period, RankAccount, Transfer
+from scalescope.records.run import Point
+from scalescope.records.timeline import Breakdown
+from scalescope.records.trace_folder import RankTrace, TraceFolder
+from scalescope.timelines.breakdown import Parts
+from scalescope.timelines.intervals import NOTHING
+from scalescope.timelines.trace import Collectives, Trace
+
+MIB = 1024 * 1024
+
+
+def parts(step: float, **known: float) -> Breakdown:
+    """A step of which some parts are known; the rest is other."""
+    given = {f"{name}_s": known.get(name) for name in ("compute", "exposed", "hidden", "input", "optimizer")}
+    own = [value for name, value in given.items() if value is not None and name != "hidden_s"]
+    return Breakdown(step_s=step, other_s=step - sum(own), **given)
+
+
+def job(per_rank: list[Breakdown], *, late: tuple[float, ...] = (), **changes: object) -> Explanation:
+    """Ranks that differ as given; the slowest step counts."""
+    made = Explanation(
+        kind="profiler traces",
+        what="train.py",
+        files=("rank0.json",),
+        ranks=tuple(range(len(per_rank))),
+        world_size=len(per_rank),
+        engine="ddp",
+        backend="gloo",
+        device="cpu",
+        steps_from="marks",
+        warmup_steps=0,
+        step_s=max(each.step_s for each in per_rank),
+        accounting=per_rank[0],
+        per_rank=tuple(
+            RankAccount(rank=at, steps=20, parts=each, late_s=late[at] if late else None)
+            for at, each in enumerate(per_rank)
+        ),
+        shown_index=3,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def trace() -> Trace:
+    empty = np.zeros(0)
+    return Trace(
+        path=Path("rank0.json"),
+        kind="kineto",
+        rank=0,
+        world_size=2,
+        backend="gloo",
+        device="cpu",
+        epoch_s=0.0,
+        steps_from="marks",
+        starts_s=np.arange(20.0),
+        ends_s=np.arange(20.0) + 1,
+        parts=Parts(empty, None, None, None, None, None, empty),
+        collectives=Collectives(np.array([], dtype=object), np.zeros(0, dtype=np.int64), empty, empty),
+        exchange=NOTHING,
+    )
+
+
+def findings(
+    explanation: Explanation, *, replay: Replay | None = None, record: TraceFolder | None = None
+) -> dict[str, Finding]:
+    made = find(Case(explanation, Material("profiler traces", (trace(),), record=record), replay))
+    assert [each.gain or 0 for each in made] == sorted((each.gain or 0 for each in made), reverse=True)
+    return {each.id: each for each in made}
+
+
+HEALTHY = parts(0.1, compute=0.09, exposed=0.004, hidden=0.02, input=0.001, optimizer=0.004)
+
+
+def test_there_is_silence_when_nothing_is_wrong() -> None:
+    assert findings(job([HEALTHY, HEALTHY], late=(0.0002, 0.0))) == {}
+
+
+def test_a_late_rank_is_named_and_its_gain_is_the_wait_for_it() -> None:
+    waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
+    found = findings(job([waiting, HEALTHY], late=(0.0, 0.02), straggler=1))["straggler"]
+    assert "Rank 1 comes 20 ms late" in found.sentence
+    assert found.gain == pytest.approx(0.1 / 0.08 - 1)
+    assert found.evidence["its compute against the others'"] == "90 ms against 60 ms"
+
+
+def test_waiting_for_a_late_rank_is_no_exposed_communication() -> None:
+    waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
+    assert "exposed_communication" not in findings(job([waiting, HEALTHY], late=(0.0, 0.03), straggler=1))
+
+
+def test_a_slow_loader_is_found() -> None:
+    found = findings(job([parts(0.1, compute=0.05, exposed=0.0, input=0.045), HEALTHY]))["input_bound"]
+    assert found.gain == pytest.approx(0.1 / 0.055 - 1)
+    assert "num_workers" in found.change
+
+
+def test_many_small_messages_and_one_large_are_told_by_replay() -> None:
+    ready = np.linspace(0.01, 0.06, 50)
+    slow = Replay(0.2, ready, np.full(50, 1e4), np.array([1e4, 1e6]), np.array([0.003, 0.004]), 0.0)
+    found = findings(job([HEALTHY], bucket_bytes=(10_000,) * 50, step_s=0.2), replay=slow)["small_messages"]
+    assert found.gain_from == "replay"
+    assert found.gain is not None
+    assert found.gain > 0.9
+    large = Replay(
+        0.2, np.array([0.1]), np.array([40.0 * MIB]), np.array([MIB, 40.0 * MIB]), np.array([0.0025, 0.1]), 0.0
+    )
+    said = findings(job([HEALTHY], bucket_bytes=(40 * MIB,), step_s=0.2), replay=large)["large_bucket"]
+    assert said.change.startswith("DistributedDataParallel(..., bucket_cap_mb=")
+    assert said.gain is not None
+    assert 0.2 < said.gain < 1.0
+
+
+def test_exposed_communication_is_found_with_and_without_a_replay() -> None:
+    exposed = parts(0.1, compute=0.06, exposed=0.04, hidden=0.0)
+    assert findings(job([exposed, exposed]))["exposed_communication"].gain == pytest.approx(0.1 / 0.08 - 1)
+
+
+def test_broadcasts_of_buffers_are_found_and_their_price_is_named() -> None:
+    sent = Transfer(
+        operation="broadcast",
+        bytes=2000,
+        ranks=2,
+        count=40,
+        seconds=0.004,
+        algorithm_bytes_per_s=5e5,
+        bus_bytes_per_s=5e5,
+    )
+    found = findings(job([HEALTHY], transfers=(sent,)))["buffer_broadcasts"]
+    assert found.gain == pytest.approx(0.1 / 0.092 - 1)
+    assert "changes evaluation" in found.change
+
+
+def horovod(**changes: object) -> HorovodAccount:
+    made = HorovodAccount(
+        negotiation_s=0.002,
+        waiting_s=None,
+        protocol_s=None,
+        queue_s=0.0,
+        data_wait_s=0.0,
+        memcpy_in_s=0.0005,
+        memcpy_out_s=0.0005,
+        collectives_s={"MPI_ALLREDUCE": 0.004},
+        responses=2.0,
+        tensors_per_response=6.0,
+        bytes_per_response=3e6,
+        cycles=90.0,
+        idle_cycles=88.0,
+        cached=True,
+        first_negotiation_s=0.01,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_a_long_cycle_is_found_and_a_usual_one_is_not() -> None:
+    slow = parts(0.12, exposed=0.06)
+    found = findings(job([slow], engine="horovod", horovod=horovod(cycles=2.0)))
+    assert "HOROVOD_CYCLE_TIME=1" in found["long_cycle"].change
+    assert found["long_cycle"].gain == pytest.approx(0.12 / (0.12 - 0.053) - 1)
+    assert "negotiation" not in found
+    assert "long_cycle" not in findings(job([slow], engine="horovod", horovod=horovod()))
+
+
+def test_negotiation_that_nothing_hides_says_how_to_find_the_late_rank() -> None:
+    found = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.06)))
+    assert "HOROVOD_CACHE_CAPACITY=0" in found["negotiation"].change
+    uncached = horovod(negotiation_s=0.06, cached=False, waiting_s=0.05)
+    said = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=uncached))["negotiation"]
+    assert "50 ms of it waiting for the last rank" in said.sentence
+    assert "HOROVOD_CACHE_CAPACITY=1024" in said.change
+
+
+def test_slow_steps_that_come_back_are_found() -> None:
+    found = findings(job([HEALTHY], periods=(Period(every=10, excess_s=0.1, count=5),)))["slow_periods"]
+    assert found.gain == pytest.approx(0.1)
+
+
+def test_an_idle_gpu_is_found() -> None:
+    idle = parts(0.1, compute=0.05, exposed=0.0, hidden=0.0)
+    assert "50%" in findings(job([idle], device="cuda"))["idle_device"].sentence
+    assert "idle_device" not in findings(job([idle]))
+
+
+def record(threads: int, cores: int) -> TraceFolder:
+    return TraceFolder(
+        what="train.py",
+        point=Point(engine="ddp", np=2, batch=None, threads_per_rank=threads),
+        engine="ddp",
+        backend="gloo",
+        np=2,
+        cores=cores,
+        ranks=(RankTrace(rank=0, host="a"), RankTrace(rank=1, host="a")),
+        first_step=0,
+        steps=20,
+        traced_step_s=None,
+        untraced_step_s=None,
+    )
+
+
+def test_more_threads_than_cores_are_found() -> None:
+    found = findings(job([HEALTHY, HEALTHY]), record=record(threads=4, cores=4))["oversubscribed_cores"]
+    assert "OMP_NUM_THREADS=2" in found.change
+    assert findings(job([HEALTHY, HEALTHY]), record=record(threads=2, cores=4)) == {}
+
+
+def test_the_tracers_own_cost_is_said() -> None:
+    assert "30%" in findings(job([HEALTHY], overhead=0.3))["tracer"].sentence
+    assert findings(job([HEALTHY], overhead=0.02)) == {}
+
+
+def test_every_finding_has_a_name_of_its_own() -> None:
+    assert len({look.__name__ for look in FINDINGS}) == len(FINDINGS)

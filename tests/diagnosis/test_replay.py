@@ -1,0 +1,60 @@
+"""Replays of a step whose times can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from scalescope.diagnosis.replay import Replay, best_bucket, gain
+
+MIB = 1024 * 1024
+
+
+def replay(
+    ready: list[float], sizes: list[float], *, step_s: float, per_byte: float = 1.0, each: float = 0.0
+) -> Replay:
+    """Messages that cost `each` and so much per byte."""
+    known = np.unique(np.array(sizes, dtype=float))
+    return Replay(
+        step_s=step_s,
+        ready_s=np.array(ready, dtype=float),
+        bytes=np.array(sizes, dtype=float),
+        sizes=known,
+        seconds=each + per_byte * known,
+        produced_s=0.0,
+    )
+
+
+def test_a_link_twice_as_fast_halves_what_follows_the_last_gradient() -> None:
+    job = replay([4, 10], [2, 4], step_s=16)
+    assert job.end_s(job.ready_s, job.bytes) == 14
+    assert job.with_links(2) == 16 - 2
+    assert job.with_links(1) == 16
+
+
+def test_messages_wait_for_each_other() -> None:
+    job = replay([1, 2, 3], [5, 5, 5], step_s=20)
+    assert job.end_s(job.ready_s, job.bytes) == 16
+    assert job.with_links(5) == 20 - 12
+
+
+def test_smaller_messages_leave_earlier_and_each_pays_its_fixed_cost() -> None:
+    job = replay([10.0], [10.0], step_s=25)  # one message, made evenly until 10, sent until 20
+    assert job.with_buckets(5) == pytest.approx(25 - 5)
+    paying = replay([10.0, 10.0], [8.0, 2.0], step_s=30, each=1.0)
+    assert paying.with_buckets(1) > paying.with_buckets(10)
+
+
+def test_the_best_size_is_the_one_with_the_shortest_step() -> None:
+    job = replay([5.0, 10.0], [5.0, 5.0], step_s=20, each=0.5)
+    caps = (1.0, 2.5, 10.0)
+    cap, step_s = best_bucket(job, caps)
+    assert step_s == min(job.with_buckets(each) for each in caps)
+    assert job.with_buckets(cap) == step_s
+
+
+def test_costs_between_and_beyond_the_seen_sizes_are_straight_lines() -> None:
+    cost = replay([1, 2], [10, 20], step_s=5, per_byte=2, each=3).cost
+    assert cost(np.array([0.0, 5, 10, 15, 20, 40])).tolist() == [3, 13, 23, 33, 43, 83]
+
+
+def test_a_gain_is_relative_to_the_new_step() -> None:
+    assert gain(0.15, 0.1) == pytest.approx(0.5)

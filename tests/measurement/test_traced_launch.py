@@ -1,0 +1,60 @@
+"""Which steps of a traced launch are captured, and what is made of their times."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalescope.measurement.traced_launch import choose_window, overhead
+
+
+@pytest.mark.parametrize("horovod", [True, False])
+def test_without_knowing_anything_steady_steps_and_steps_to_compare_are_chosen(horovod: bool) -> None:
+    window = choose_window(horovod=horovod)
+    assert window.steps == 20
+    assert window.first >= 10
+    assert window.total(horovod=horovod) < 80
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.0001, 50), (0.25, 20), (30.0, 10)])
+def test_the_captured_steps_take_about_five_seconds_within_limits(step_s: float, steps: int) -> None:
+    assert choose_window(horovod=False, step_s=step_s).steps == steps
+
+
+def test_warmup_that_was_seen_is_skipped() -> None:
+    assert choose_window(horovod=True, warmup=37).first == 37
+    first, *_ = choose_window(horovod=False, warmup=37).blocks(horovod=False)
+    assert first == (37, 47, False)
+
+
+@given(most=st.integers(5, 300), warmup=st.integers(0, 100), horovod=st.booleans())
+def test_a_window_fits_into_the_steps_that_there_are(most: int, warmup: int, horovod: bool) -> None:
+    window = choose_window(horovod=horovod, most=most, warmup=warmup)
+    assert window.steps >= 1
+    assert window.first >= (1 if horovod else 2)  # the profiler warms up in a step after the first
+    assert window.end < most
+    assert window.total(horovod=horovod) <= most
+    blocks = window.blocks(horovod=horovod)
+    assert blocks[0][0] >= 0
+    assert all(begin < end for begin, end, _ in blocks)
+    assert all(one[1] <= other[0] for one, other in pairwise(blocks))
+
+
+def test_most_of_a_short_script_is_captured() -> None:
+    assert choose_window(horovod=False, most=15).steps == 10
+    assert choose_window(horovod=True, most=15).steps == 11
+
+
+def test_the_overhead_is_what_traced_steps_took_more_and_neighbours_show_how_sure_it_is() -> None:
+    blocks = [(0, 4, False), (5, 9, True), (10, 14, False)]
+    times = [1.0] * 4 + [9.0] + [1.2] * 4 + [9.0] + [1.1] * 4
+    found = overhead(times, blocks)
+    assert found is not None
+    assert found.value == pytest.approx(1.2 / 1.05 - 1)
+    assert (found.low, found.high) == pytest.approx((1.2 / 1.1 - 1, 0.2))
+
+
+@pytest.mark.parametrize("times", [[], [1.0] * 4, [1.0] * 7])
+def test_too_few_steps_tell_no_overhead(times: list[float]) -> None:
+    assert overhead(times, [(0, 4, False), (5, 9, True), (10, 14, False)]) is None
