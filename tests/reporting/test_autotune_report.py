@@ -13,7 +13,7 @@ from rich.console import Console
 
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
-from scalescope.reporting.autotune import as_document, next_commands, sentence, show
+from scalescope.reporting.autotune import as_document, next_command_of, next_commands, sentence, show
 from scalescope.reporting.charts import FORMATS
 from scalescope.reporting.charts.autotune import charts, write_autotune_charts
 from scalescope.scaling.autotune import read_autotune
@@ -159,6 +159,7 @@ def test_the_next_commands_measure_both_alike(walked: Autotune) -> None:
     assert "--np 4" in tuned
     assert "--env HOROVOD_FUSION_THRESHOLD=4194304 --env HOROVOD_CYCLE_TIME=5" in tuned
     assert "--env" not in default
+    assert next_command_of(walked).count("scalescope measure --np 2") == 2
     assert tuned.split()[-3:] == default.split()[-3:] == ["--", "python", "train.py"]
 
 

@@ -178,3 +178,21 @@ def test_gzip_and_plain_tell_the_same(tmp_path: Path) -> None:
     assert sample("mpi_cnn").suffix == ".gz"
     assert one.horovod == other.horovod
     assert one.starts_s.tolist() == other.starts_s.tolist()
+
+
+def test_without_the_cache_the_late_rank_is_named_and_the_wait_is_told_apart() -> None:
+    """Rank 1 of that job slept for 20 ms in every step, with HOROVOD_CACHE_CAPACITY=0."""
+    account = read(sample("gloo_nocache")).horovod
+    assert account is not None
+    assert account.last_rank == dict(reference(events_of("gloo_nocache")).last_ranks) == {1: 660}
+    assert not account.cached
+    assert account.waiting_s is not None
+    assert account.protocol_s is not None
+    assert account.waiting_s > 0.02
+    assert account.waiting_s + account.protocol_s == pytest.approx(account.negotiation_s)
+
+
+def test_the_timeline_of_a_killed_job_is_whole() -> None:
+    trace = read(sample("gloo_killed"))
+    assert trace.loss.reason == ""
+    assert len(trace.starts_s) == 35

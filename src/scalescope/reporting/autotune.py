@@ -78,6 +78,11 @@ def next_commands(record: Autotune, np: int = 2) -> list[str]:
     ]
 
 
+def next_command_of(record: Autotune) -> str:
+    """Both of them on one line."""
+    return " && ".join(next_commands(record))
+
+
 def as_document(record: Autotune) -> dict[str, Any]:
     """What `--json` prints: knobs as Horovod names them, scores in bytes per second, leads as fractions."""
     winner = record.samples[record.winner]

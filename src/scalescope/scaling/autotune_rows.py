@@ -87,7 +87,7 @@ def read_rows(path: Path) -> Log:
         raise UsageError(_nothing(shown, len(unread)))
     *before, final = rows
     finished = bool(before) and final.says_the_same(_best(before))
-    return Log(columns, rows, finished, _loss(unread))
+    return Log(columns, before if finished else rows, finished, _loss(unread))
 
 
 def _bytes(path: Path, shown: str) -> bytes:
@@ -133,7 +133,7 @@ def _nothing(shown: str, unreadable: int) -> str:
         return f"'{shown}' has lines below its header ({unreadable:,}) and none can be read: name an undamaged copy"
     return (
         f"'{shown}' has no samples: autotune needs more steps than this run made, about 200 for its first sample; "
-        "train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps)"
+        "train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps each)"
     )
 
 
