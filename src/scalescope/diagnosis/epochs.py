@@ -1,5 +1,6 @@
 """Epochs of a run's log, laid over its trace: which of them lost time, and to what."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from scalescope.records.explanation import Epoch, Explanation
 from scalescope.scaling.logs.lines import read_log
 from scalescope.scaling.text_files import printable
 from scalescope.timelines.intervals import between
+from scalescope.timelines.trace import Trace
 
 
 def with_epochs(explanation: Explanation, material: Material, log: Path, pattern: str) -> Explanation:
@@ -22,9 +24,8 @@ def with_epochs(explanation: Explanation, material: Material, log: Path, pattern
     trace = material.traces[0]
     if not len(trace.starts_s):
         return explanation
-    first = float(trace.starts_s[0])
-    ends = [first + passed for passed in accumulate(told.epochs)]
-    starts = [first, *ends[:-1]]
+    edges = _edges(trace, told.epochs)
+    starts, ends = edges[:-1], edges[1:]
     last = float(trace.ends_s[-1])
     covered = np.array([max(min(end, last) - start, 0.0) for start, end in zip(starts, ends, strict=True)])
     shares = {
@@ -53,3 +54,13 @@ def with_epochs(explanation: Explanation, material: Material, log: Path, pattern
     if missed:
         notes = (*notes, f"{missed} of {len(rows)} epochs of the log lie after the end of the trace")
     return msgspec.structs.replace(explanation, epochs=tuple(rows), notes=notes)
+
+
+def _edges(trace: Trace, epochs: Sequence[float]) -> list[float]:
+    """Where epochs begin, and where the last one ends: at every n-th step when that fits, else as the log's times say."""
+    count = len(trace.starts_s)
+    for steps in (count, count + 1):  # the last step of a timeline may be cut off
+        if steps % len(epochs) == 0:
+            each = steps // len(epochs)
+            return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
+    return list(accumulate(epochs, initial=float(trace.starts_s[0])))

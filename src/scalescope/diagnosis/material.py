@@ -18,6 +18,7 @@ from scalescope.timelines.event_stream import looks_like
 from scalescope.timelines.intervals import Intervals
 from scalescope.timelines.marks import RankMarks, read_marks, separate
 from scalescope.timelines.trace import Trace
+from scalescope.timelines.trace_bytes import shown
 
 _TRACE_ENDINGS = (".json", ".json.gz")
 _PARTS_OF_MARKS: dict[str, Activity] = {
@@ -110,7 +111,11 @@ def material(paths: Sequence[Path]) -> Material:
             raise UsageError(
                 f"{len(files)} Horovod timelines were named and each is a job of its own: explain one at a time"
             )
-        return Material("horovod timeline", (horovod.read(files[0]),))
+        seen = horovod.read(files[0])
+        if not len(seen.exchange.starts):
+            why = f" ({seen.loss.reason})" if seen.loss.reason else ""
+            raise UsageError(f"'{shown(files[0])}' holds no events of a training{why}: name another timeline")
+        return Material("horovod timeline", (seen,))
     raise UsageError("Horovod timelines and profiler traces were named together: explain one kind at a time")
 
 

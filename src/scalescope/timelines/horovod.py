@@ -11,7 +11,7 @@ from scalescope.timelines.horovod_names import backend_of, device_of, operation_
 from scalescope.timelines.horovod_responses import Message
 from scalescope.timelines.horovod_stream import HorovodStream
 from scalescope.timelines.horovod_window import window
-from scalescope.timelines.intervals import NOTHING, Times, joined
+from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
 from scalescope.timelines.trace import Collectives, Trace
 
 __all__ = ["read", "window"]
@@ -31,7 +31,6 @@ def read(path: Path) -> Trace:
     exposed = _seconds(found.exposed)
     step = ends - starts
     sums = accounting.steady if accounting.steady.steps else accounting.whole
-    exchange = joined(*found.exchange) if found.exchange else NOTHING
     highest = int(ranks(vocabulary).max(initial=-1))
     return Trace(
         path=path,
@@ -46,7 +45,8 @@ def read(path: Path) -> Trace:
         ends_s=ends,
         parts=Parts(step, None, None, exposed, None, None, step - exposed),
         collectives=_collectives(found.messages, vocabulary),
-        exchange=exchange._replace(starts=exchange.starts / 1e6, ends=exchange.ends / 1e6),
+        exchange=_in_seconds(found.exchange),
+        negotiation=_in_seconds(found.negotiation),
         horovod=sums.account(
             vocabulary,
             accounting.last_rank,
@@ -58,6 +58,11 @@ def read(path: Path) -> Trace:
         loss=stream.loss,
         notes=_notes(accounting),
     )
+
+
+def _in_seconds(parts: list[Intervals]) -> Intervals:
+    whole = joined(*parts) if parts else NOTHING
+    return Intervals(whole.starts / 1e6, whole.ends / 1e6)
 
 
 def _seconds(parts: list[Times]) -> Times:

@@ -44,6 +44,7 @@ class Found:
     exposed: list[Times] = field(default_factory=list)
     possibly_hidden: list[Times] = field(default_factory=list)
     exchange: list[Intervals] = field(default_factory=list)
+    negotiation: list[Intervals] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
 
 
@@ -136,6 +137,7 @@ class Accounting:
         sets = [_moments(rows, row_groups == group) for group in range(GROUPS)]
         exchange = joined(sets[NEGOTIATION], sets[OPERATION])
         self.found.exchange.append(exchange)
+        self.found.negotiation.append(sets[NEGOTIATION])
         steady = self._keep_steps(steps, exchange, sets[NEGOTIATION], final)
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()

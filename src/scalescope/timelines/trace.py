@@ -48,6 +48,8 @@ class Trace:
     collectives: Collectives
     exchange: Intervals
     """All moments in which something was exchanged or negotiated."""
+    negotiation: Intervals | None = None
+    """Those in which ranks agreed on what to send; None where there is no such thing."""
     horovod: HorovodAccount | None = None
     possibly_hidden: Times | None = None
     """Per step: communication before its last gradient was submitted, which may lie under compute."""
