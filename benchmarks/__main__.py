@@ -23,6 +23,11 @@ SECTIONS = {
     "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only",
     "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, and batches between (needs a GPU)",
     "map_speed": "how long a map takes, by cells, ranks and gradients",
+    "trace_horovod": "Horovod timelines of 200 MB and 2 GB: memory, speed against the decoding floor and Perfetto",
+    "trace_kineto": "profiler traces of 200 MB and 2 GB: the same, beside HolisticTraceAnalysis",
+    "trace_fuzz": "damaged traces for ten minutes, and a timeline cut at every byte",
+    "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs of this)",
+    "explain_fixes": "what explain says that a fix would save, beside what it saves",
     "overhead": "what being measured costs a training, beside plain torchrun",
 }
 """Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long."""

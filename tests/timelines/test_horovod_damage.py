@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalescope.timelines.horovod import read, window
-from scalescope.timelines.horovod_columns import TimelineEvent, Vocabulary
-from scalescope.timelines.horovod_scan import Scanner
+from scalescope.timelines.horovod.columns import TimelineEvent, Vocabulary
+from scalescope.timelines.horovod.scan import Scanner
 from scalescope.timelines.trace import Trace
 from timelines.horovod_reference import events_of, text_of
 
@@ -149,7 +149,7 @@ def test_blocks_and_chunks_do_not_change_the_result(tmp_path: Path, monkeypatch:
     path = tmp_path / "t.json"
     path.write_bytes(text_of("mpi_cnn"))
     whole = read(path)
-    monkeypatch.setattr("scalescope.timelines.horovod_accounting.BLOCK", 700)
+    monkeypatch.setattr("scalescope.timelines.horovod.accounting.BLOCK", 700)
     monkeypatch.setattr("scalescope.timelines.event_stream.CHUNK", 20_000)
     monkeypatch.setattr("scalescope.timelines.trace_bytes.CHUNK", 20_000)
     small = read(path)

@@ -57,7 +57,7 @@ def with_epochs(explanation: Explanation, material: Material, log: Path, pattern
 
 
 def _edges(trace: Trace, epochs: Sequence[float]) -> list[float]:
-    """Where epochs begin, and where the last one ends: at every n-th step when that fits, else as the log's times say."""
+    """Where epochs begin and the last one ends: at every n-th step when that fits, else as the times of the log say."""
     count = len(trace.starts_s)
     for steps in (count, count + 1):  # the last step of a timeline may be cut off
         if steps % len(epochs) == 0:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.timelines.horovod_columns import UNKNOWN, Numbers
-from scalescope.timelines.horovod_names import COLLECTIVE, OPERATION
-from scalescope.timelines.horovod_pairs import Rows
+from scalescope.timelines.horovod.columns import UNKNOWN, Numbers
+from scalescope.timelines.horovod.names import COLLECTIVE, OPERATION
+from scalescope.timelines.horovod.pairs import Rows
 
 APART = 100
 """Microseconds between the begins of operations of different responses on a device, where they run side by side."""

@@ -4,8 +4,8 @@ import numpy as np
 
 from scalescope.timelines.breakdown import Activities, Parts, parts_of
 from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
-from scalescope.timelines.kineto_collector import BRIDGED_S, Collector
-from scalescope.timelines.kineto_moments import EVER, common, without
+from scalescope.timelines.kineto.collector import BRIDGED_S, Collector
+from scalescope.timelines.kineto.moments import EVER, common, without
 
 _STEPS_TOGETHER = 64
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.timelines.horovod_columns import Numbers
-from scalescope.timelines.horovod_pairs import Rows
+from scalescope.timelines.horovod.columns import Numbers
+from scalescope.timelines.horovod.pairs import Rows
 from scalescope.timelines.intervals import Times
 
 ALIKE = 0.1

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from scalescope.timelines.horovod_columns import Numbers, Vocabulary
+from scalescope.timelines.horovod.columns import Numbers, Vocabulary
 
 NEGOTIATION, OPERATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE, OTHER = range(8)
 """Groups of activities."""

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from scalescope.records.timeline import Activity, Span
-from scalescope.timelines.horovod_columns import Numbers, Vocabulary
-from scalescope.timelines.horovod_names import COLLECTIVE, COPY_IN, COPY_OUT, NEGOTIATION, device_of, groups
-from scalescope.timelines.horovod_pairs import NO_ROWS, Pairing, Rows, together
-from scalescope.timelines.horovod_responses import Responses, message_of, responses
-from scalescope.timelines.horovod_stream import HorovodStream
+from scalescope.timelines.horovod.columns import Numbers, Vocabulary
+from scalescope.timelines.horovod.names import COLLECTIVE, COPY_IN, COPY_OUT, NEGOTIATION, device_of, groups
+from scalescope.timelines.horovod.pairs import NO_ROWS, Pairing, Rows, together
+from scalescope.timelines.horovod.responses import Responses, message_of, responses
+from scalescope.timelines.horovod.stream import HorovodStream
 from scalescope.timelines.intervals import union
 
 MOST_SPANS = 4_000

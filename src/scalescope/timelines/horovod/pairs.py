@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.timelines.horovod_columns import BEGIN, END, MARK, TICK, UNKNOWN, Columns, Numbers
+from scalescope.timelines.horovod.columns import BEGIN, END, MARK, TICK, UNKNOWN, Columns, Numbers
 
 DEEPEST = 64
 """Activities of a tensor that may be open at the same time."""

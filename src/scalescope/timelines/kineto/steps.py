@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.timelines.intervals import Times
-from scalescope.timelines.kineto_collector import Collector, Marks, is_collective
+from scalescope.timelines.kineto.collector import Collector, Marks, is_collective
 from scalescope.timelines.trace import Collectives, StepsFrom
 from scalescope.units import plural
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.timelines.horovod_columns import MARK, Columns, Vocabulary
-from scalescope.timelines.horovod_names import (
+from scalescope.timelines.horovod.columns import MARK, Columns, Vocabulary
+from scalescope.timelines.horovod.names import (
     COLLECTIVE,
     GROUPS,
     NEGOTIATION,
@@ -18,11 +18,11 @@ from scalescope.timelines.horovod_names import (
     groups,
     ranks,
 )
-from scalescope.timelines.horovod_pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
-from scalescope.timelines.horovod_responses import Message, Responses, kept, responses, within
-from scalescope.timelines.horovod_steps import NO_STEPS, Gradients, Steps, find, learn
-from scalescope.timelines.horovod_sums import Sums
-from scalescope.timelines.horovod_tensors import TensorSums
+from scalescope.timelines.horovod.pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
+from scalescope.timelines.horovod.responses import Message, Responses, kept, responses, within
+from scalescope.timelines.horovod.steps import NO_STEPS, Gradients, Steps, find, learn
+from scalescope.timelines.horovod.sums import Sums
+from scalescope.timelines.horovod.tensors import TensorSums
 from scalescope.timelines.intervals import Intervals, Times, between, joined, union
 
 BLOCK = 50_000

@@ -6,14 +6,11 @@ import numpy as np
 
 from scalescope.records.explanation import Loss
 from scalescope.timelines.event_stream import EventStream
-from scalescope.timelines.kineto_activities import account
-from scalescope.timelines.kineto_collector import Collector
-from scalescope.timelines.kineto_events import Event, facts_of
-from scalescope.timelines.kineto_steps import bucket_bytes, collectives_of, steps_of
-from scalescope.timelines.kineto_window import window
+from scalescope.timelines.kineto.activities import account
+from scalescope.timelines.kineto.collector import Collector
+from scalescope.timelines.kineto.events import Event, facts_of
+from scalescope.timelines.kineto.steps import bucket_bytes, collectives_of, steps_of
 from scalescope.timelines.trace import Trace
-
-__all__ = ["read", "window"]
 
 
 def read(path: Path) -> Trace:

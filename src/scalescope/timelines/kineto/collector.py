@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from scalescope.records.explanation import Loss
 from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
-from scalescope.timelines.kineto_events import (
+from scalescope.timelines.kineto.events import (
     CALLS,
     DEVICE_MARK,
     DEVICE_WORK,
@@ -24,7 +24,7 @@ from scalescope.timelines.kineto_events import (
     of_host,
     operation_of,
 )
-from scalescope.timelines.kineto_moments import EVER, Moments
+from scalescope.timelines.kineto.moments import EVER, Moments
 
 BRIDGED_S = 20e-6
 """Operators of a thread that follow each other faster than this leave no gap: the interpreter and the autograd engine

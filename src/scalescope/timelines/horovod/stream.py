@@ -7,8 +7,8 @@ import msgspec
 
 from scalescope.records.explanation import Loss
 from scalescope.timelines.event_stream import EventStream, halves
-from scalescope.timelines.horovod_columns import Columns, TimelineEvent, Vocabulary, joined_columns
-from scalescope.timelines.horovod_scan import Scanner
+from scalescope.timelines.horovod.columns import Columns, TimelineEvent, Vocabulary, joined_columns
+from scalescope.timelines.horovod.scan import Scanner
 
 _SMALL = 1 << 16
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scalescope.records.explanation import HorovodAccount, TensorAccount
-from scalescope.timelines.horovod_columns import Numbers, Vocabulary
-from scalescope.timelines.horovod_names import COPY_IN, COPY_OUT, DATA_WAIT, GROUPS, NEGOTIATION, QUEUE
-from scalescope.timelines.horovod_pairs import Ticks
-from scalescope.timelines.horovod_responses import Responses, within
+from scalescope.timelines.horovod.columns import Numbers, Vocabulary
+from scalescope.timelines.horovod.names import COPY_IN, COPY_OUT, DATA_WAIT, GROUPS, NEGOTIATION, QUEUE
+from scalescope.timelines.horovod.pairs import Ticks
+from scalescope.timelines.horovod.responses import Responses, within
 from scalescope.timelines.intervals import Intervals, Times, between, union
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.timelines.horovod_columns import (
+from scalescope.timelines.horovod.columns import (
     END,
     KIND_OF_LETTER,
     MARK,

@@ -5,16 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from scalescope.timelines.breakdown import Parts
-from scalescope.timelines.horovod_accounting import Accounting
-from scalescope.timelines.horovod_columns import Vocabulary
-from scalescope.timelines.horovod_names import backend_of, device_of, operation_of, ranks
-from scalescope.timelines.horovod_responses import Message
-from scalescope.timelines.horovod_stream import HorovodStream
-from scalescope.timelines.horovod_window import window
+from scalescope.timelines.horovod.accounting import Accounting
+from scalescope.timelines.horovod.columns import Vocabulary
+from scalescope.timelines.horovod.names import backend_of, device_of, operation_of, ranks
+from scalescope.timelines.horovod.responses import Message
+from scalescope.timelines.horovod.stream import HorovodStream
 from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
 from scalescope.timelines.trace import Collectives, Trace
-
-__all__ = ["read", "window"]
 
 _NO_STEPS = "no gradient tensors recur in this timeline: there are no steps, and Horovod's figures are for all of it"
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.explanation import TensorAccount
-from scalescope.timelines.horovod_columns import UNKNOWN, Numbers, Vocabulary
-from scalescope.timelines.horovod_names import (
+from scalescope.timelines.horovod.columns import UNKNOWN, Numbers, Vocabulary
+from scalescope.timelines.horovod.names import (
     COLLECTIVE,
     COPY_IN,
     COPY_OUT,
@@ -18,7 +18,7 @@ from scalescope.timelines.horovod_names import (
     QUEUE,
     operation_of,
 )
-from scalescope.timelines.horovod_pairs import Rows
+from scalescope.timelines.horovod.pairs import Rows
 
 SAMPLED = 400_000
 """Activities of which single times are kept, for medians."""
