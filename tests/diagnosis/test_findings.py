@@ -107,7 +107,7 @@ def test_a_slow_loader_is_found() -> None:
 
 def test_many_small_messages_and_one_large_are_told_by_replay() -> None:
     ready = np.linspace(0.01, 0.06, 50)
-    slow = Replay(0.2, ready, np.full(50, 1e4), np.array([1e4, 1e6]), np.array([0.003, 0.004]), 0.0)
+    slow = Replay(0.2, ready, np.full(50, 1e4), np.array([1e4, 1e6]), np.array([0.003, 0.004]))
     found = findings(job([HEALTHY], bucket_bytes=(10_000,) * 50, step_s=0.2), replay=slow)["small_messages"]
     assert found.gain_from == "replay"
     assert found.gain is not None

@@ -19,7 +19,7 @@ def replay(
         bytes=np.array(sizes, dtype=float),
         sizes=known,
         seconds=each + per_byte * known,
-        produced_s=0.0,
+        usual_bytes_per_s=1 / per_byte,
     )
 
 
@@ -54,6 +54,11 @@ def test_the_best_size_is_the_one_with_the_shortest_step() -> None:
 def test_costs_between_and_beyond_the_seen_sizes_are_straight_lines() -> None:
     cost = replay([1, 2], [10, 20], step_s=5, per_byte=2, each=3).cost
     assert cost(np.array([0.0, 5, 10, 15, 20, 40])).tolist() == [3, 13, 23, 33, 43, 83]
+
+
+def test_one_size_alone_is_a_fixed_cost_and_the_usual_rate() -> None:
+    job = Replay(10.0, np.array([1.0]), np.array([4.0]), np.array([4.0]), np.array([3.0]), usual_bytes_per_s=2.0)
+    assert job.cost(np.array([0.0, 4.0, 10.0])).tolist() == [1, 3, 6]
 
 
 def test_a_gain_is_relative_to_the_new_step() -> None:

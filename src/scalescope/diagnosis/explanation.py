@@ -14,15 +14,14 @@ from scalescope.records.explanation import Change, Explanation, Loss, RankAccoun
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
 from scalescope.scaling.changes import change_points, slow_periods
 from scalescope.scaling.warmup import warmup_steps
-from scalescope.timelines.alignment import Lateness, lateness, on_common_clock, transfers
+from scalescope.timelines.alignment import Lateness, lateness, on_common_clock, stands_out, transfers
 from scalescope.timelines.breakdown import breakdowns
 from scalescope.timelines.intervals import Times
-from scalescope.timelines.marks import lateness as marked_lateness
+from scalescope.timelines.marks import arrivals
 from scalescope.timelines.trace import Trace
 
 _PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
 _UNKNOWN_RANK = "rank unknown: cached negotiation (run once with HOROVOD_CACHE_CAPACITY=0 to see it)"
-_LATE_S, _LATE_SHARE = 1e-3, 0.05
 _FEWEST_TO_WARM = 8
 
 
@@ -32,7 +31,10 @@ def explained(material: Material, *, what: str = "") -> Explanation:
     durations = slowest(traces)
     warmup = _warmup(traces, durations)
     compared = lateness(traces, material.clocks) if material.clocks else None
-    late = _late(material, compared, warmup)
+    marked = arrivals(material.marks, warmup=warmup) if traces[0].kind == "horovod" else {}
+    late = {rank: float(np.median(each)) for rank, each in marked.items()}
+    if compared is not None and compared.median_late_s:
+        late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
     steps = tuple(account for at in range(len(traces)) for account in _accounts(material, at))
     first = traces[0]
@@ -56,7 +58,7 @@ def explained(material: Material, *, what: str = "") -> Explanation:
         bucket_bytes=first.bucket_bytes,
         horovod=first.horovod,
         clocks=material.clocks,
-        straggler=_straggler(late, compared, durations[warmup:]),
+        straggler=_straggler(marked, compared, durations[warmup:]),
         straggler_note=_straggler_note(material, late),
         changes=_later(change_points(durations[warmup:]), warmup),
         periods=slow_periods(durations[warmup:]),
@@ -156,23 +158,14 @@ def _transfers(material: Material) -> tuple[Transfer, ...]:
     return transfers(traces, material.clocks if len(traces) > 1 else align(traces))
 
 
-def _late(material: Material, compared: Lateness | None, warmup: int) -> dict[int, float]:
-    """By rank: how long others wait for it in a step; empty where ranks cannot be compared."""
-    if material.marks and material.traces[0].kind == "horovod":
-        return marked_lateness(material.marks, warmup=warmup)
-    if compared is None or not compared.median_late_s:
-        return {}
-    return dict(zip(compared.ranks, compared.median_late_s, strict=True))
-
-
-def _straggler(late: dict[int, float], compared: Lateness | None, steady: Sequence[float]) -> int | None:
+def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequence[float]) -> int | None:
     if compared is not None:
         return compared.straggler
     if len(late) < 2 or not steady:
         return None
-    worst = max(late, key=lambda rank: late[rank])
-    others = median(value for rank, value in late.items() if rank != worst)
-    return worst if late[worst] - others > max(_LATE_S, _LATE_SHARE * median(steady)) else None
+    worst = max(late, key=lambda rank: float(np.median(late[rank])))
+    others = np.max([value for rank, value in late.items() if rank != worst], axis=0)
+    return worst if stands_out(late[worst] - others, median(steady)) else None
 
 
 def _straggler_note(material: Material, late: dict[int, float]) -> str:

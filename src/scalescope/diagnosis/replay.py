@@ -14,6 +14,8 @@ from scalescope.timelines.trace import Trace
 
 _FEWEST_STEPS = 3
 _FEWEST_SIZES = 2
+_USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
+"""Of large messages inside a host; taken where a trace shows one size only, which cannot tell rate from fixed cost."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class Replay:
     sizes: Times
     """Ascending sizes of which the cost is known, with their seconds."""
     seconds: Times
-    produced_s: float
+    usual_bytes_per_s: float = 1e9
+    """What a byte more costs, where one size alone was seen."""
+    produced_s: float = 0.0
     """When the first byte of gradient began to be made: about where backward begins."""
 
     @property
@@ -36,7 +40,9 @@ class Replay:
 
         def seconds(bytes_: Times) -> Times:
             marginal = self.seconds[-1] / self.sizes[-1]
-            if len(self.sizes) > 1:
+            if len(self.sizes) < _FEWEST_SIZES:
+                marginal = min(marginal, 1 / self.usual_bytes_per_s)
+            else:
                 step = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
                 marginal = step if step > 0 else marginal
             least = self._least_s
@@ -51,7 +57,7 @@ class Replay:
     def _least_s(self) -> float:
         """What even an empty message takes: where the line through the two smallest sizes begins."""
         if len(self.sizes) < _FEWEST_SIZES:
-            return 0.0
+            return float(max(self.seconds[0] - self.sizes[0] / self.usual_bytes_per_s, 0.0))
         slope = (self.seconds[1] - self.seconds[0]) / (self.sizes[1] - self.sizes[0])
         return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
 
@@ -98,6 +104,8 @@ def replay_of(material: Material, explanation: Explanation) -> Replay | None:
     if found is None:
         return None
     ready, sizes, own_s = found
+    end_s = float((ready + own_s).max())
+    ready = np.minimum(ready, max(_computed_until(explanation, material.ranks[0]), float(ready[0])))
     transfer = own_s
     if material.clocks and all(clock.pairs for clock in material.clocks):
         compared = lateness(traces, material.clocks)
@@ -118,9 +126,16 @@ def replay_of(material: Material, explanation: Explanation) -> Replay | None:
         bytes=sizes.astype(float),
         sizes=known.astype(float),
         seconds=np.maximum.accumulate(np.maximum(seconds, 1e-9)),
+        usual_bytes_per_s=_USUAL_BYTES_PER_S.get(explanation.backend, 1e9),
         produced_s=max(float(ready[0]) - max(gap, 0.0), 0.0),
     )
-    return _as_seen(seen, float((ready + transfer).max()))
+    return _as_seen(seen, max(end_s, float(seen.ready_s[-1])))
+
+
+def _computed_until(explanation: Explanation, rank: int) -> float:
+    """Seconds into a step at which backward is over: what a message shows is when a thread was free to send it."""
+    parts = next(account.parts for account in explanation.per_rank if account.rank == rank)
+    return parts.step_s - (parts.exposed_s or 0.0) - (parts.optimizer_s or 0.0)
 
 
 def _as_seen(replay: Replay, end_s: float) -> Replay:

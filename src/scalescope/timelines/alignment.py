@@ -21,8 +21,8 @@ _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """No rank can end before all have begun; the root of a broadcast can."""
 _LATE_S = 1e-3
 _LATE_SHARE = 0.05
-_LATE_STEPS = 0.75
-_BY_CHANCE = 0.02
+_LATE_STEPS = 0.9
+_FEWEST_STEPS = 5
 _OWN_SHARE = 0.25
 """Of the time lost that a straggler must have spent on something of its own."""
 
@@ -94,13 +94,25 @@ class Lateness:
         if len(self.ranks) < 2 or not len(rows):
             return None
         worst = int(late.argmax())
-        others = np.delete(rows, worst, axis=1).max(axis=1)
-        matters = max(_LATE_S, _LATE_SHARE * self.step_s)
-        times = int((rows[:, worst] - others > matters / 2).sum())
-        often = times >= _LATE_STEPS * len(rows) and _by_chance(times, len(rows)) <= _BY_CHANCE
-        lost = late[worst] - np.median(others)
+        later = rows[:, worst] - np.delete(rows, worst, axis=1).max(axis=1)
         busier = self.own_s[worst] - min(self.own_s)
-        return self.ranks[worst] if often and lost > matters and busier > _OWN_SHARE * lost else None
+        named = stands_out(later, self.step_s) and busier > _OWN_SHARE * np.median(later)
+        return self.ranks[worst] if named else None
+
+
+def stands_out(later_s: Times, step_s: float) -> bool:
+    """Whether a rank that is so much later than every other one, step by step, is late for more than chance.
+
+    In nearly all steps, by more than steps differ, and long enough to matter.
+    """
+    if len(later_s) < _FEWEST_STEPS:
+        return False
+    low, typical, high = np.percentile(later_s, (25, 50, 75))
+    return bool(
+        typical > max(_LATE_S, _LATE_SHARE * step_s)
+        and typical > high - low
+        and float(np.mean(later_s > 0)) >= _LATE_STEPS
+    )
 
 
 def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
@@ -166,13 +178,6 @@ def transfers(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[Transfe
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.bytes))
-
-
-def _by_chance(times: int, tries: int) -> float:
-    """How likely a fair coin shows heads so often."""
-    from scipy.special import bdtrc
-
-    return float(bdtrc(times - 1, tries, 0.5)) if times else 1.0
 
 
 def _bus_share(operation: str, ranks: int) -> float:

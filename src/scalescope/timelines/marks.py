@@ -16,6 +16,8 @@ from scalescope.timelines.intervals import Intervals, Times, joined, union
 from scalescope.timelines.trace import Trace
 
 _LONGEST_LINE = 1 << 20
+_ENOUGH = 10
+"""Steps without a tracer that say who is late."""
 _PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -216,23 +218,32 @@ def _last_wait(marks: RankMarks) -> tuple[Times, Times]:
     return np.where(inside, begins, np.nan), np.where(inside, ends, np.nan)
 
 
-def lateness(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, float]:
-    """Per rank how much later than the first rank it had its gradients, the median over steps; empty if unknown."""
+def arrivals(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, Times]:
+    """Per rank when it had its gradients in each step, after the first rank had them; empty if unknown.
+
+    Steps that were not traced tell it, where there are enough of them: a timeline is written by rank 0, which is late
+    for that alone.
+    """
     ordered = sorted(marks, key=lambda rank: rank.rank)
-    common = set(ordered[0].numbers.tolist()) if ordered else set()
-    for rank in ordered:
-        common &= set(rank.numbers[rank.numbers >= warmup].tolist())
-    if len(ordered) < 2 or not common:
+    if len(ordered) < 2:
         return {}
-    wanted = np.array(sorted(common))
-    arrivals = np.array(
+    common = set.intersection(*(set(rank.numbers[rank.numbers >= warmup].tolist()) for rank in ordered))
+    traced = {number for rank in ordered for number in rank.numbers[rank.traced].tolist()}
+    wanted = np.array(sorted(common - traced if len(common - traced) >= _ENOUGH else common))
+    if not len(wanted):
+        return {}
+    times = np.array(
         [
             (_last_wait(rank)[0] - _clock_offset(rank, ordered[0]))[np.searchsorted(rank.numbers, wanted)]
             for rank in ordered
         ]
     )
-    arrivals = arrivals[:, ~np.isnan(arrivals).any(axis=0)]
-    if not arrivals.shape[1]:
+    times = times[:, ~np.isnan(times).any(axis=0)]
+    if not times.shape[1]:
         return {}
-    late = np.median(arrivals - arrivals.min(axis=0), axis=1)
-    return {rank.rank: float(value) for rank, value in zip(ordered, late, strict=True)}
+    return {rank.rank: late for rank, late in zip(ordered, times - times.min(axis=0), strict=True)}
+
+
+def lateness(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, float]:
+    """Per rank how much later than the first rank it had its gradients, the median over steps; empty if unknown."""
+    return {rank: float(np.median(late)) for rank, late in arrivals(marks, warmup=warmup).items()}

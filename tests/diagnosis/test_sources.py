@@ -1,0 +1,110 @@
+"""From files to explanations: what belongs together, what does not, and what an estimate adds."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from prediction.made import described, profile
+from scalescope.diagnosis.comparison import beside_estimate
+from scalescope.diagnosis.explanation import explained
+from scalescope.diagnosis.material import material
+from scalescope.diagnosis.sources import explain
+from scalescope.errors import UsageError
+from scalescope.records.autotune import Autotune
+from scalescope.records.cluster_file import write_cluster
+from scalescope.records.explanation import Explanation
+from scalescope.records.scaling import Scaling
+from scalescope.records.store import save
+
+DATA = Path(__file__).parents[1] / "data"
+TRACES = DATA / "traces"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
+GLOO = TRACES / "kineto" / "gloo_small"
+TIMELINE = TRACES / "horovod" / "gloo_mlp_mark.json.gz"
+
+
+def test_every_kind_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
+    disguised = tmp_path / "something.log"
+    shutil.copy(TIMELINE, disguised)
+    for path, kind in ((disguised, Explanation), (GLOO, Explanation), (EXAMPLES / "lab11.csv", Scaling)):
+        assert isinstance(explain([path]), kind)
+    assert isinstance(explain([DATA / "autotune" / "mpi_switches_held.csv"]), Autotune)
+
+
+def test_a_folder_of_traces_is_the_same_as_its_files() -> None:
+    files = sorted(GLOO.iterdir())
+    assert explain([GLOO]) == explain(files) == explain(files[::-1])
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ([TIMELINE, TRACES / "horovod" / "mpi_ops.json"], "explain one at a time"),
+        ([TIMELINE, GLOO], "one kind at a time"),
+        ([*sorted(GLOO.iterdir()), sorted(GLOO.iterdir())[0]], "one rank"),
+        ([TIMELINE, EXAMPLES / "cifar10-1gpu.log", EXAMPLES / "cifar10-2gpus.log"], "one log of the same run"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(paths: list[Path], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        explain(paths)
+
+
+def test_an_estimate_goes_with_traces_only() -> None:
+    with pytest.raises(UsageError, match="goes with traces"):
+        explain([EXAMPLES / "lab11.csv"], estimate=GLOO)
+    with pytest.raises(UsageError, match=r"cluster\.toml"):
+        explain([GLOO], estimate=GLOO)
+
+
+def test_the_probe_stands_beside_transfers(tmp_path: Path) -> None:
+    write_cluster(described(1000.0), tmp_path / "cluster.toml")
+    save(profile(), tmp_path / "profile.json")
+    found = explain([GLOO], estimate=tmp_path)
+    assert isinstance(found, Explanation)
+    assert all(transfer.probed_s and transfer.probed_s > 0 for transfer in found.transfers)
+    assert found.predicted_step is None, "a trace alone does not say its batch size"
+
+
+def test_a_representative_step_is_drawn_from_all_ranks() -> None:
+    read = material(sorted(GLOO.iterdir()))
+    found = explained(read)
+    assert found.shown_step is not None
+    assert {span.rank for span in found.shown_step.spans} == {0, 1}
+    assert min(step.start_s for step in found.shown_step.steps) == 0
+    steady = sorted(max(part) for part in zip(*_durations(found), strict=True))
+    shown = max(step.end_s - step.start_s for step in found.shown_step.steps)
+    assert steady[0] <= shown <= steady[-1]
+
+
+def _durations(found: Explanation) -> list[list[float]]:
+    return [[each.parts.step_s for each in found.steps if each.rank == rank] for rank in found.ranks]
+
+
+def test_one_rank_of_two_is_explained_and_the_missing_one_is_said() -> None:
+    found = explain(sorted(GLOO.iterdir())[:1])
+    assert isinstance(found, Explanation)
+    assert any("1 of 2 ranks were given" in note for note in found.notes)
+    assert found.straggler is None
+    assert found.transfers
+    assert all(transfer.wait_s is None for transfer in found.transfers)
+
+
+def test_parts_of_every_step_and_rank_add_up() -> None:
+    for paths in ([GLOO], [TIMELINE], [TRACES / "kineto" / "nccl"], [TRACES / "kineto" / "cuda_gloo"]):
+        found = explain(paths)
+        assert isinstance(found, Explanation)
+        assert found.steps
+        for account in found.steps:
+            known = msgspec.structs.asdict(account.parts)
+            whole = known.pop("step_s")
+            known.pop("hidden_s")
+            assert sum(value for value in known.values() if value is not None) == pytest.approx(whole, rel=1e-3)
+
+
+def test_an_estimate_beside_needs_a_cluster(tmp_path: Path) -> None:
+    read = material([TIMELINE])
+    with pytest.raises(UsageError, match="holds no cluster"):
+        beside_estimate(explained(read), read, tmp_path)
