@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kineto_samples import loaded, sample, written
 
-from scalescope.timelines.alignment import align, lateness, on_common_clock, transfers
+from scalescope.timelines.alignment import align, lateness, on_common_clock, stands_out, transfers
 from scalescope.timelines.intervals import Times
 from scalescope.timelines.kineto import read
 from scalescope.timelines.trace import Collectives, Trace
@@ -136,3 +136,16 @@ def test_one_trace_alone_has_a_clock_and_no_wait() -> None:
     assert {row.bytes for row in rows if row.operation == "allreduce"} == set(trace.bucket_bytes)
     assert all(row.wait_s is None and row.ranks == 2 for row in rows)
     assert lateness([trace], [clock]).straggler is None
+
+
+def test_a_rank_stands_out_when_it_is_late_in_nearly_all_steps_by_more_than_they_differ() -> None:
+    chance = np.random.default_rng(0)
+    assert stands_out(0.020 + chance.normal(0, 0.003, 20), step_s=0.035)
+    assert not stands_out(chance.normal(0, 0.004, 20), step_s=0.015)
+    assert not stands_out(0.003 + chance.normal(0, 0.005, 20), step_s=0.015), "steps differ by more"
+    assert not stands_out(np.full(20, 0.0005), step_s=0.1), "too little to matter"
+    assert not stands_out(np.full(3, 0.02), step_s=0.035), "too few steps"
+
+
+def test_ranks_that_take_turns_stand_out_in_no_steps() -> None:
+    assert not stands_out(np.array([0.02, -0.02] * 10), step_s=0.05)

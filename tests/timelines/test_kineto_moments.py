@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.timelines.intervals import Intervals, union
+from scalescope.timelines.intervals import Intervals, common, union, without
 from scalescope.timelines.kineto import moments as kineto_moments
-from scalescope.timelines.kineto.moments import Moments, bridged, common, without
+from scalescope.timelines.kineto.moments import Moments, bridged
 
 PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12)
 MOMENTS = np.arange(60) + 0.5

@@ -8,8 +8,8 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.timelines.breakdown import Activities, parts_of
-from scalescope.timelines.intervals import Intervals, union
-from scalescope.timelines.marks import RankMarks, lateness, read_marks, separate, without
+from scalescope.timelines.intervals import Intervals, union, without
+from scalescope.timelines.marks import RankMarks, arrivals, lateness, read_marks, separate
 from scalescope.timelines.trace import Collectives, Trace
 
 EPOCH_S = 1_700_000_000.0
@@ -206,3 +206,10 @@ def test_without_takes_the_second_set_out_of_the_first() -> None:
     assert left.ends.tolist() == [1, 4, 12, 20]
     assert without(union([], []), union([1], [2])).length == 0
     assert without(union([1], [2]), union([], [])).length == 1
+
+
+def test_steps_without_the_tracer_say_who_is_late(tmp_path: Path) -> None:
+    few = [made(tmp_path / f"few{rank}.jsonl", rank, steps=8) for rank in range(2)]
+    many = [made(tmp_path / f"many{rank}.jsonl", rank, steps=20) for rank in range(2)]
+    assert len(arrivals(few)[0]) == 8, "four untraced steps are too few"
+    assert len(arrivals(many)[0]) == 16, "the traced ones are left out"

@@ -15,7 +15,7 @@ from scalescope.records.trace_folder import TRACE_RECORD, TraceFolder
 from scalescope.timelines import horovod, kineto
 from scalescope.timelines.alignment import align
 from scalescope.timelines.event_stream import looks_like
-from scalescope.timelines.intervals import Intervals
+from scalescope.timelines.intervals import Intervals, without
 from scalescope.timelines.marks import RankMarks, read_marks, separate
 from scalescope.timelines.trace import Trace
 from scalescope.timelines.trace_bytes import shown
@@ -71,8 +71,6 @@ def _with_rank(span: Span, rank: int) -> Span:
 
 def _marked(marks: RankMarks, epoch_s: float, start_s: float, end_s: float) -> list[Span]:
     """What the rank's own marks add to Horovod's timeline; waiting for gradients is no optimizer."""
-    from scalescope.timelines.marks import without
-
     spans = []
     for name, activity in _PARTS_OF_MARKS.items():
         intervals: Intervals = without(getattr(marks, name), marks.synchronize)

@@ -57,3 +57,20 @@ def before(intervals: Intervals, moments: ArrayLike) -> Times:
 def between(intervals: Intervals, starts: ArrayLike, ends: ArrayLike) -> Times:
     """How much of the intervals lies in each window."""
     return before(intervals, ends) - before(intervals, starts)
+
+
+def common(first: Intervals, second: Intervals) -> Intervals:
+    """The moments that lie in both."""
+    points = np.concatenate([first.ends, second.ends, first.starts, second.starts])
+    ends = len(first.ends) + len(second.ends)
+    order = np.argsort(points, kind="stable")
+    depth = np.cumsum(np.where(order < ends, -1, 1))
+    points = points[order]
+    both = np.flatnonzero(depth[:-1] == 2) if len(points) else np.zeros(0, dtype=int)
+    return union(points[both], points[both + 1])
+
+
+def without(first: Intervals, second: Intervals) -> Intervals:
+    """The moments of the first that do not lie in the second."""
+    rest = Intervals(np.concatenate([[-np.inf], second.ends]), np.concatenate([second.starts, [np.inf]]))
+    return common(first, rest)

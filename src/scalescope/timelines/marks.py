@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scalescope.errors import UsageError
 from scalescope.timelines.breakdown import Activities, parts_of
-from scalescope.timelines.intervals import Intervals, Times, joined, union
+from scalescope.timelines.intervals import Intervals, Times, joined, union, without
 from scalescope.timelines.trace import Trace
 
 _LONGEST_LINE = 1 << 20
@@ -182,22 +182,6 @@ def _before_backward(marks: RankMarks) -> Intervals:
     at = np.searchsorted(starts, marks.starts_s)
     begins = np.append(starts, np.inf)[at]
     return without(union(marks.starts_s, np.minimum(begins, marks.ends_s)), marks.forward)
-
-
-def without(whole: Intervals, taken: Intervals) -> Intervals:
-    """What of the first lies in none of the second."""
-    cuts = np.unique(np.concatenate([*whole, *taken]))
-    starts, ends = cuts[:-1], cuts[1:]
-    middle = (starts + ends) / 2
-    left = _covers(whole, middle) & ~_covers(taken, middle)
-    return union(starts[left], ends[left])
-
-
-def _covers(intervals: Intervals, moments: Times) -> NDArray[np.bool_]:
-    if not len(intervals.starts):
-        return np.zeros(len(moments), dtype=np.bool_)
-    at = np.searchsorted(intervals.starts, moments, side="right") - 1
-    return np.asarray((at >= 0) & (moments < intervals.ends[np.maximum(at, 0)]))
 
 
 def _clock_offset(marks: RankMarks, first: RankMarks) -> float:

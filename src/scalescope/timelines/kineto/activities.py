@@ -3,9 +3,9 @@
 import numpy as np
 
 from scalescope.timelines.breakdown import Activities, Parts, parts_of
-from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
+from scalescope.timelines.intervals import NOTHING, Intervals, Times, common, joined, without
 from scalescope.timelines.kineto.collector import BRIDGED_S, Collector
-from scalescope.timelines.kineto.moments import EVER, common, without
+from scalescope.timelines.kineto.moments import EVER
 
 _STEPS_TOGETHER = 64
 

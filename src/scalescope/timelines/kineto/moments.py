@@ -69,23 +69,6 @@ def _one_after_another(pieces: list[Intervals]) -> Intervals:
     )
 
 
-def common(first: Intervals, second: Intervals) -> Intervals:
-    """The moments that lie in both."""
-    points = np.concatenate([first.ends, second.ends, first.starts, second.starts])
-    ends = len(first.ends) + len(second.ends)
-    order = np.argsort(points, kind="stable")
-    depth = np.cumsum(np.where(order < ends, -1, 1))
-    points = points[order]
-    both = np.flatnonzero(depth[:-1] == 2) if len(points) else np.zeros(0, dtype=int)
-    return union(points[both], points[both + 1])
-
-
-def without(first: Intervals, second: Intervals) -> Intervals:
-    """The moments of the first that do not lie in the second."""
-    rest = Intervals(np.concatenate([[-np.inf], second.ends]), np.concatenate([second.starts, [np.inf]]))
-    return common(first, rest)
-
-
 def bridged(intervals: Intervals, gap: float) -> Intervals:
     """The same with gaps shorter than `gap` closed."""
     wider = union(intervals.starts, intervals.ends + gap)

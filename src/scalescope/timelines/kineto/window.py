@@ -8,11 +8,11 @@ import numpy as np
 
 from scalescope.records.timeline import Activity, Span
 from scalescope.timelines.event_stream import EventStream
-from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined, union
+from scalescope.timelines.intervals import NOTHING, Intervals, Times, common, joined, union, without
 from scalescope.timelines.kineto.activities import operators
 from scalescope.timelines.kineto.collector import BRIDGED_S, Collector
 from scalescope.timelines.kineto.events import CALLS, DEVICE_WORK, Event, facts_of, of_device
-from scalescope.timelines.kineto.moments import bridged, common, without
+from scalescope.timelines.kineto.moments import bridged
 
 _MOST_SPANS = 1000
 """Of one activity; where there are more, those with the shortest gaps between them become one."""
