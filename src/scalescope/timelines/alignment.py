@@ -21,7 +21,7 @@ _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """No rank can end before all have begun; the root of a broadcast can."""
 _LATE_S = 1e-3
 _LATE_SHARE = 0.05
-_LATE_STEPS = 0.9
+_LATE_STEPS = 0.95
 _FEWEST_STEPS = 5
 _OWN_SHARE = 0.25
 """Of the time lost that a straggler must have spent on something of its own."""
