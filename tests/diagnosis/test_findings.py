@@ -91,6 +91,8 @@ def test_a_late_rank_is_named_and_its_gain_is_the_wait_for_it() -> None:
     found = findings(job([waiting, HEALTHY], late=(0.0, 0.02), straggler=1))["straggler"]
     assert "Rank 1 comes 20 ms late" in found.sentence
     assert found.gain == pytest.approx(0.1 / 0.08 - 1)
+    more = findings(job([waiting, HEALTHY], late=(0.0, 0.05), straggler=1))["straggler"]
+    assert more.gain == pytest.approx(0.1 / (0.1 - 0.031) - 1), "it is busy for 31 ms longer, and no more can be gained"
     assert found.evidence["its compute against the others'"] == "90 ms against 60 ms"
 
 

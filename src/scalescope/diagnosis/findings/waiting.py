@@ -21,7 +21,7 @@ def straggler(case: Case) -> Finding | None:
         return None
     late = {account.rank: account.late_s or 0.0 for account in explanation.per_rank}
     others = median(value for each, value in late.items() if each != rank)
-    lost = late[rank] - others
+    lost = min(late[rank] - others, _busier_s(case, rank))
     mine = next(account for account in explanation.per_rank if account.rank == rank)
     computing = _compute_apart(case, rank)
     return Finding(
@@ -38,6 +38,17 @@ def straggler(case: Case) -> Finding | None:
         gain=case.saving(lost),
         gain_from="accounting",
     )
+
+
+def _busier_s(case: Case, rank: int) -> float:
+    """By how much longer this rank is busy than the others: that, and not all of their wait, ends with its lateness."""
+    own = {
+        account.rank: account.parts.step_s - account.parts.exposed_s
+        for account in case.explanation.per_rank
+        if account.parts.exposed_s is not None
+    }
+    others = [value for each, value in own.items() if each != rank]
+    return max(own[rank] - median(others), 0.0) if rank in own and others else case.step_s
 
 
 def uneven_ranks(case: Case) -> Finding | None:
