@@ -10,6 +10,7 @@ from scalescope.cli.explain_autotune import tell_autotune
 from scalescope.cli.explain_scaling import tell_scaling
 from scalescope.cli.explain_traces import export_steps, tell_explanation, write_explanation
 from scalescope.cli.options import Json, Quiet
+from scalescope.cli.output import from_here
 from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def explain(
         )
         if captured is None:
             return
-        given, output = [captured], captured
+        given, output = [from_here(captured)], captured
     elif dry_run or engine or launcher or hosts or env or steps or threads_per_rank:
         raise UsageError(
             "--engine, --launcher, --hosts, --threads-per-rank, --env, --steps and --dry-run go with a "

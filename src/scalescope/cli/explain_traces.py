@@ -55,7 +55,9 @@ def tell_explanation(
 
     follow = f"scalescope explain {shlex.join(map(str, given))} -o results/explain"
     if output is not None:
-        follow = f"scalescope measure --np 1,{max(explanation.world_size or 2, 2)} -- python train.py"
+        command = shlex.join(explanation.command) or "python train.py"
+        engine = f" --engine {explanation.engine}" if explanation.engine != "none" else ""
+        follow = f"scalescope measure --np 1,{max(explanation.world_size or 2, 2)}{engine} -- {command}"
     tell(
         console,
         lambda: show(explanation, console),

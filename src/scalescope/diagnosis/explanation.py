@@ -41,6 +41,7 @@ def explained(material: Material, *, what: str = "") -> Explanation:
     return Explanation(
         kind=material.kind,
         what=what or _what(material),
+        command=material.record.command if material.record else (),
         files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
         ranks=material.ranks,
         world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,

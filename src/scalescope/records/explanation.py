@@ -156,6 +156,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     kind: Literal["horovod timeline", "profiler traces", "run folder"] = msgspec.field(name="source")
     """On disk it is `source`: there `kind` is the kind of record."""
     what: str
+    command: tuple[str, ...] = ()
+    """Of a captured run."""
     files: tuple[str, ...]
     ranks: tuple[int, ...]
     world_size: int | None
