@@ -55,9 +55,11 @@ def tell_explanation(
 
     follow = f"scalescope explain {shlex.join(map(str, given))} -o results/explain"
     if output is not None:
-        command = shlex.join(explanation.command) or "python train.py"
         engine = f" --engine {explanation.engine}" if explanation.engine != "none" else ""
-        follow = f"scalescope measure --np 1,{max(explanation.world_size or 2, 2)}{engine} -- {command}"
+        options = f"--np 1,{max(explanation.world_size or 2, 2)}{engine}"
+        follow = f"scalescope measure {options} -- {shlex.join(explanation.command) or 'python train.py'}"
+        if explanation.kind == "run folder" and not explanation.command:
+            follow = f"scalescope measure {shlex.quote(explanation.what)} {options}"
     tell(
         console,
         lambda: show(explanation, console),
