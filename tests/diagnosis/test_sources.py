@@ -33,6 +33,12 @@ def test_every_kind_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     assert isinstance(explain([DATA / "autotune" / "mpi_switches_held.csv"]), Autotune)
 
 
+def test_an_autotune_log_that_ends_in_zeros_is_read(tmp_path: Path) -> None:
+    killed = tmp_path / "autotune.csv"
+    killed.write_bytes((DATA / "autotune" / "mpi_switches_held.csv").read_bytes()[:700] + bytes(200))
+    assert isinstance(explain([killed]), Autotune)
+
+
 def test_a_folder_of_traces_is_the_same_as_its_files() -> None:
     files = sorted(GLOO.iterdir())
     assert explain([GLOO]) == explain(files) == explain(files[::-1])

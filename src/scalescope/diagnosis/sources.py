@@ -19,7 +19,7 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.trace_folder import TRACE_RECORD
 from scalescope.scaling.autotune import is_autotune_log, read_autotune
 from scalescope.scaling.sources import explain as explain_scaling
-from scalescope.scaling.text_files import head, printable
+from scalescope.scaling.text_files import printable
 
 
 def explain(
@@ -31,7 +31,7 @@ def explain(
     if not traced:
         if estimate is not None:
             raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
-        if len(paths) == 1 and paths[0].is_file() and is_autotune_log(head(paths[0])):
+        if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):
             return read_autotune(paths[0])
         return explain_scaling(paths, np=np, pattern=pattern)
     if len(others) > 1:
@@ -52,6 +52,12 @@ def explain_traces(
         explanation = beside_estimate(explanation, read, estimate)
     case = Case(explanation, read, replay_of(read, explanation))
     return msgspec.structs.replace(explanation, findings=find(case))
+
+
+def _beginning(path: Path) -> str:
+    """The first lines, whatever follows them: a killed job may leave zeros."""
+    with open(path, "rb") as file:
+        return file.read(4096).decode("utf-8", "replace")
 
 
 def _holds_traces(path: Path) -> bool:
