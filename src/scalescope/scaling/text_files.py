@@ -15,7 +15,10 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,25
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
-UNDERSTOOD = "a CSV table with a column of process counts, training logs, or a scalescope run folder"
+UNDERSTOOD = (
+    "traces (PyTorch profiler, Horovod timeline), training logs, a CSV table with a column of process counts, "
+    "a Horovod autotune log, or a scalescope run folder"
+)
 """What explain reads, for error lines."""
 
 
