@@ -89,6 +89,13 @@ def _durations(found: Explanation) -> list[list[float]]:
     return [[each.parts.step_s for each in found.steps if each.rank == rank] for rank in found.ranks]
 
 
+def test_skew_is_told_step_by_step() -> None:
+    found = explain([GLOO])
+    assert isinstance(found, Explanation)
+    assert len(found.skew_s) == 4
+    assert all(0 <= skew < (found.step_s or 0.0) for skew in found.skew_s)
+
+
 def test_one_rank_of_two_is_explained_and_the_missing_one_is_said() -> None:
     found = explain(sorted(GLOO.iterdir())[:1])
     assert isinstance(found, Explanation)

@@ -59,6 +59,7 @@ def explained(material: Material, *, what: str = "") -> Explanation:
         bucket_bytes=first.bucket_bytes,
         horovod=first.horovod,
         clocks=material.clocks,
+        skew_s=_skew(marked, compared),
         straggler=_straggler(marked, compared, durations[warmup:]),
         straggler_note=_straggler_note(material, late),
         changes=_later(change_points(durations[warmup:]), warmup),
@@ -157,6 +158,14 @@ def _transfers(material: Material) -> tuple[Transfer, ...]:
     from scalescope.timelines.alignment import align
 
     return transfers(traces, material.clocks if len(traces) > 1 else align(traces))
+
+
+def _skew(late: dict[int, Times], compared: Lateness | None) -> tuple[float, ...]:
+    """Step by step, how long the others waited for whichever rank was last."""
+    if compared is not None:
+        rows = compared.held_up_s
+        return tuple(rows.max(axis=1).tolist()) if rows.size else ()
+    return tuple(np.max(list(late.values()), axis=0).tolist()) if late else ()
 
 
 def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequence[float]) -> int | None:

@@ -178,6 +178,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     bucket_bytes: tuple[int, ...] = ()
     horovod: HorovodAccount | None = None
     clocks: tuple[Clock, ...] = ()
+    skew_s: tuple[float, ...] = ()
+    """Step by step: how long ranks waited for the one that was last; empty where ranks cannot be compared."""
     straggler: int | None = None
     straggler_note: str = ""
     changes: tuple[Change, ...] = ()

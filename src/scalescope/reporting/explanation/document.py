@@ -43,6 +43,7 @@ def as_document(explanation: Explanation) -> dict[str, Any]:
         "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
         "clocks": [_plain(clock) for clock in explanation.clocks],
+        "skew_s": list(explanation.skew_s),
         "straggler": explanation.straggler,
         "straggler_note": explanation.straggler_note,
         "changes": [_plain(change) for change in explanation.changes],

@@ -1,6 +1,7 @@
 """An explanation on the terminal: what was read, where a step goes, what stands out and what to change."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -32,6 +33,7 @@ from scalescope.reporting.phrases import number
 from scalescope.units import format_bytes, format_rate, format_seconds, plural
 
 _MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
+_FEWEST_FOR_TREND = 5
 _NOISE = 0.02
 """An overhead below this is none that can be told."""
 _LEAST_BAR, _MOST_BAR = 8, 40
@@ -187,8 +189,8 @@ def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
 
 
 def rank_lines(explanation: Explanation) -> list[str]:
-    """The straggler, and how well clocks agree."""
-    lines = [straggler_words(explanation)]
+    """The straggler, how long ranks wait for the last one over time, and how well clocks agree."""
+    lines = [straggler_words(explanation), _skew_words(explanation.skew_s)]
     if explanation.clocks:
         worst = max(explanation.clocks, key=lambda clock: clock.residual_s)
         pairs = min(clock.pairs for clock in explanation.clocks)
@@ -197,6 +199,18 @@ def rank_lines(explanation: Explanation) -> list[str]:
             f"{format_seconds(worst.residual_s)}" + (" at worst" if len(explanation.clocks) > 1 else "")
         )
     return [line for line in lines if line]
+
+
+def _skew_words(skew_s: Sequence[float]) -> str:
+    """The typical wait for the last rank, and whether it grows or shrinks over the steps."""
+    if not skew_s:
+        return ""
+    half = len(skew_s) // 2
+    said = f"ranks wait {format_seconds(median(skew_s))} a step for whichever is last"
+    if half >= _FEWEST_FOR_TREND:
+        said += f" ({format_seconds(median(skew_s[:half]))} in the first half of the steps, "
+        said += f"{format_seconds(median(skew_s[half:]))} in the second)"
+    return said
 
 
 def _findings(explanation: Explanation, console: Console) -> None:
