@@ -110,6 +110,7 @@ FILES = {
     "train.log": b"Epoch 1 took 5 s\n",
     "n2.log": b"\x1b[31mloss 0.5 at step 3\x1b[0m\n",
     "trace.json": b'{"traceEvents": []}',
+    "other.json": b'{"some": "thing"}',
     "machine.json": b'{"kind": "machine", "version": 1}',
     "newer.json": b'{"kind": "measurement", "version": 99}',
     "torn.json": b'{"kind": "measurement", "version": 2',
@@ -121,7 +122,8 @@ FILES = {
     [
         ([], "name something to explain"),
         (["missing.csv"], "there is no file or folder 'missing.csv'"),
-        (["."], "holds no measurement.json: name one that scalescope measure wrote"),
+        (["."], "'trace.json' holds no events of a training"),
+        (["void"], "holds no measurement.json: name one that scalescope measure wrote"),
         (["empty.csv"], "'empty.csv' is empty"),
         (["nothing.csv"], "name its columns np (or gpus, ranks, workers), init_s, train_s"),
         (["text.csv"], "line 3, column 'train_s': 'fast' is no number"),
@@ -129,7 +131,7 @@ FILES = {
         (["negative.csv"], "-3 is not above 0"),
         (["latin.csv"], "not UTF-8 (line 3): iconv"),
         (["utf16.csv"], "UTF-16: iconv"),
-        (["sheet.xlsx"], "binary file: name a CSV table"),
+        (["sheet.xlsx"], "binary file: name traces"),
         (["packed.log"], "gunzip it first"),
         (["train.log"], "add --np"),
         (["n2.log"], "a line there is 'loss 0.5 at step 3': write --pattern"),
@@ -140,7 +142,8 @@ FILES = {
         (["n1.log", "--np", "many"], "--np takes whole numbers"),
         (["n1.log", "--pattern", "("], "no regular expression"),
         (["n1.log", "--pattern", "(?P<speed>x)"], "unknown group 'speed'"),
-        (["trace.json"], "JSON of another program: name a CSV table"),
+        (["trace.json"], "holds no events of a training: name another trace"),
+        (["other.json"], "JSON of another program: name traces"),
         (["machine.json"], "holds a scalescope 'machine': name"),
         (["newer.json"], "pip install --upgrade scalescope"),
         (["torn.json"], "name"),
@@ -152,6 +155,7 @@ FILES = {
 def test_one_line_and_exit_code_2(scalescope, words: list[str], says: str) -> None:
     for name, data in FILES.items():
         (scalescope.folder / name).write_bytes(data)
+    (scalescope.folder / "void").mkdir()
     done = scalescope.in_this_process("explain", *words, code=2)
     assert done.stdout == ""
     assert done.stderr.startswith("scalescope: ")

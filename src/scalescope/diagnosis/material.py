@@ -103,18 +103,21 @@ def material(paths: Sequence[Path]) -> Material:
     files = [file for path in paths for file in traces_in(path)]
     kinds = {looks_like(file) for file in files}
     if kinds == {"kineto"}:
-        return _of_profiles("profiler traces", [kineto.read(file) for file in files], None)
+        return _of_profiles("profiler traces", [_not_empty(kineto.read(file)) for file in files], None)
     if kinds == {"horovod"}:
         if len(files) > 1:
             raise UsageError(
                 f"{len(files)} Horovod timelines were named and each is a job of its own: explain one at a time"
             )
-        seen = horovod.read(files[0])
-        if not len(seen.exchange.starts):
-            why = f" ({seen.loss.reason})" if seen.loss.reason else ""
-            raise UsageError(f"'{shown(files[0])}' holds no events of a training{why}: name another timeline")
-        return Material("horovod timeline", (seen,))
+        return Material("horovod timeline", (_not_empty(horovod.read(files[0])),))
     raise UsageError("Horovod timelines and profiler traces were named together: explain one kind at a time")
+
+
+def _not_empty(trace: Trace) -> Trace:
+    if trace.is_empty:
+        why = f" ({trace.loss.reason})" if trace.loss.reason else ""
+        raise UsageError(f"'{shown(trace.path)}' holds no events of a training{why}: name another trace")
+    return trace
 
 
 def _of_folder(folder: Path) -> Material:

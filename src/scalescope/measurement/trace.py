@@ -17,7 +17,7 @@ from scalescope.records.run import Point
 
 
 def traced_run(request: MeasureRequest, audience: TraceAudience) -> Path:
-    """Launch it once with capture; the folder that holds trace.json and what it names."""
+    """Launch it once with capture; the folder that holds traced.json and what it names."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = Path(request.folder or Path("results") / f"explain-{stamp}").absolute()
     request = msgspec.structs.replace(request, folder=str(folder), trace=True, quick=False)

@@ -7,8 +7,8 @@ import msgspec
 from scalescope.records.run import Point
 from scalescope.records.store import Record
 
-TRACE_RECORD = "trace.json"
-"""The record's name in its folder."""
+TRACE_RECORD = "traced.json"
+"""The record's name in its folder; people call their own traces trace.json."""
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):

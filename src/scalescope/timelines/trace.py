@@ -55,6 +55,8 @@ class Trace:
     """Per step: communication before its last gradient was submitted, which may lie under compute."""
     bucket_bytes: tuple[int, ...] = ()
     """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
+    is_empty: bool = False
+    """Whether no event could be read."""
     loss: Loss = field(default_factory=Loss)
     notes: tuple[str, ...] = ()
     """What a user should know about how it was read, one sentence each."""

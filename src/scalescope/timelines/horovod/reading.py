@@ -32,6 +32,7 @@ def read(path: Path) -> Trace:
     return Trace(
         path=path,
         kind="horovod",
+        is_empty=not found.exchange or not len(joined(*found.exchange).starts),
         rank=0,
         world_size=highest + 1 if highest >= 0 else None,
         backend=backend_of(vocabulary),

@@ -33,6 +33,7 @@ def read(path: Path) -> Trace:
     return Trace(
         path=path,
         kind="kineto",
+        is_empty=found.zero_us is None,
         rank=facts.rank,
         world_size=facts.world_size,
         backend=facts.backend,
