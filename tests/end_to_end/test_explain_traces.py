@@ -130,7 +130,7 @@ def test_misuse_is_one_clear_line(scalescope: CommandLine, words: tuple[str, ...
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("backend", ["ddp", "horovodrun", "mpirun"])
+@pytest.mark.parametrize("backend", ["ddp", "mpirun"])
 def test_a_rank_that_sleeps_is_named(scalescope: CommandLine, backend: str) -> None:
     if backend != "ddp":
         needs.horovod()
