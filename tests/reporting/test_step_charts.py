@@ -79,7 +79,8 @@ def test_without_compute_only_what_is_known_to_be_exposed_is_marked() -> None:
     spans = tuple(
         Span(rank=0, activity="communication", start_s=start, end_s=end) for start, end in ((1.0, 3.0), (6.0, 7.0))
     )
-    bare = Timeline(source="horovod timeline", spans=spans, steps=(Step(rank=0, start_s=0, end_s=10),))
+    copied = Span(rank=0, activity="copy", start_s=6.0, end_s=6.2)  # a timeline tells these, and no other compute
+    bare = Timeline(source="horovod timeline", spans=(*spans, copied), steps=(Step(rank=0, start_s=0, end_s=10),))
     (panel,) = with_data(step_charts({"": bare}, "x", exposed_s={"": 1.5}))["vconcat"]
     assert panel["title"]["text"] == (
         "10 s, of it 1.5 s (15 %) exposed communication; 1.5 s of communication is possibly hidden"

@@ -59,7 +59,7 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
         for span, since, until in clipped
         if since < until
     ]
-    known = any(span.activity in COMPUTE for span in spans)
+    known = any(span.activity in ("forward", "backward") for span in spans)  # copies are seen by a bare timeline, too
     by_rank = {rank: [span for span in spans if span.rank == rank] for rank in sorted(drawn)}
     exchange = {rank: merged(here, EXCHANGE) for rank, here in by_rank.items()}
     lost = {rank: exposed(here) if known else _last(exchange[rank], exposed_s or 0.0) for rank, here in by_rank.items()}
