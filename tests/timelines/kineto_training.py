@@ -20,7 +20,7 @@ class Numbers(Dataset[torch.Tensor]):
 
     def __getitem__(self, at: int) -> torch.Tensor:
         if PLANTED == "slow loader":
-            time.sleep(0.001)
+            time.sleep(0.003)
         return torch.full((512,), float(at % 7))
 
 
@@ -41,7 +41,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss = model(batch).square().mean()
             if PLANTED == "straggler" and rank == 1:
-                time.sleep(0.02)
+                time.sleep(0.06)
             loss.backward()
             optimizer.step()
             profiler.step()

@@ -14,8 +14,8 @@ from scalescope.timelines.trace import Trace
 
 SCRIPT = Path(__file__).with_name("kineto_training.py")
 Trained = Callable[..., list[Trace]]
-SLEEP_S = 0.02
-LOADING_S = 0.016
+SLEEP_S = 0.06
+LOADING_S = 0.048
 BUCKETS = {4 * (1024 * 512 + 512), 4 * (1024 * 1024 + 1024), 4 * (512 * 1024 + 1024)}
 
 
@@ -67,7 +67,7 @@ def test_a_loader_that_sleeps_is_input(trained: Trained) -> None:
         assert np.median(trace.parts.input) > 0.9 * LOADING_S
     for trace in trained("none"):
         assert trace.parts.input is not None
-        assert np.median(trace.parts.input) < LOADING_S / 4
+        assert np.median(trace.parts.input) < LOADING_S / 2
 
 
 def test_waiting_for_a_rank_is_exposed_communication_on_the_other(trained: Trained) -> None:
@@ -86,7 +86,7 @@ def test_the_rank_that_sleeps_is_named_and_a_balanced_job_has_none(trained: Trai
     found = lateness(late, align(late))
     assert found.straggler == 1
     assert found.median_late_s[1] > 0.9 * SLEEP_S
-    assert found.median_late_s[0] < SLEEP_S / 4
+    assert found.median_late_s[0] < SLEEP_S / 2
     balanced = trained("none")
     assert lateness(balanced, align(balanced)).straggler is None
 
