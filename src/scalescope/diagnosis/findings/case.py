@@ -41,6 +41,13 @@ class Case:
         index = self.explanation.shown_index
         return f"step {index} of {self.where}" if index is not None else self.where
 
+    @property
+    def shares_cores(self) -> bool:
+        """Whether messages are moved by the cores that compute: hidden under compute they slow it by what they save."""
+        record = self.material.record
+        hosts = len({rank.host for rank in record.ranks}) if record else 1
+        return self.explanation.device == "cpu" and hosts < 2
+
     def per_step(self, seconds: Callable[[Transfer], float | None]) -> float | None:
         """Seconds a step of all transfers together; None where ranks were not compared."""
         steps = min(len(trace.starts_s) for trace in self.material.traces)

@@ -64,7 +64,7 @@ def _unfused(case: Case) -> Finding | None:
 def large_bucket(case: Case) -> Finding | None:
     """One message holds most of the gradients: it leaves when backward is nearly over, and nothing hides it."""
     sizes = case.explanation.bucket_bytes
-    if case.replay is None or not sizes or max(sizes) < _LARGE_SHARE * sum(sizes):
+    if case.replay is None or not sizes or max(sizes) < _LARGE_SHARE * sum(sizes) or case.shares_cores:
         return None
     cap, step_s = best_bucket(case.replay, _SMALLER_BUCKETS)
     if gain(case.step_s, step_s) < NOTEWORTHY or cap >= max(sizes):
