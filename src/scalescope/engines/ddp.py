@@ -7,7 +7,7 @@ from scalescope.records.knobs import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
 _FIRST_MIB, _CAP_MIB = 1, 25
-"""While bucket_cap_mb is unset; set, it holds for the first bucket too."""
+"""While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set."""
 
 
 class Ddp:
@@ -27,11 +27,29 @@ class Ddp:
             meaning="a bucket is sent once it holds this much (unset: 1 MiB for the first, 25 MiB for the others)",
         ),
         Knob(
+            name="first_bucket_mb",
+            type="float",
+            default=None,
+            low=0.001,
+            high=4096,
+            unit="MiB",
+            changes="live",
+            meaning="the first bucket is sent once it holds this much: a small one starts the exchange early "
+            "(unset: 1 MiB, or bucket_cap_mb where that is set)",
+        ),
+        Knob(
             name="gradient_as_bucket_view",
             type="bool",
             default=False,
             changes="live",
             meaning="gradients live inside the buckets: no copies, less memory",
+        ),
+        Knob(
+            name="hierarchical_allreduce",
+            type="bool",
+            default=False,
+            changes="live",
+            meaning="sum inside each host, then between hosts, then share inside: less traffic between hosts",
         ),
         Knob(
             name="static_graph",
@@ -52,11 +70,41 @@ class Ddp:
             choices=("gloo", "nccl"),
             meaning="who moves the bytes (unset: nccl on GPUs, gloo otherwise)",
         ),
+        Knob(
+            name="nccl_algo",
+            type="choice",
+            default=None,
+            choices=("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
+            variable="NCCL_ALGO",
+            meaning="the route of NCCL's messages: rings for bandwidth, trees for latency (unset: NCCL decides)",
+        ),
+        Knob(
+            name="nccl_proto",
+            type="choice",
+            default=None,
+            choices=("LL", "LL128", "Simple"),
+            variable="NCCL_PROTO",
+            meaning="how NCCL hands data over: LL and LL128 for small messages, Simple for large (unset: NCCL decides)",
+        ),
+        Knob(
+            name="nccl_max_nchannels",
+            type="int",
+            default=None,
+            low=1,
+            high=64,
+            variable="NCCL_MAX_NCHANNELS",
+            meaning="how many blocks of the GPU NCCL may take: more move more, fewer leave more to compute "
+            "(unset: NCCL decides)",
+        ),
     )
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
-        """On one machine the ranks talk over loopback only."""
-        return {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
+        """NCCL's knobs as it reads them; on one machine the ranks talk over loopback only."""
+        variables = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
+        for knob in self.knobs:
+            if knob.variable and values.get(knob.name) is not None:
+                variables[knob.variable] = str(values[knob.name])
+        return variables
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """PyTorch's own."""
@@ -64,8 +112,9 @@ class Ddp:
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Buckets in the order in which gradients get ready, as DDP rebuilds them after its first step."""
-        cap = values.get("bucket_cap_mb")
-        first_mib, cap_mib = (float(cap), float(cap)) if cap is not None else (_FIRST_MIB, _CAP_MIB)
+        cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
+        cap_mib = _CAP_MIB if cap is None else float(cap)
+        first_mib = float(first) if first is not None else _FIRST_MIB if cap is None else cap_mib
         return Exchange(
             backend=str(values.get("backend") or ("gloo" if profile.device == "cpu" else "nccl")),
             messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),

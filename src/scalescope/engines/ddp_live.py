@@ -1,11 +1,24 @@
-"""DDP inside a rank: join the group, wrap the model. Standard library and torch only."""
+"""DDP inside a rank: join the group, wrap the model, change knobs between steps. Standard library and torch only."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.machinery
 import os
+import pathlib
+import types
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 _WRAPPER_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+_KNOBS_BESIDE_THEM = ("first_bucket_mb", "hierarchical_allreduce")
+_MIB = 1024 * 1024
+_MAKERS = ("_build_params_for_reducer", "_build_debug_param_to_name_mapping", "_ddp_init_helper", "_set_static_graph")
+_INTERNALS = ("reducer", "bucket_bytes_cap_default", "_comm_hooks", "_remove_autograd_hooks", *_MAKERS)
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
@@ -26,7 +39,221 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
     wrapped = torch.nn.parallel.DistributedDataParallel(
         model, device_ids=ids if device.type == "cuda" else None, **arguments
     )
+    others = {name: knobs[name] for name in _KNOBS_BESIDE_THEM if name in knobs}
+    if others.get("hierarchical_allreduce") and (why_not := prepare(wrapped)):
+        warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
+        del others["hierarchical_allreduce"]
+    switch(wrapped, others)
     return wrapped, optimizer
+
+
+def current(ddp: Any) -> dict[str, Any]:
+    """What the wrapper does now, as values of its knobs."""
+    first, cap = _limits(ddp)
+    return {
+        "bucket_cap_mb": cap / _MIB,
+        "first_bucket_mb": first / _MIB,
+        "gradient_as_bucket_view": bool(ddp.gradient_as_bucket_view),
+        "static_graph": bool(ddp.static_graph),
+        "hierarchical_allreduce": ddp.__dict__.get("_scalescope_hierarchical", False),
+    }
+
+
+def refusal(ddp: Any) -> str:
+    """Why its knobs cannot change while training, in one line; empty: they can."""
+    import torch
+
+    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+        return f"{type(ddp).__name__} is not a DistributedDataParallel"
+    if getattr(ddp, "_use_python_reducer", False) or any(_is_compiled(module) for module in ddp.modules()):
+        return "the model is compiled"
+    if getattr(ddp, "mixed_precision", None) is not None:
+        return "DDP's own mixed precision is on"
+    if getattr(ddp, "_delay_all_reduce_params", None):
+        return "delay_all_reduce_named_params is used"
+    missing = [name for name in _INTERNALS if not hasattr(ddp, name)]
+    if missing:
+        return f"torch {torch.__version__} has no {missing[0]} in DistributedDataParallel"
+    if ddp.find_unused_parameters:
+        return "find_unused_parameters is on"
+    if getattr(ddp, "bucket_bytes_cap_list", None):
+        return "bucket_cap_mb_list sets every bucket by itself"
+    if getattr(ddp, "is_multi_device_module", False):
+        return "the model spans several devices"
+    if any(hasattr(parameter, "_in_backward_optimizers") for parameter in ddp.parameters()):
+        return "its optimizer runs inside the backward"
+    if ddp._join_config.enable:
+        return "it trains with uneven inputs (join)"
+    return _refusal_of_what_was_registered(ddp)
+
+
+def held(ddp: Any) -> dict[str, str]:
+    """Knobs that this wrapper cannot change, and why."""
+    why_not = _no_hierarchy(ddp)
+    return {"hierarchical_allreduce": why_not} if why_not else {}
+
+
+def prepare(ddp: Any) -> str:
+    """Make the groups of the hierarchical allreduce; every rank calls it once. Why there are none, or empty."""
+    _hierarchical().prepare(ddp.process_group)
+    return _no_hierarchy(ddp)
+
+
+def switch(ddp: Any, values: dict[str, Any]) -> None:
+    """Give the wrapper what it had at first, changed by `values`; on every rank, between steps.
+
+    Knobs that need new processes are left alone.
+    """
+    before = current(ddp)
+    wanted = _changed(ddp.__dict__.get("_scalescope_original", before), values)
+    if wanted == before:
+        return
+    if "_scalescope_original" not in ddp.__dict__:
+        if why_not := refusal(ddp):
+            raise ValueError(f"DDP's knobs cannot change: {why_not}")
+        ddp._scalescope_original = before
+        parameters, expect_sparse_gradient = ddp._build_params_for_reducer()
+        names = ddp._build_debug_param_to_name_mapping(parameters)
+        ddp._scalescope_parameters = parameters, expect_sparse_gradient, names
+    if wanted["hierarchical_allreduce"] and not before["hierarchical_allreduce"] and (why_not := _no_hierarchy(ddp)):
+        raise ValueError(f"no hierarchical allreduce: {why_not}")
+    _rebuild(ddp, wanted)
+    if ddp.static_graph:
+        _rebuild_after_accumulation(ddp)
+
+
+def _changed(original: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """As in DDP itself, a bucket size holds for the first bucket too."""
+    asked = {name: value for name, value in values.items() if name in original and value is not None}
+    if asked.pop("static_graph", original["static_graph"]) != original["static_graph"]:
+        raise ValueError("static_graph cannot change while training")
+    if "bucket_cap_mb" in asked:
+        asked.setdefault("first_bucket_mb", asked["bucket_cap_mb"])
+    for name in {"bucket_cap_mb", "first_bucket_mb"} & asked.keys():
+        asked[name] = int(asked[name] * _MIB) / _MIB
+    return {**original, **asked}
+
+
+def _rebuild(ddp: Any, wanted: dict[str, Any]) -> None:
+    ddp._check_reducer_finalized()
+    parameters, expect_sparse_gradient, names = ddp._scalescope_parameters
+    ddp._remove_autograd_hooks()
+    ddp.reducer = ddp.logger = None  # the old buckets go before the new ones come
+    if ddp.gradient_as_bucket_view and not wanted["gradient_as_bucket_view"]:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.clone()
+    ddp.gradient_as_bucket_view = wanted["gradient_as_bucket_view"]
+    static_graph, ddp.static_graph = ddp.static_graph, False
+    first, cap = int(wanted["first_bucket_mb"] * _MIB), int(wanted["bucket_cap_mb"] * _MIB)
+    with _limited(ddp, first, cap):
+        ddp._ddp_init_helper(parameters, expect_sparse_gradient, names, static_graph)
+    ddp._has_rebuilt_buckets = False
+    if static_graph:
+        ddp._set_static_graph()
+    _register_hooks(ddp, wanted["hierarchical_allreduce"])
+
+
+def _rebuild_after_accumulation(ddp: Any) -> None:
+    """A reducer learns a static graph in its first backward, but nothing right if that only accumulates."""
+    import torch
+
+    accumulated = False
+
+    def prepare_forward(module: Any, _: Any) -> None:
+        nonlocal accumulated
+        if not module.require_backward_grad_sync:
+            accumulated = True
+            module._static_graph_delay_allreduce_enqueued = True
+        elif torch.is_grad_enabled():
+            handle.remove()
+            if accumulated:
+                _rebuild(module, current(module))
+
+    handle = ddp.register_forward_pre_hook(prepare_forward)
+
+
+def _register_hooks(ddp: Any, hierarchical: bool) -> None:
+    """The script's own hook again, or ours; ours is not listed among the wrapper's."""
+    dist = _distributed()
+
+    hooks = list(ddp._comm_hooks)
+    if hierarchical:
+        hooks.append((_hierarchical().prepared(ddp.process_group).hook, None))
+    for hook, state in hooks:
+        ddp.logger._set_comm_hook_name(hook.__qualname__)
+        dist._register_comm_hook(ddp.reducer, state, hook)
+    ddp._scalescope_hierarchical = hierarchical
+
+
+def _limits(ddp: Any) -> tuple[int, int]:
+    """Bytes of the first bucket and of the others."""
+    dist = _distributed()
+
+    cap = ddp.bucket_bytes_cap
+    if hasattr(ddp, "_bucket_config"):
+        return ddp._bucket_config.first_bucket_bytes_cap, cap
+    usual = dist._DEFAULT_FIRST_BUCKET_BYTES if ddp.bucket_bytes_cap_default else cap
+    return ddp.__dict__.get("_scalescope_first_bucket", usual), cap
+
+
+@contextlib.contextmanager
+def _limited(ddp: Any, first: int, cap: int) -> Iterator[None]:
+    """A reducer that is made meanwhile fills its buckets up to these bytes."""
+    dist = _distributed()
+
+    ddp.bucket_bytes_cap = cap
+    ddp.bucket_bytes_cap_default = True  # that is, the first bucket has a size of its own
+    if hasattr(ddp, "_bucket_config"):
+        changed = {"first_bucket_bytes_cap": first, "bucket_bytes_cap": cap}
+        ddp._bucket_config = dataclasses.replace(ddp._bucket_config, **changed)
+    ddp._scalescope_first_bucket = first
+    usual, dist._DEFAULT_FIRST_BUCKET_BYTES = dist._DEFAULT_FIRST_BUCKET_BYTES, first
+    try:
+        yield
+    finally:
+        dist._DEFAULT_FIRST_BUCKET_BYTES = usual
+
+
+def _no_hierarchy(ddp: Any) -> str:
+    if ddp._comm_hooks:
+        return "the script has a communication hook of its own"
+    if any(ddp._build_params_for_reducer()[1]):
+        return "the model has sparse gradients"
+    groups = _hierarchical().prepared(ddp.process_group)
+    return groups if isinstance(groups, str) else ""
+
+
+def _refusal_of_what_was_registered(ddp: Any) -> str:
+    """What the script did to the wrapper after it was made."""
+    import torch.distributed as dist
+
+    data = ddp._get_ddp_logging_data()
+    if data.get("comm_hook") and not ddp._comm_hooks and not ddp.__dict__.get("_scalescope_hierarchical"):
+        return "a built-in communication hook is registered"
+    if any(not isinstance(state, (type(None), dist.ProcessGroup)) for _, state in ddp._comm_hooks):
+        return "its communication hook keeps a state, which may depend on the buckets"
+    if data.get("num_parameter_tensors") not in (None, len(ddp._build_params_for_reducer()[0])):
+        return "parameters were frozen or thawed after DDP wrapped the model"
+    return ""
+
+
+def _distributed() -> Any:
+    """torch.distributed with what it does not export."""
+    return importlib.import_module("torch.distributed")
+
+
+def _is_compiled(module: Any) -> bool:
+    return type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+
+
+@functools.cache
+def _hierarchical() -> Any:
+    """The module beside this one, also where this one was loaded by its path."""
+    path = pathlib.Path(__file__).with_name("hierarchical.py")
+    module = types.ModuleType(f"{__name__}_hierarchical")
+    importlib.machinery.SourceFileLoader(module.__name__, str(path)).exec_module(module)
+    return module
 
 
 def agree(value: int) -> int:
