@@ -1,3 +1,4 @@
+from piloted import ranks
 from watched import forked, watch
 
-__all__ = ["forked", "watch"]
+__all__ = ["forked", "ranks", "watch"]

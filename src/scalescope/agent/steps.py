@@ -38,6 +38,8 @@ class StepClock:
         self.on_first_without_model: Callable[[], None] = lambda: None
         self.on_closer_look: Callable[[bool], None] = lambda wanted: None
         self.on_step: Callable[[int, int, int, int], None] | None = None  # then every step is looked at closely
+        self.on_steps: Callable[[int, list[int], int, int], None] | None = None  # begin, ends, complete, samples
+        self.on_wake: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
@@ -57,7 +59,8 @@ class StepClock:
         self._group: set[int] = set()
         self._largest_group = 1
         self._steps = self._written = 0
-        self._most_times = 0  # so many short steps are left; 0: no end is set
+        self._wake_at = 0  # after so many steps someone wants to be called; 0: nobody does
+        self._most_times = 0  # so many short steps are left until something is due; 0: nothing is
 
     def watch_optimizers(self, module: Any) -> None:
         """Every step of every optimizer, as soon as torch's optimizers have been imported."""
@@ -71,7 +74,24 @@ class StepClock:
 
         self._register_before = module.register_optimizer_step_pre_hook
         self._before = self._register_before(self._on_begin)
-        module.register_optimizer_step_post_hook(after)
+        self._after = module.register_optimizer_step_post_hook(after)
+
+    def unwatch_optimizers(self) -> None:
+        """Take the hooks back."""
+        self._before.remove()
+        self._after.remove()
+
+    def wake_after(self, steps: int) -> None:
+        """Call `on_wake` once so many more steps are complete: between two steps, alike on every rank."""
+        if not self.looks_closely:
+            self._write_short_steps()
+        self._wake_at = self._steps + steps
+        self._plan_next_stop()
+
+    @property
+    def complete(self) -> int:
+        """How many steps are over, with all their optimizers, as far as they have been written."""
+        return max(self._steps - (len(self._group) < self._largest_group), 0)
 
     def _on_begin(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Only while looking closely: a second hook in every step costs too much."""
@@ -151,7 +171,9 @@ class StepClock:
         begin, is_long = self.begin, self.on_step is not None or end - self.begin > _ATTEND_EVERY_NS
         self._has_written(1, end, index)
         if self.on_step:
-            self.on_step(begin, optimizer_at or end, end, self._steps - (len(self._group) < self._largest_group))
+            self.on_step(begin, optimizer_at or end, end, self.complete)
+        if self.on_steps:
+            self.on_steps(begin, [end], self.complete, self.samples)
         self.input_wait = self.samples = self.forward_at = 0
         self._attend_at = 0 if is_long else end + _ATTEND_EVERY_NS
         self._look_closely(is_long)
@@ -172,8 +194,11 @@ class StepClock:
         ends = self._times[self._ends_per_step - 1 :: self._ends_per_step]
         if ends:
             index = self._optimizers[self._identity]
-            self._recorder.text(f'{{"kind":"steps","s":{self.begin},"i":{index},"ends":{ends}}}\n')
+            begin = self.begin
+            self._recorder.text(f'{{"kind":"steps","s":{begin},"i":{index},"ends":{ends}}}\n')
             self._has_written(len(ends), ends[-1], index)
+            if self.on_steps:
+                self.on_steps(begin, ends, self.complete, 0)
         self._times.clear()
 
     def _has_written(self, count: int, end: int, index: int) -> None:
@@ -189,11 +214,17 @@ class StepClock:
         self._largest_group = max(self._largest_group, len(self._group))
 
     def _stop_when_done(self) -> None:
-        if not self._stop_after:
-            return
-        if self._steps >= self._stop_after and len(self._group) >= self._largest_group:
-            raise StepsDone
-        self._most_times = (self._stop_after - self._steps) * self._ends_per_step
+        if len(self._group) >= self._largest_group:
+            if self._stop_after and self._steps >= self._stop_after:
+                raise StepsDone
+            if self._wake_at and self._steps >= self._wake_at:
+                self._wake_at = 0
+                self.on_wake()
+        self._plan_next_stop()
+
+    def _plan_next_stop(self) -> None:
+        due = [steps for steps in (self._stop_after, self._wake_at) if steps]
+        self._most_times = (min(due) - self._steps) * self._ends_per_step if due else 0
 
     def close(self) -> None:
         """The process ends."""

@@ -35,6 +35,7 @@ class Agent:
         self._interruptions = Interruptions(self._recorder, self._clock, self._on_training)
         window = window_from_environment()
         self._capture = Capture(folder, self._clock, window) if window else None
+        self._tuned = _tuned(folder, self._clock)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
         self._engine = "none"
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
@@ -43,6 +44,7 @@ class Agent:
             {
                 "torch.distributed.distributed_c10d": self._watch_process_group,
                 "torch.nn.modules.module": self._interruptions.watch_modules,
+                "torch.nn.parallel.distributed": self._watch_wrappers,
                 "torch.optim.optimizer": self._watch_optimizers,
                 "torch.serialization": self._interruptions.watch_saving,
                 "torch.utils.data.dataloader": self._watch_loaders,
@@ -57,6 +59,8 @@ class Agent:
         self._recorder.after_fork()
         self._clock.reset()
         self._interruptions.reset()
+        if self._tuned:
+            self._tuned.reset()
         if self._capture:
             self._capture.reset()
 
@@ -69,6 +73,10 @@ class Agent:
         self._interruptions.watch_loaders(module)
         if self._capture:
             self._capture.watch_loaders(module)
+
+    def _watch_wrappers(self, module: Any) -> None:
+        if self._tuned:
+            self._tuned.watch_wrappers(module)
 
     def _watch_multiprocessing(self, module: Any) -> None:
         """Its forked children end without atexit."""
@@ -99,6 +107,8 @@ class Agent:
                 self._recorder.line("read_changed_file", path=path)
         if self._capture:
             self._capture.on_training(root, {**self._identity, "engine": self._engine})
+        if self._tuned:
+            self._tuned.on_training(root, self._engine)
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
@@ -147,4 +157,15 @@ class Agent:
         if self._capture:
             self._capture.close()
         if self._recorder.is_rank:
+            if self._tuned:
+                self._tuned.close(self._identity["rank"] or 0, self._engine)
             self._recorder.line("end", t=now())
+
+
+def _tuned(folder: str, clock: StepClock) -> Any:
+    """Knobs, search and survey; nothing of it is imported where nobody asks for it."""
+    if not any(os.environ.get(f"SCALESCOPE_{name}") for name in ("TUNE", "SURVEY", "KNOBS")):
+        return None
+    from .tuned import Tuned
+
+    return Tuned(folder, clock)

@@ -1,0 +1,124 @@
+"""How ranks meet between steps: rank 0's word for everybody, which hosts there are, and an allreduce to probe."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+_LARGEST_MESSAGE = 2048
+
+
+class Meeting:
+    """One process alone; with an engine, its ranks."""
+
+    engine, backend = "none", ""
+    rank, size = 0, 1
+
+    def __init__(self) -> None:
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        mine = {
+            "host": (os.environ.get("SCALESCOPE_HOST") or socket.gethostname())[:200],
+            "cores": _as_ranges(list(cores)),
+        }
+        everybody = [_decoded(row) for row in self._gather(_encoded(mine))]
+        self.hosts: list[str] = [each["host"] for each in everybody]
+        here = {core for each in everybody if each["host"] == mine["host"] for core in _from_ranges(each["cores"])}
+        self.cores = len(here)
+        """Of this host, that its ranks may use."""
+
+    def share(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Rank 0's message, on every rank."""
+        return _decoded(self._broadcast(_encoded(message)))
+
+    def allreduce(self, tensor: Any, name: str) -> None:
+        """Sum a tensor over all ranks, in place."""
+
+    def _gather(self, data: Any) -> list[Any]:
+        return [data]
+
+    def _broadcast(self, data: Any) -> Any:
+        return data
+
+
+class TorchMeeting(Meeting):
+    """The ranks of a process group that holds all of them, on a gloo group of their own."""
+
+    engine = "ddp"
+
+    def __init__(self, process_group: Any) -> None:
+        import torch.distributed as dist
+
+        self._dist = dist
+        self._training = process_group
+        self._group: Any = dist.new_group(backend="gloo")
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.backend = str(dist.get_backend(process_group))
+        super().__init__()
+
+    def _gather(self, data: Any) -> list[Any]:
+        import torch
+
+        rows = [torch.empty_like(data) for _ in range(self.size)]
+        self._dist.all_gather(rows, data, group=self._group)
+        return rows
+
+    def _broadcast(self, data: Any) -> Any:
+        self._dist.broadcast(data, src=0, group=self._group)
+        return data
+
+    def allreduce(self, tensor: Any, name: str) -> None:
+        """As the training does it."""
+        self._dist.all_reduce(tensor, group=self._training)
+
+
+class HorovodMeeting(Meeting):
+    """Horovod's ranks."""
+
+    engine = "horovod"
+
+    def __init__(self, horovod: Any) -> None:
+        self._horovod = horovod
+        self.rank, self.size = horovod.rank(), horovod.size()
+        self.backend = "mpi" if horovod.mpi_enabled() else "gloo"
+        super().__init__()
+
+    def _gather(self, data: Any) -> list[Any]:
+        return list(self._horovod.allgather(data.reshape(1, -1), name="scalescope.hosts"))
+
+    def _broadcast(self, data: Any) -> Any:
+        return self._horovod.broadcast(data, root_rank=0, name="scalescope.word")
+
+    def allreduce(self, tensor: Any, name: str) -> None:
+        """As the training does it."""
+        self._horovod.allreduce_(tensor, name=f"scalescope.{name}", op=self._horovod.Sum)
+
+
+def _encoded(message: dict[str, Any]) -> Any:
+    import torch
+
+    data = json.dumps(message).encode()
+    if len(data) > _LARGEST_MESSAGE:
+        raise ValueError(f"a message of {len(data)} bytes to the ranks: at most {_LARGEST_MESSAGE} fit")
+    return torch.frombuffer(bytearray(data.ljust(_LARGEST_MESSAGE)), dtype=torch.uint8)
+
+
+def _decoded(row: Any) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(bytes(row.tolist()))
+    return message
+
+
+def _as_ranges(numbers: list[int]) -> list[list[int]]:
+    """First and last of every run, so that many cores fit into a message."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def _from_ranges(ranges: list[list[int]]) -> set[int]:
+    return {number for first, last in ranges for number in range(first, last + 1)}

@@ -1,0 +1,258 @@
+"""What a step is made of, and what messages cost: what a simulator needs to know of this training.
+
+`SCALESCOPE_SURVEY=N` asks for it after N steps of any launch; rank 0 then writes survey.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Generator
+from statistics import median
+from typing import Any
+
+from .between import BetweenSteps, Work, optimizers
+from .interruptions import ModelHook, samples_in
+from .meeting import Meeting
+from .recorder import now
+
+STEPS = 3
+_SMALLEST_PROBE = 4096
+_MOST_SIZES = 8
+_LONGEST_PROBE_S = 1.0
+"""A message that takes longer is the largest one that is tried."""
+_MIB = 1 << 20
+
+
+def survey(
+    between: BetweenSteps, root: Any, meeting: Meeting, steps: int, hierarchical: Any
+) -> Generator[int, None, dict[str, Any]]:
+    """Watch so many steps, then probe; `hierarchical` is what has an `allreduce`, or None."""
+    parts = _Parts(root, is_nested=meeting.engine == "horovod")
+    try:
+        for _ in range(steps):
+            between.take()
+            yield 1
+            done = between.take()
+            parts.step_is_over(done[-1].nanoseconds)
+    finally:
+        parts.remove()
+    found = parts.summary()
+    messages = _Messages(meeting, parts.parameters)
+    total = sum(size for _, size, _ in found["gradients"])
+    costs = {"flat": messages.costs(total, "flat", meeting.allreduce)}
+    if hierarchical is not None:
+        costs["hierarchical"] = messages.costs(total, "hierarchical", lambda t, name: hierarchical.allreduce(t))
+    return {
+        **found,
+        "engine": meeting.engine,
+        "backend": meeting.backend,
+        "hosts": len(set(meeting.hosts)),
+        "ranks_per_host": meeting.hosts.count(meeting.hosts[0]),
+        "cores": meeting.cores,
+        "threads": _threads(),
+        "costs": costs,
+        "copy_s_per_byte": messages.copy_s_per_byte(),
+    }
+
+
+def survey_once(
+    between: BetweenSteps, root: Any, meet: Callable[[], Meeting], hierarchical: Callable[[], Any], path: str
+) -> Work:
+    """For a launch that is made for a survey: the survey, and its file."""
+    meeting = meet()
+    found = yield from survey(between, root, meeting, STEPS, hierarchical())
+    if meeting.rank == 0:
+        with open(path + ".partial", "w") as file:
+            json.dump(found, file)
+        os.replace(path + ".partial", path)  # noqa: PTH105 - pathlib is slow to import
+
+
+class _Parts:
+    """When the parts of a step begin, while it is watched."""
+
+    def __init__(self, root: Any, *, is_nested: bool) -> None:
+        import torch
+
+        self._root, self._is_nested = root, is_nested
+        named = [(name, each) for name, each in root.named_parameters() if each.requires_grad]
+        self.parameters = [each for _, each in named]
+        self._cuda = bool(self.parameters) and self.parameters[0].is_cuda
+        self._sizes = [(name, each.numel() * each.element_size(), each.element_size()) for name, each in named]
+        self._rows: list[dict[str, Any]] = []
+        autograd: Any = torch.autograd
+        self._hooks = [
+            root.register_forward_pre_hook(ModelHook(self._on_forward), with_kwargs=True),
+            optimizers().register_optimizer_step_pre_hook(self._on_optimizer),
+            *(
+                each.register_post_accumulate_grad_hook(self._on_gradient(at))
+                for at, each in enumerate(self.parameters)
+            ),
+        ]
+        original = autograd.backward
+
+        def backward(*arguments: Any, **options: Any) -> Any:
+            self._on_backward()
+            return original(*arguments, **options)
+
+        def restore() -> None:
+            if autograd.backward is backward:
+                autograd.backward = original
+
+        autograd.backward = backward
+        self._restore_backward = restore
+        self._begin_step()
+
+    def remove(self) -> None:
+        """Take every hook back."""
+        self._restore_backward()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _moment(self) -> Any:
+        """Now; on a GPU an event that is read when the step is over."""
+        if not self._cuda:
+            return now()
+        import torch
+
+        cuda: Any = torch.cuda
+        event = cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _begin_step(self) -> None:
+        self._began = self._moment()
+        self._forward: Any = None
+        self._backward: Any = None
+        self._samples = 0
+        self._ready: list[Any] = [None] * len(self.parameters)
+        self._optimizer: Any = None
+
+    def _on_forward(self, module: Any, arguments: Any, options: Any) -> None:
+        if module.training:
+            self._forward = self._forward or self._moment()
+            self._samples += samples_in(arguments) or samples_in(options)
+
+    def _on_backward(self) -> None:
+        self._backward = self._moment()
+        self._optimizer = None
+
+    def _on_gradient(self, index: int) -> Callable[[Any], None]:
+        def note(parameter: Any) -> None:
+            self._ready[index] = self._moment()
+
+        return note
+
+    def _on_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        """Of optimizers one after another the first counts; one around another waits, there the inner one does."""
+        if self._optimizer is None or self._is_nested:
+            self._optimizer = self._moment()
+
+    def step_is_over(self, nanoseconds: int) -> None:
+        """Keep the parts of the step that just ended; a step without a backward pass has none."""
+        last = self._moment()
+        if self._cuda:
+            last.synchronize()
+        if self._backward is not None and self._forward is not None:
+            ready = [None if each is None else self._between(self._backward, each) for each in self._ready]
+            self._rows.append(
+                {
+                    "forward_s": self._between(self._forward, self._backward),
+                    "backward_s": max((each for each in ready if each is not None), default=0.0),
+                    "optimizer_s": self._between(self._optimizer, last) if self._optimizer else 0.0,
+                    "step_s": self._between(self._began, last) if self._cuda else nanoseconds * 1e-9,
+                    "samples": self._samples,
+                    "ready": ready,
+                }
+            )
+        self._begin_step()
+
+    def _between(self, first: Any, then: Any) -> float:
+        return float(first.elapsed_time(then) * 1e-3 if self._cuda else (then - first) * 1e-9)
+
+    def summary(self) -> dict[str, Any]:
+        """Medians over the steps; gradients in the order in which they got ready."""
+        if not self._rows:
+            raise RuntimeError("no step of the survey went through the model and backward")
+        gradients = []
+        for at, size in enumerate(self._sizes):
+            times = [row["ready"][at] for row in self._rows if row["ready"][at] is not None]
+            if times:
+                gradients.append((max(median(times), 0.0), size))
+        gradients.sort(key=lambda each: each[0])
+        names = ("forward_s", "backward_s", "optimizer_s", "step_s", "samples")
+        sent = getattr(self._root, "broadcast_buffers", False) or getattr(self._root, "forward_sync_buffers", False)
+        buffers = [each.numel() * each.element_size() for each in self._root.buffers()] if sent else []
+        return {
+            "gradients": [list(size) for _, size in gradients],
+            "ready_s": [ready for ready, _ in gradients],
+            **{name: median(row[name] for row in self._rows) for name in names},
+            "buffers_bytes": buffers,
+        }
+
+
+class _Messages:
+    """What it costs to sum and to copy gradients; every rank takes part alike."""
+
+    def __init__(self, meeting: Meeting, parameters: list[Any]) -> None:
+        self._meeting = meeting
+        self._parameters = parameters
+        self._device = parameters[0].device
+
+    def costs(self, total: int, kind: str, allreduce: Callable[[Any, str], None]) -> list[list[float]]:
+        """Size, seconds of rank 0 and its processor's seconds, for sizes up to that of all gradients."""
+        import torch
+
+        if self._meeting.size == 1:
+            return []
+        buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
+        self._timed(allreduce, buffer[:1], f"{kind}.first")
+        found: list[list[float]] = []
+        for size in probe_sizes(total):
+            message = buffer[: size // 4]
+            times = [self._timed(allreduce, message, f"{kind}.{size}") for _ in range(3 if size < _MIB else 2)]
+            seconds, processor = (median(each) for each in zip(*times))  # noqa: B905
+            found.append([size, seconds, processor])
+            if size >= _MIB and self._meeting.share({"enough": seconds > _LONGEST_PROBE_S})["enough"]:
+                break
+        return found
+
+    def _timed(self, allreduce: Callable[[Any, str], None], message: Any, name: str) -> tuple[float, float]:
+        import torch
+
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        began, processor = time.perf_counter(), time.process_time()
+        allreduce(message, name)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter() - began, time.process_time() - processor
+
+    def copy_s_per_byte(self) -> float:
+        """To copy gradients into one buffer; the second time, when its memory is there."""
+        import torch
+
+        values = [each.detach().reshape(-1) for each in self._parameters]
+        flat = torch.zeros(sum(each.numel() for each in values), dtype=values[0].dtype, device=self._device)
+
+        def copy(target: Any, name: str) -> None:
+            at = 0
+            for each in values:
+                target[at : at + each.numel()].copy_(each)
+                at += each.numel()
+
+        times = [self._timed(copy, flat, "copy")[0] for _ in range(2)]
+        return times[-1] / (flat.numel() * flat.element_size())
+
+
+def probe_sizes(total: int) -> list[int]:
+    """From 4 KiB on in steps of four, and all gradients together."""
+    sizes = [_SMALLEST_PROBE * 4**power for power in range(_MOST_SIZES - 1)]
+    return [*(size for size in sizes if size < 0.8 * total), max(total // 4 * 4, 4)]
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()

@@ -1,0 +1,88 @@
+"""What the environment asks for beyond watching: a search (SCALESCOPE_TUNE), a survey (SCALESCOPE_SURVEY), knobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from .between import BetweenSteps
+from .knobs import Wrappers, engine_file
+from .meeting import HorovodMeeting, Meeting, TorchMeeting
+from .pilot import FORMAT_VERSION, Conductor, FilePilot
+from .steps import StepClock
+from .survey import survey_once
+
+
+class Tuned:
+    """Knobs, search and survey of one process."""
+
+    def __init__(self, folder: str, clock: StepClock) -> None:
+        self._folder, self._clock = folder, clock
+        self._wrappers = Wrappers(self._on_wrapped)
+        self.watch_wrappers = self._wrappers.watch
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child."""
+        self._searches = os.environ.get("SCALESCOPE_TUNE") == "1"
+        self._survey_after = int(os.environ.get("SCALESCOPE_SURVEY") or 0)
+        self._conductor: Conductor | None = None
+        self._wrappers.reset()
+
+    def _on_wrapped(self, ddp: Any) -> None:
+        if not self._searches:
+            return
+        if self._conductor is None:
+            self._conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
+            self._conductor.attach()
+        else:
+            self._conductor.trouble = "the script wrapped another model in DistributedDataParallel"
+
+    def on_training(self, root: Any, engine: str) -> None:
+        """The first training forward, or without one the first optimizer step, is about to happen."""
+        self._wrappers.note_root(root)
+        if self._survey_after and root is not None:
+            self._begin_survey(root, engine)
+
+    def _begin_survey(self, root: Any, engine: str) -> None:
+        between = BetweenSteps(self._clock)
+        wrapped = [part for part in root.modules() if type(part).__name__ == "DistributedDataParallel"]
+        groups: list[Any] = []
+
+        def meet() -> Meeting:
+            if wrapped:
+                groups.append(engine_file("hierarchical").prepare(wrapped[0].process_group))
+                return TorchMeeting(wrapped[0].process_group)
+            return HorovodMeeting(sys.modules["horovod.torch"]) if engine == "horovod" else Meeting()
+
+        def hierarchical() -> Any:
+            return next((each for each in groups if not isinstance(each, str)), None)
+
+        path = os.path.join(self._folder, "survey.json")  # noqa: PTH118 - pathlib is slow to import
+        between.start(
+            survey_once(between, wrapped[0] if wrapped else root, meet, hierarchical, path), self._survey_after
+        )
+
+    def close(self, rank: int, engine: str) -> None:
+        """The process, a rank, ends: say why nothing was tuned, if so."""
+        if not self._searches:
+            return
+        if self._conductor is not None:
+            steps = self._clock.complete
+            self._conductor.close(f"a model was wrapped in DistributedDataParallel, but only {steps} steps were made")
+        elif rank == 0:
+            pilot = FilePilot(self._folder)
+            sharded = self._wrappers.sharded
+            engine = "fsdp" if sharded else engine
+            pilot.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": self._why(engine)})
+            pilot.tell({"kind": "end", "steps": self._clock.complete})
+
+    def _why(self, engine: str) -> str:
+        if engine == "fsdp":
+            return "the script trained with FSDP, whose knobs cannot be switched"
+        if engine == "horovod":
+            return "the script trained with Horovod, whose knobs need a new launch each: --offline"
+        if not self._clock.complete:
+            return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
+        return f"the script trained {self._clock.complete} steps without DistributedDataParallel"
