@@ -4,6 +4,7 @@ import re
 import secrets
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,7 @@ from scalescope.measurement.plan import Settings, launcher_of, make_job, make_ta
 from scalescope.measurement.surroundings import free_port
 from scalescope.measurement.turns import read_pairs
 from scalescope.measurement.watch import Audience, LaunchWatch
-from scalescope.records.job import Job
+from scalescope.records.job import Ending, Job
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
 
@@ -32,12 +33,43 @@ def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
     return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
 
 
+class Launched(NamedTuple):
+    """A launch that is over, whatever became of it."""
+
+    job: Job
+    watch: LaunchWatch
+    ending: Ending
+    problem: str
+    """Empty when it went well."""
+    details: str
+    harmless: str
+    """What went wrong after the training, if anything."""
+
+
 def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:
-    """One launch of one point; when its port was taken meanwhile, again with another one."""
+    """One launch of one point, measured."""
     pattern = compile_pattern(settings.request.pattern) if settings.request.pattern else None
     launcher = launcher_of(settings, point)
     folder = launch_folder(settings, round_, point)
     meter = LoadMeter()
+    launched = run_job(settings, point, folder, steps, audience, pattern)
+    outcome = _outcome(settings, launched, point, pattern)
+    if isinstance(outcome, Failure):
+        return msgspec.structs.replace(outcome, round=round_)
+    ours = not settings.named_hosts and launcher.name != "srun"
+    return msgspec.structs.replace(outcome, round=round_, load=meter.read() if ours else None)
+
+
+def run_job(
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    steps: int,
+    audience: Audience,
+    pattern: re.Pattern[str] | None = None,
+) -> Launched:
+    """Run the ranks of a point to their end; when their port was taken meanwhile, again with another one."""
+    launcher = launcher_of(settings, point)
     attempts = 1 if settings.request.port else 3
     for attempt in range(1, attempts + 1):
         with writing(folder):
@@ -47,46 +79,48 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, audience: 
                 (folder / "task.json").write_bytes(msgspec.json.encode(make_task(settings, point, steps)))
         mark = f"{folder.name}-{secrets.token_hex(6)}"
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
-        outcome = _run_once(settings, launcher, job, point, pattern, audience)
-        if isinstance(outcome, Run) or attempt == attempts or not _port_was_taken(folder):
+        launched = _run_once(settings, launcher, job, audience, pattern)
+        if not launched.problem or attempt == attempts or not _port_was_taken(folder):
             break
-    if isinstance(outcome, Failure):
-        return msgspec.structs.replace(outcome, round=round_)
-    ours = not settings.named_hosts and launcher.name != "srun"
-    return msgspec.structs.replace(outcome, round=round_, load=meter.read() if ours else None)
+    return launched
 
 
 def _run_once(
-    settings: Settings, launcher: Launcher, job: Job, point: Point, pattern: re.Pattern[str] | None, audience: Audience
-) -> Run | Failure:
+    settings: Settings, launcher: Launcher, job: Job, audience: Audience, pattern: re.Pattern[str] | None
+) -> Launched:
     commands = launcher.commands(job)
     path = Path(job.folder, "command.txt")
     with writing(path):
         path.write_text("".join(as_shell(command) + "\n" for command in commands))
     watch = LaunchWatch(job, audience, pattern)
-    relative = str(Path(job.folder).relative_to(settings.folder))
     ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
     problem, details, harmless = ending.problem, ending.details, ""
     if problem and not details:
         problem, details = watch.died(launcher)
         harmless = watch.died_after_training(launcher)
         problem = "" if harmless else problem
+    return Launched(job, watch, ending, problem, details, harmless)
+
+
+def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.Pattern[str] | None) -> Run | Failure:
+    """What a launch measured, or why there is nothing."""
+    folder, watch, ending = Path(launched.job.folder), launched.watch, launched.ending
+    relative = str(folder.relative_to(settings.folder))
+    problem, details = launched.problem, launched.details
     if not problem:
         try:
             if pattern and not any(log.events for log in watch.logs):
                 matches, first = watch.output.best_matches(), watch.output.first_ns
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
-                return collect_turns(point, watch.logs, ending, relative, read_pairs(Path(job.folder), point.np))
-            return collect(point, watch.logs, ending, relative, harmless)
+                return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
+            return collect(point, watch.logs, ending, relative, launched.harmless)
         except UsageError:
             raise
         except ScalescopeError as trouble:
             problem = str(trouble)
-            details = "\n".join(
-                last_lines(Path(job.folder, "rank0.out")) or last_lines(Path(job.folder, LAUNCHER_OUTPUT))
-            )
-    if _disk_was_full(Path(job.folder)):
+            details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
+    if _disk_was_full(folder):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
 

@@ -1,5 +1,6 @@
 """From a request to points and jobs: which configurations are launched, and with which settings."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -219,6 +220,8 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         command = fill_placeholders(request.command, placeholders)
         agent["SCALESCOPE_SINCE_NS"] = str(settings.since_ns)
         agent["SCALESCOPE_STEPS"] = str(request.steps or "")
+        if point.engine == "ddp" and knobs.values:
+            agent["SCALESCOPE_KNOBS"] = json.dumps(knobs.values)
     else:
         command = (settings.python, "-m", "scalescope.measurement.train_model", str(folder / "task.json"))
     if settings.trace:

@@ -36,7 +36,7 @@ def begin(request: MeasureRequest) -> Iterator[Started]:
     plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns())
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _held(folder):
+    with held(folder):
         from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
         if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
             raise UsageError(
@@ -55,7 +55,7 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     folder = folder.absolute()
     if not (folder / "plan.json").exists():
         raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
-    with _held(folder):
+    with held(folder):
         plan = plan_of(folder)
         if changes.get("precision") and not changes.get("launches"):
             changes = {**changes, "launches": None}
@@ -77,7 +77,7 @@ def plan_of(folder: Path) -> Plan:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
     """Two processes must not measure into one folder; the lock goes with its holder, however that ends."""
     path = folder / "lock"
     with writing(path):

@@ -50,9 +50,16 @@ def torch_version() -> str:
 
 def horovod_speaks_mpi(python: str) -> bool:
     """Whether this interpreter's Horovod was built with MPI and an mpirun is there."""
-    if not shutil.which("mpirun"):
-        return False
-    code = "import sys, horovod.torch as hvd; sys.exit(not hvd.mpi_built())"
+    return bool(shutil.which("mpirun")) and _horovod_says(python, "mpi_built")
+
+
+def horovod_has_nccl(python: str) -> bool:
+    """Whether this interpreter's Horovod reduces through NCCL."""
+    return _horovod_says(python, "nccl_built")
+
+
+def _horovod_says(python: str, question: str) -> bool:
+    code = f"import sys, horovod.torch as hvd; sys.exit(not hvd.{question}())"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 

@@ -142,7 +142,10 @@ def moved(value: Any, device: Any) -> Any:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as enough:  # the agent ends a training that has made all steps that were wanted
+        code = int(enough.code or 0)
     sys.stdout.flush()
     # What is registered to run at exit runs; what comes after it does not: there torch's gloo threads abort the
     # process now and then, long after the training is over, and the launcher would call the whole job failed.

@@ -106,9 +106,12 @@ class LaunchWatch:
         return problem, self._tail(f"rank{rank}.out") or self._tail(LAUNCHER_OUTPUT)
 
     def died_after_training(self, launcher: Launcher) -> str:
-        """One line when ranks died only after their interpreters' end had begun and all had made the same steps."""
+        """One line when ranks crashed only after their interpreters' end had begun and all had made the same steps."""
         logs = self.logs
-        deaths = [rank for rank in self._deaths(launcher) if not self._fell_with_another(rank)]
+        reported = self._deaths(launcher)
+        deaths = [rank for rank in reported if not self._fell_with_another(rank)]
+        if any("signal" not in _how_it_ended(reported[rank].groupdict()) for rank in deaths):
+            return ""  # an error of the script itself
         over = {log.rank for log in logs if log.ended}
         equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
         if not deaths or not equal or not over.issuperset(deaths):
