@@ -16,7 +16,7 @@ LEVELS = [
     {"engines", "launchers", "workloads", "timelines", "scaling"},
     {"agent", "prediction"},
     {"measurement"},
-    {"diagnosis", "tuning"},
+    {"diagnosis", "tuner"},
     {"api"},
     {"cli"},
 ]

@@ -1,0 +1,86 @@
+"""The finalist meets the default in pairs of blocks: it wins only if an interval says so."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Literal
+
+from scalescope.records.tuning import Gain
+from scalescope.stats import FEWEST
+
+WORTH_HAVING = 0.01
+"""A gain below this is not worth more pairs."""
+_FEW, _MORE, _FUTILE = 0.995, 0.992, 0.95
+"""One-sided quantiles of t: to win with fewer than FEWEST pairs, to win with more, to give up. There is a look after
+every pair; all looks together let a setting that gains nothing win at most once in 40 (benchmarks/tune_synthetic)."""
+
+Verdict = Literal["wins", "gains nothing", "open"]
+
+
+def gain_of(ratios: Sequence[float]) -> Gain:
+    """The gain and its interval; `ratios`: logarithm of the default's step over the finalist's, one per pair."""
+    middle = fmean(ratios)
+    half = _half_width(ratios, _FEW if len(ratios) < FEWEST else _MORE)
+    low, high = (math.expm1(max(min(end, 50.0), -50.0)) for end in (middle - half, middle + half))
+    return Gain(value=math.expm1(middle), low=low, high=high, pairs=len(ratios))
+
+
+def verdict(ratios: Sequence[float], fewest: int, most: int) -> Verdict:
+    """Whether the finalist has won after these pairs, has nothing to win any more, or must go on."""
+    if len(ratios) < max(fewest, 2):
+        return "open" if len(ratios) < most else "gains nothing"
+    if gain_of(ratios).low > 0:
+        return "wins"
+    hopeless = fmean(ratios) + _half_width(ratios, _FUTILE) < math.log1p(WORTH_HAVING)
+    return "gains nothing" if hopeless or len(ratios) >= most else "open"
+
+
+def _half_width(ratios: Sequence[float], quantile: float) -> float:
+    from scipy.special import stdtrit
+
+    if len(ratios) < 2:
+        return math.inf
+    return float(stdtrit(len(ratios) - 1, quantile)) * stdev(ratios) / math.sqrt(len(ratios))
+
+
+class Confirmation:
+    """Pairs of blocks, the default and the finalist one after the other."""
+
+    def __init__(self, fewest: int, most: int) -> None:
+        self._fewest, self._most = fewest, most
+        self._pairs: dict[int, dict[bool, float]] = {}
+        self._lost: set[int] = set()
+
+    @property
+    def ratios(self) -> list[float]:
+        """Logarithm of the default's step over the finalist's, for every complete pair."""
+        whole = [pair for _, pair in sorted(self._pairs.items()) if len(pair) == 2]
+        return [math.log(pair[False] / pair[True]) for pair in whole]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Where it stands; pairs that were lost are not made up for."""
+        return verdict(self.ratios, self._fewest, self._most - len(self._lost))
+
+    @property
+    def gain(self) -> Gain | None:
+        """Of the finalist; None below two pairs."""
+        ratios = self.ratios
+        return gain_of(ratios) if len(ratios) > 1 else None
+
+    def next(self) -> tuple[int, bool]:
+        """Which pair, and whether it is the finalist's turn; who begins alternates, so that a drift favours neither."""
+        pair = next(at for at in itertools.count() if at not in self._lost and len(self._pairs.get(at, {})) < 2)
+        order = (False, True) if pair % 2 == 0 else (True, False)
+        return pair, next(turn for turn in order if turn not in self._pairs.get(pair, {}))
+
+    def add(self, pair: int, of_the_finalist: bool, step_s: float) -> int:
+        """Take a block; the how manieth it is."""
+        self._pairs.setdefault(pair, {})[of_the_finalist] = step_s
+        return sum(len(each) for each in self._pairs.values())
+
+    def lose(self, pair: int) -> None:
+        """A pair that could not be measured."""
+        self._lost.add(pair)
+        self._pairs.pop(pair, None)

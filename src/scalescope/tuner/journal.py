@@ -1,0 +1,140 @@
+"""What a search leaves on disk as it goes, and the record of it at its end."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from scalescope import __version__
+from scalescope.measurement.watch import Audience as LaunchAudience
+from scalescope.records.store import Record, append, save
+from scalescope.records.tuning import Method, Phase, Sample, TuneRequest, Tuning, TuningCost, Values
+from scalescope.tuner.log import SampleLog
+from scalescope.tuner.space import Space
+from scalescope.tuner.tuner import Request, Tuner
+
+SAMPLES = "samples.jsonl"
+RECORD = "tuning.json"
+PLAN = "plan.json"
+
+
+class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
+    """What a search set out to do; written before its first launch."""
+
+    request: TuneRequest
+    cwd: str
+
+
+class Audience(LaunchAudience, Protocol):
+    """Who is told how a search goes on."""
+
+    def planned(self, text: str) -> None:
+        """What is going to happen."""
+
+    def begins(self, index: int, phase: Phase, values: Values, most: int) -> None:
+        """A sample begins."""
+
+    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
+        """A sample is there; `best`: how many times faster than the default the best one is so far."""
+
+    def decided(self, text: str) -> None:
+        """The search is over."""
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search knows about the training besides its samples."""
+
+    engine: str
+    method: Method
+    nodes: int = 1
+    prior: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Journal:
+    """Every sample as a line of JSON and a row of the log, as soon as it is there."""
+
+    def __init__(self, folder: Path, request: TuneRequest, space: Space, tuner: Tuner, around: Surroundings) -> None:
+        self._folder, self._request, self._space, self._tuner, self._around = folder, request, space, tuner, around
+        self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.held)
+        self._samples: list[Sample] = []
+        self.warmup_steps = 0
+
+    def take_up(self, samples: Sequence[Sample]) -> None:
+        """Samples of an interrupted search: they are on disk already."""
+        for sample in samples:
+            self._log.add(sample, self._tuner.default_step_s)
+        self._samples += samples
+
+    def add(self, sample: Sample, audience: Audience) -> None:
+        """Keep a sample and tell it."""
+        self._samples.append(sample)
+        append(sample, self._folder / SAMPLES)
+        self._log.add(sample, self._tuner.default_step_s)
+        audience.sampled(sample, self._tuner.best[1], self._tuner.default_step_s)
+
+    def announce(self, asked: Request, most: int, audience: Audience) -> None:
+        """Say what is tried now."""
+        audience.begins(asked.index, asked.phase, asked.values, most)
+
+    def close(self, *, complete: bool, why_not: str = "", notes: Sequence[str] = ()) -> Tuning:
+        """The record, saved; of an incomplete search with what is known so far."""
+        outcome = self._tuner.outcome()
+        default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
+        decided = complete and outcome.decision == "use"
+        record = Tuning(
+            what=self._request.what,
+            command=self._request.command,
+            engine=self._around.engine,
+            np=self._request.np,
+            nodes=self._around.nodes,
+            method=self._around.method,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            scalescope=__version__,
+            knobs=self._space.knobs,
+            held=self._space.held,
+            left_out=self._space.left_out,
+            prior=self._around.prior,
+            cells=outcome.cells,
+            samples=tuple(self._samples),
+            default_step_s=default_s,
+            winner_step_s=winner_s if decided else None,
+            decision="use" if decided else "keep_default",
+            values=outcome.values if decided else {},
+            finalist=outcome.finalist,
+            gain=outcome.gain,
+            reason=outcome.reason if complete else why_not,
+            cost=self._cost(default_s, winner_s if decided else None),
+            complete=complete,
+            notes=(*self._around.notes, *notes),
+        )
+        save(record, self._folder / RECORD)
+        return record
+
+    def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:
+        counts = dict.fromkeys(("default", "search", "confirm"), 0)
+        for sample in self._samples:
+            counts[sample.phase] += sample.steps + sample.other_steps
+        seconds = sum(sample.seconds for sample in self._samples)
+        steps = sum(counts.values())
+        online = self._around.method == "online"
+        lost_s = seconds - steps * default_s if online and default_s else seconds
+        steps_s = [sample.step_s for sample in self._samples if sample.step_s]
+        return TuningCost(
+            warmup_steps=self.warmup_steps,
+            search_steps=counts["default"] + counts["search"],
+            confirm_steps=counts["confirm"],
+            seconds=seconds,
+            lost_s=lost_s,
+            worst=max(steps_s) / default_s if steps_s and default_s else None,
+            break_even_steps=_break_even(lost_s, default_s, winner_s),
+        )
+
+
+def _break_even(lost_s: float, default_s: float | None, winner_s: float | None) -> int | None:
+    """Steps with the winner that make good what the search lost."""
+    if not default_s or not winner_s or winner_s >= default_s:
+        return None
+    return max(round(lost_s / (default_s - winner_s)), 0)

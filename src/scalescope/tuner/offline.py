@@ -1,0 +1,156 @@
+"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope.errors import WorkFailed
+from scalescope.measurement.launch import launch
+from scalescope.measurement.plan import Settings, make_job
+from scalescope.measurement.surroundings import cores_here, horovod_has_nccl
+from scalescope.records.knobs import Knobs
+from scalescope.records.run import Failure, Point, Run
+from scalescope.records.store import writing
+from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
+from scalescope.tuner.journal import Audience, Journal, Surroundings
+from scalescope.tuner.online import options_of
+from scalescope.tuner.prior import predict
+from scalescope.tuner.space import THREADS, offline_space
+from scalescope.tuner.tuner import OFFLINE, Block, Request, Tuner
+
+SURVEY = "survey.json"
+_SURVEY_AFTER = 10
+_WARMUP_SAMPLES = 1
+
+
+class Launches:
+    """Launches of one training with different knobs."""
+
+    def __init__(self, request: TuneRequest, settings: Settings, point: Point, audience: Audience) -> None:
+        self._request, self._settings, self._point, self._audience = request, settings, point, audience
+        self.options = options_of(request, OFFLINE)
+        warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
+        self._warmup_steps = warmup * self.options.steps_per_sample
+
+    def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
+        """One launch with these knobs on top of what is held; a failed one says why."""
+        outcome = self.launch(number, values, self._warmup_steps + self.options.steps_per_sample, env)
+        if isinstance(outcome, Failure):
+            return Block(step_s=(), problem=outcome.problem)
+        measured = outcome.steps - outcome.warmup_steps
+        return Block(
+            step_s=outcome.blocks or (outcome.step_s,),
+            steps=measured,
+            discarded=outcome.warmup_steps,
+            seconds=outcome.wall_s,
+        )
+
+    def launch(
+        self, number: int, values: Values, steps: int | None, env: dict[str, str] | None = None
+    ) -> Run | Failure:
+        """One launch of so many steps; None: a script's whole training."""
+        request = msgspec.structs.replace(
+            self._settings.request,
+            env={**self._settings.request.env, **(env or {})},
+            steps=self._request.steps or steps,
+        )
+        engine = self._point.engine
+        knobs = {name: value for name, value in values.items() if name != THREADS}
+        held = self._settings.knobs[engine].values
+        threads = int(values.get(THREADS, self._settings.threads_per_rank))
+        settings = msgspec.structs.replace(
+            self._settings,
+            request=request,
+            threads_per_rank=threads,
+            knobs={**self._settings.knobs, engine: Knobs(engine=engine, values={**held, **knobs})},
+        )
+        point = msgspec.structs.replace(self._point, threads_per_rank=threads)
+        return launch(settings, number + 1, point, request.steps or 0, self._audience)
+
+
+def tune_offline(
+    request: TuneRequest,
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    audience: Audience,
+    finished: Sequence[Sample] = (),
+) -> Tuning:
+    """Search by launches, then launch the finalist and the default in turns; `finished`: samples that are there."""
+    launches = Launches(request, settings, point, audience)
+    options = launches.options
+    first: Block | None = None
+    if not finished:
+        audience.planned(
+            f"Tuning by relaunch: at most {options.max_samples} launches to search, then the best one and the default "
+            "are launched in turns."
+        )
+        audience.begins(0, "default", {}, options.max_samples)
+        first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
+        if first.problem:
+            raise WorkFailed(f"the training failed as it is: {first.problem}; see its output in {folder}")
+        _keep_survey(settings, folder)
+    survey = _survey(folder)
+    held = settings.knobs[point.engine].values
+    hosts = _host_of_every_rank(settings, point)
+    space = offline_space(
+        point.engine,
+        survey,
+        held,
+        hosts=hosts,
+        cores=cores_here(),
+        threads=settings.threads_per_rank,
+        backend=str((survey or {}).get("backend", "")),
+        nccl_build=point.engine == "horovod" and horovod_has_nccl(settings.python),
+    )
+    predicted = predict(space, survey) if survey else None
+    tuner = Tuner(space, predicted, options)
+    prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
+    around = Surroundings(engine=point.engine, method="offline", nodes=len(set(hosts)), prior=prior)
+    journal = Journal(folder, request, space, tuner, around)
+    tuner.restore(finished)
+    journal.take_up(finished)
+    return search_by_launches(launches, tuner, journal, audience, first)
+
+
+def search_by_launches(
+    launches: Launches, tuner: Tuner, journal: Journal, audience: Audience, first: Block | None = None
+) -> Tuning:
+    """Launch what the tuner asks for until it has decided; `first` is a launch that was made already."""
+    try:
+        while asked := tuner.next():
+            block = first or _measure(launches, asked, journal, audience)
+            first = None
+            journal.add(tuner.tell(asked, block), audience)
+    except KeyboardInterrupt:
+        journal.close(complete=False, why_not="interrupted before it was decided")
+        raise
+    return journal.close(complete=True)
+
+
+def _measure(launches: Launches, asked: Request, journal: Journal, audience: Audience) -> Block:
+    journal.announce(asked, launches.options.max_samples, audience)
+    return launches.make(asked.index, asked.values)
+
+
+def _keep_survey(settings: Settings, folder: Path) -> None:
+    """Out of the launch that made it, where the next one may overwrite it."""
+    for path in sorted(Path(settings.folder, "launches").glob(f"*/{SURVEY}")):
+        with writing(folder / SURVEY):
+            (folder / SURVEY).write_bytes(path.read_bytes())
+
+
+def _survey(folder: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((folder / SURVEY).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return found
+
+
+def _host_of_every_rank(settings: Settings, point: Point) -> list[str]:
+    job = make_job(settings, point, Path(settings.folder), "none", 0)
+    return [host for host, count in job.ranks_per_host for _ in range(count)] or ["here"] * point.np

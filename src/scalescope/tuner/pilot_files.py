@@ -1,0 +1,138 @@
+"""The files through which the search and rank 0 of a running training speak: directives there, reports back."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.records.store import writing
+
+REPORTS = "pilot.jsonl"
+_LOOK_EVERY_S = 0.003
+_READS_UP_TO = 1
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What rank 0 says about the training when its first step is near, or at its end when it cannot be tuned."""
+
+    version: int = 1
+    engine: str = "none"
+    world_size: int = 1
+    hosts: tuple[str, ...] = ()
+    """Of every rank."""
+    backend: str = ""
+    device: str = "cpu"
+    current: dict[str, Any] = {}
+    held: dict[str, str] = {}
+    refused: str = ""
+
+
+class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a setting took, as rank 0 saw it."""
+
+    id: int
+    step_ns: tuple[int, ...] = ()
+    samples: tuple[int, ...] = ()
+    cut: bool = False
+    switch_ns: int = 0
+    discarded: int = 0
+    waited: int = 0
+    began_ns: int = 0
+    ended_ns: int = 0
+    problem: str = ""
+
+
+class _Line(msgspec.Struct):
+    kind: str
+
+
+class TrainingEnded(Exception):
+    """The ranks are gone and have said all they had to say."""
+
+
+class PilotFiles:
+    """The search's end of the conversation; `is_over` tells whether the ranks have ended."""
+
+    def __init__(self, folder: Path, is_over: Callable[[], bool]) -> None:
+        self._folder, self._is_over = folder, is_over
+        self._sent = self._offset = 0
+        self._lines: list[bytes] = []
+        self.steps = 0
+        """Of the whole training, known at its end."""
+        self.problem = ""
+        """Why the ranks cannot go on with the search."""
+
+    def send(self, kind: str, **fields: Any) -> int:
+        """The next directive, whole or not at all; its number."""
+        number = self._sent
+        self._sent += 1
+        path = self._folder / f"directive-{number:05d}.json"
+        partial = path.with_suffix(".partial")
+        with writing(path):
+            partial.write_text(json.dumps({"id": number, "kind": kind, **fields}))
+            partial.replace(path)
+        return number
+
+    def hello(self) -> Hello:
+        """Wait for the first word of rank 0."""
+        hello = msgspec.json.decode(self._wait("hello"), type=Hello)
+        if hello.version > _READS_UP_TO:
+            raise UsageError("the ranks run a newer scalescope: upgrade this one")
+        return hello
+
+    def survey(self) -> dict[str, Any]:
+        """Wait for what rank 0 found out about a step."""
+        found: dict[str, Any] = msgspec.json.decode(self._wait("survey"))["survey"]
+        return found
+
+    def sample(self, number: int) -> SampleReport:
+        """Wait for the report on a directive."""
+        while True:
+            report = msgspec.json.decode(self._wait("sample"), type=SampleReport)
+            if report.id == number:
+                return report
+
+    def applied(self) -> None:
+        """Wait until the last setting is in force."""
+        self._wait("applied")
+
+    def _wait(self, kind: str) -> bytes:
+        """The next line of this kind; others before it are passed over."""
+        while True:
+            over = self._is_over()
+            self._read()
+            while self._lines:
+                line = self._lines.pop(0)
+                found = _kind(line)
+                if found == kind:
+                    return line
+                if found == "end":
+                    last = msgspec.json.decode(line)
+                    self.steps, self.problem = int(last.get("steps", 0)), str(last.get("problem", ""))
+                    over = True
+            if over:
+                raise TrainingEnded
+            time.sleep(_LOOK_EVERY_S)
+
+    def _read(self) -> None:
+        path = self._folder / REPORTS
+        try:
+            with open(path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        self._lines += complete.splitlines()
+
+
+def _kind(line: bytes) -> str:
+    try:
+        return msgspec.json.decode(line, type=_Line).kind
+    except msgspec.DecodeError:
+        return ""  # a torn line of a full disk

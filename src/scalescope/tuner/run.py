@@ -1,0 +1,136 @@
+"""`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.launchers.base import as_shell
+from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.launch import launch_folder
+from scalescope.measurement.plan import Settings, launcher_of, make_job, points
+from scalescope.measurement.rehearsal import rehearse
+from scalescope.measurement.resume import held
+from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Point
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save, writing
+from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
+from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
+from scalescope.tuner.native import tune_native
+from scalescope.tuner.offline import tune_offline
+from scalescope.tuner.online import tune_online
+from scalescope.tuner.reuse import use_setting
+from scalescope.tuner.search import prepare
+from scalescope.tuner.space import THREADS
+
+
+def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
+    """Search for better knobs; the folder of the results and what was decided."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(request.folder or Path("results") / f"tune-{stamp}").absolute()
+    request = msgspec.structs.replace(request, folder=str(folder))
+    settings, point = _settled(request)
+    method = _method(request, point.engine)
+    check_requirements(settings)
+    prepare()  # now, and not while ranks wait for an answer
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with held(folder), _says_where(folder):
+        if any(complete_lines(folder / SAMPLES)):
+            raise UsageError(f"{folder} already holds a search: choose another folder with -o, or go on by --resume")
+        save(TunePlan(request=request, cwd=str(Path.cwd())), folder / PLAN)
+        settings = msgspec.structs.replace(settings, cwd=str(Path.cwd()))
+        if settings.named_hosts:
+            check_hosts(make_job(settings, point, folder, "none", 0))
+        steps = rehearse(settings, [point])[0] if request.workload else None
+        if request.start_from is not None:
+            return folder, use_setting(request, settings, point, folder, method, steps, audience)
+        if method == "online":
+            return folder, tune_online(request, settings, point, folder, audience)
+        if method == "native":
+            return folder, tune_native(request, settings, point, folder, audience)
+        return folder, tune_offline(request, settings, point, folder, audience)
+
+
+def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
+    """Go on with an interrupted search by relaunch; finished samples are kept."""
+    folder = folder.absolute()
+    if not (folder / PLAN).exists():
+        raise UsageError(f"{folder} holds no search to go on with: name the folder that was given with -o")
+    with held(folder), _says_where(folder):
+        plan = load(folder / PLAN, TunePlan)
+        request = msgspec.structs.replace(plan.request, folder=str(folder))
+        if not Path(plan.cwd).is_dir():
+            raise UsageError(f"{plan.cwd}, where the search was begun, is not there: make it, or begin anew")
+        with contextlib.chdir(plan.cwd):
+            settings, point = _settled(request)
+            if _method(request, point.engine) != "offline":
+                raise UsageError("only a search by relaunch can be gone on with (--offline): start this one anew")
+            settings = msgspec.structs.replace(settings, cwd=plan.cwd)
+            drop_torn_line(folder / SAMPLES)
+            finished = load_lines(folder / SAMPLES, Sample)
+            return folder, tune_offline(request, settings, point, folder, audience, finished)
+
+
+@contextlib.contextmanager
+def _says_where(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(str(folder)) from None
+
+
+def dry_run(request: TuneRequest) -> list[str]:
+    """What would be started first, as a shell takes it."""
+    folder = Path(request.folder or "results").absolute()
+    settings, point = _settled(msgspec.structs.replace(request, folder=str(folder)))
+    method = _method(request, point.engine)
+    place = folder / "training" if method == "online" else launch_folder(settings, 1, point)
+    if method == "online":
+        env = {**settings.request.env, "SCALESCOPE_TUNE": "1"}
+        settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
+    job = make_job(settings, point, place, "LAUNCH", 29500)
+    return [as_shell(command) for command in launcher_of(settings, point).commands(job)]
+
+
+def _method(request: TuneRequest, engine: str) -> Method:
+    if request.method == "online" and engine == "horovod":
+        raise UsageError("Horovod's knobs are fixed when it starts: use --offline, or --method native")
+    if request.method == "native" and engine != "horovod":
+        raise UsageError("--method native is Horovod's autotune: leave it out for DDP, which is tuned while it trains")
+    return request.method or ("offline" if engine == "horovod" else "online")
+
+
+def _settled(request: TuneRequest) -> tuple[Settings, Point]:
+    """Settings of every launch, and the one point that is launched."""
+    threads = [text.partition("=")[2] for text in request.hold if text.partition("=")[0].replace("-", "_") == THREADS]
+    if threads and not (threads[-1].isdigit() and int(threads[-1])):
+        raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
+    holds = tuple(text for text in request.hold if text.partition("=")[0].replace("-", "_") != THREADS)
+    settings = settle_here(
+        MeasureRequest(
+            workload=request.workload,
+            command=request.command,
+            np=(request.np,),
+            batch=(request.batch,) if request.batch else (),
+            engines=(request.engine,) if request.engine else (),
+            launcher=request.launcher,
+            hosts=request.hosts,
+            knobs=holds,
+            threads_per_rank=int(threads[-1]) if threads else request.threads_per_rank,
+            env=request.env,
+            launcher_args=request.launcher_args,
+            steps=request.steps,
+            device=request.device,
+            timeout_s=request.timeout_s,
+            ssh=request.ssh,
+            oversubscribe=request.oversubscribe,
+            folder=request.folder,
+        ),
+        Path(request.folder).absolute(),
+    )
+    return settings, points(settings)[-1]

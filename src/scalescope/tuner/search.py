@@ -1,0 +1,171 @@
+"""Which setting to measure next: a Gaussian process on what the simulator gets wrong, and the gain that is expected.
+
+Times are logarithms of seconds. A knob's octaves, and switches, are brought to one scale, on which settings that are
+about 1 apart tell something about each other.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.records.knobs import KnobValue
+from scalescope.records.tuning import SearchedKnob
+from scalescope.tuner.space import FIRST, Space
+
+Floats = NDArray[np.float64]
+_OCTAVES = 2.0
+"""Of a size or a time that count as much as a switch."""
+_OCTAVES_OF_THE_FIRST = 4.0
+_LENGTH, _LENGTHS = 2.0, (1.0, 3.0)
+_AMPLITUDE, _AMPLITUDES = 0.12, (0.03, 0.4)
+"""Standard deviation of the simulator's relative errors: expected, and within which bounds it is learned."""
+_AMPLITUDE_ALONE, _AMPLITUDES_ALONE = 0.15, (0.03, 0.6)
+"""Of the step times themselves, without a simulator."""
+_OFFSET = 0.05
+"""Of what all settings have in common, the default's noise for one."""
+_TRUST = 0.5
+"""How far a length or an amplitude is learned away from what is expected, as a standard deviation of its logarithm."""
+_CAUTION = 0.1
+"""How much a sample that is slower than the default counts against what it may teach."""
+_RISK = 1.0
+"""So many standard deviations above its mean a setting must not be clearly bad."""
+_REACH = 1.5
+"""Without a simulator: how far from what was tried the next setting may lie."""
+
+
+class Observation(NamedTuple):
+    """A measured setting."""
+
+    setting: int
+    log_s: float
+    variance: float
+
+
+class Posterior(NamedTuple):
+    """What is thought of every setting; logarithms of seconds."""
+
+    mean: Floats
+    sd: Floats
+
+
+class Choice(NamedTuple):
+    """A setting that is worth a sample, and by how much its logarithm is expected to shorten the best step."""
+
+    setting: int
+    gain: float
+
+
+def prepare() -> None:
+    """Load what the search needs, which takes a second or two: best while a training still warms up."""
+    Search(Space(engine="", knobs=()), None).posterior([Observation(0, 0.0, 1.0)])
+
+
+class Search:
+    """What is known about a space, from predictions and observations."""
+
+    def __init__(self, space: Space, predicted: Sequence[float] | None) -> None:
+        self._base = np.log(np.array(predicted)) if predicted is not None else np.zeros(len(space.settings))
+        self._has_prior = predicted is not None
+        self._at = coordinates(space)
+
+    def posterior(self, observed: Sequence[Observation]) -> Posterior:
+        """Expected times and their uncertainty; the first observation is the default's."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+        rows = [each.setting for each in observed]
+        residuals = np.array([each.log_s for each in observed]) - self._base[rows]
+        amplitude, bounds = (_AMPLITUDE, _AMPLITUDES) if self._has_prior else (_AMPLITUDE_ALONE, _AMPLITUDES_ALONE)
+        low, high = bounds
+        kernel = ConstantKernel(_OFFSET**2, "fixed") + ConstantKernel(amplitude**2, (low**2, high**2)) * Matern(
+            _LENGTH, _LENGTHS, nu=2.5
+        )
+        process = GaussianProcessRegressor(
+            kernel, alpha=np.array([each.variance for each in observed]), optimizer=_most_likely
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            process.fit(self._at[rows], residuals - residuals[0])
+            mean, sd = process.predict(self._at, return_std=True)
+        return Posterior(self._base + residuals[0] + mean, np.asarray(sd))
+
+    def choose(
+        self, posterior: Posterior, tried: Sequence[int], barred: set[int], noise: float, limit: float
+    ) -> Choice | None:
+        """The setting from which most is expected, of those that are not likely to take longer than `limit`.
+
+        `noise`: standard deviation of a sample; a setting that was tried may be worth another sample.
+        """
+        mean, sd = posterior
+        allowed = mean + _RISK * sd < limit
+        if not self._has_prior:
+            allowed &= self._near([setting for setting in tried if setting not in barred])
+        allowed[list(tried)] = True
+        allowed[list(barred)] = False
+        allowed[0] = True
+        if not allowed.any():
+            return None
+        gains = _expected_gain(mean, sd, tried, barred, noise)
+        loss = _expected_excess(mean - mean[0], sd)
+        setting = int(np.where(allowed, gains - _CAUTION * loss, -np.inf).argmax())
+        return Choice(setting, float(gains[setting]))
+
+    def _near(self, settings: Sequence[int]) -> NDArray[np.bool_]:
+        apart = self._at[:, None, :] - self._at[None, settings, :]
+        return np.asarray((np.sqrt((apart**2).sum(axis=2)) <= _REACH).any(axis=1))
+
+
+def _expected_gain(mean: Floats, sd: Floats, tried: Sequence[int], barred: set[int], noise: float) -> Floats:
+    """How much better the best tried setting is expected to be known to be after one more sample of each setting."""
+    standing = sorted({*tried} - barred, key=lambda setting: float(mean[setting]))
+    best = np.full(len(mean), mean[standing[0]])
+    if len(standing) > 1:
+        best[standing[0]] = mean[standing[1]]
+    better = best - mean
+    # A setting that stands is in use already if it is the best: only what a sample can change about that counts.
+    better[standing] = -np.abs(better[standing])
+    return _expected_excess(better, sd**2 / np.sqrt(sd**2 + noise**2))
+
+
+def _expected_excess(mean: Floats, sd: Floats) -> Floats:
+    """Of what is uncertain, the part above 0 that is expected."""
+    from scipy.special import ndtr
+
+    z = mean / np.maximum(sd, 1e-9)
+    return np.asarray(mean * ndtr(z) + sd * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi))
+
+
+def _most_likely(objective: Callable[..., tuple[float, Floats]], start: Floats, bounds: Floats) -> tuple[Floats, float]:
+    """Amplitude and length by likelihood, held near what is expected of them while there are few observations."""
+    from scipy.optimize import minimize
+
+    trust = np.array([2 * _TRUST, _TRUST])  # the first is a variance
+
+    def penalized(theta: Floats) -> tuple[float, Floats]:
+        value, slope = objective(theta, eval_gradient=True)
+        away = (theta - start) / trust
+        return value + 0.5 * float(away @ away), slope + away / trust
+
+    found = minimize(penalized, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 15})
+    return found.x, float(found.fun)
+
+
+def coordinates(space: Space) -> Floats:
+    """One column per searched knob (one of zeros where there is none), one row per setting."""
+    columns = [
+        [_coordinate(knob, space.complete(values).get(knob.name)) for values in space.settings] for knob in space.knobs
+    ]
+    return np.array(columns or [[0.0] * len(space.settings)]).T
+
+
+def _coordinate(knob: SearchedKnob, value: KnobValue | None) -> float:
+    if knob.logarithmic and isinstance(value, (int, float)):
+        octaves = _OCTAVES_OF_THE_FIRST if knob.name == FIRST else _OCTAVES
+        smallest = min(float(other) for other in knob.values if other)
+        return math.log2(max(float(value), smallest / 4)) / octaves
+    return float(knob.values.index(value)) if value in knob.values else 0.0

@@ -1,0 +1,267 @@
+"""A found setting as files that people keep: horovodrun's YAML, environment variables, and lines to paste."""
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.engines.base import parse_value
+from scalescope.errors import UsageError
+from scalescope.records.knobs import Knob, KnobValue
+from scalescope.records.store import load, writing
+from scalescope.records.tuning import Tuning, Values
+from scalescope.scaling.text_files import printable
+
+YAML, ENVIRONMENT, TEXT = "tuned.yaml", "tuned.env", "tuned.txt"
+
+THREADS = Knob(
+    name="threads_per_rank",
+    type="int",
+    default=None,
+    low=1,
+    high=4096,
+    variable="OMP_NUM_THREADS",
+    meaning="threads that a rank computes with",
+)
+"""Of every engine, and no engine's own."""
+
+_DDP_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+_LONGEST = 1_000_000
+"""Bytes of a settings file; people's have some hundred."""
+_SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
+_NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
+_NO_KNOB_HERE = ("torus_allreduce",)
+_OPTIONS = {
+    "warmup_samples": Knob(name="warmup_samples", type="int", default=None, low=0, high=1e6, meaning=""),
+    "steps_per_sample": Knob(name="steps_per_sample", type="int", default=None, low=1, high=1e6, meaning=""),
+    "bayes_opt_max_samples": Knob(name="max_samples", type="int", default=None, low=1, high=1e6, meaning=""),
+    "gaussian_process_noise": Knob(name="gp_noise", type="float", default=None, low=0, high=1, meaning=""),
+}
+"""Of horovodrun's section autotune, as TuneRequest calls them."""
+
+
+class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a settings file says."""
+
+    engine: str
+    """Empty: the file names no knob of any engine."""
+    values: Values = {}
+    options: dict[str, KnobValue] = {}
+    """How to search, by the names of TuneRequest's fields."""
+    notes: tuple[str, ...] = ()
+    """What was in the file and is not used."""
+
+
+def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:
+    """Write the setting in every form it has; a form that would say nothing is left out (and its old file removed)."""
+    variables = environment_of(engine, values)
+    said = "\n".join(how_to_use(engine, values))
+    texts = {
+        YAML: as_yaml(engine, values, about),
+        ENVIRONMENT: "".join(f"{name}={value}\n" for name, value in variables.items()),
+        TEXT: f"{said}\n" if said else "",
+    }
+    written = []
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = folder / name
+            if text:
+                path.write_text(text)
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
+    return written
+
+
+def as_yaml(engine: str, values: Values, about: str = "") -> str:
+    """The setting as a config file: for Horovod one that horovodrun takes too."""
+    import yaml
+
+    rest = {name: _plain(value) for name, value in values.items()}
+    threads = rest.pop(THREADS.name, None)
+    document: dict[str, Any] = {}
+    if engine == "horovod":
+        controller = rest.pop("controller", None)
+        document["params"] = rest
+        if controller is not None:
+            document["controller"] = controller
+    else:
+        document[engine] = rest
+    if threads is not None:
+        document[THREADS.name] = threads
+    return (f"# {printable(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
+
+
+def environment_of(engine: str, values: Values) -> dict[str, str]:
+    """The variables that carry the setting, as far as variables can."""
+    chosen = find_engine(engine)
+    named = {knob.variable for knob in chosen.knobs if knob.name in values}
+    usual = chosen.environment({}, named_hosts=True)
+    variables = {
+        name: text
+        for name, text in chosen.environment(values, named_hosts=True).items()
+        if name in named or usual.get(name) != text
+    }
+    if THREADS.name in values:
+        variables[THREADS.variable] = str(values[THREADS.name])
+    return variables
+
+
+def how_to_use(engine: str, values: Values, path: str = YAML) -> list[str]:
+    """Lines for people: what to write in the script, and what to set around it."""
+    lines = _horovodrun(values, path) if engine == "horovod" else _lines_of_a_script(values, path)
+    variables = environment_of(engine, values)
+    if variables:
+        words = " ".join(f"{name}={text}" for name, text in variables.items())
+        lines.append(f"In the environment of every rank: {words}")
+    return lines
+
+
+def _horovodrun(values: Values, path: str) -> list[str]:
+    knobs = set(values) - {THREADS.name}
+    return [f"With horovodrun: horovodrun --config-file {shlex.quote(path)} ..."] if knobs else []
+
+
+def _lines_of_a_script(values: Values, path: str) -> list[str]:
+    """DDP's own arguments; what has none is applied to the wrapped model."""
+    arguments = [f"{name}={_plain(values[name])!r}" for name in _DDP_ARGUMENTS if name in values]
+    cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
+    smaller_first = first is not None and (cap is None or float(first) < float(cap))
+    lines = []
+    if "backend" in values:
+        lines.append(f"  torch.distributed.init_process_group({values['backend']!r})")
+    if arguments:
+        lines.append(f"  model = DistributedDataParallel(model, {', '.join(arguments)})")
+    if smaller_first or values.get("hierarchical_allreduce"):
+        lines.append(f"  scalescope.apply_tuned(model, {json.dumps(path)})  # the wrapped model")
+    return ["In your script:", *lines] if lines else []
+
+
+def shown_value(value: KnobValue) -> str:
+    """A value as people write it: true, 1, 2.5, ring."""
+    return str(value).lower() if isinstance(value, bool) else str(_plain(value))
+
+
+def _plain(value: KnobValue) -> KnobValue:
+    """1.0 as 1; everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def read_found(path: Path) -> SettingsFile:
+    """A setting found earlier: its file, a tuning.json, or the folder that holds them."""
+    if path.is_dir():
+        inside = next((path / name for name in (YAML, "tuning.json") if (path / name).is_file()), None)
+        if inside is None:
+            raise UsageError(f"there is no {YAML} in {_shown(path)}: name a folder or a file of scalescope tune")
+        path = inside
+    if path.suffix == ".json":
+        tuning = load(path, Tuning)
+        return SettingsFile(engine=tuning.engine, values={**tuning.held, **tuning.values})
+    found = read_settings(path)
+    if not found.engine:
+        raise UsageError(f"{_shown(path)} holds no setting: name a file with a section ddp or params")
+    return found
+
+
+def read_settings(path: Path) -> SettingsFile:
+    """A config file in horovodrun's layout, or one of ours; everything in it is checked."""
+    source = _shown(path)
+    document = _sections(path)
+    _check_names(document, (*_SECTIONS, *_NOT_ABOUT_TUNING), f"{source}: no section")
+    notes = [f"{source}: {name} is not about tuning and is left out" for name in _NOT_ABOUT_TUNING if name in document]
+    params, ours = _section(document, "params", source), _section(document, "ddp", source)
+    engines = [name for name, said in (("horovod", {"params", "controller"}), ("ddp", {"ddp"})) if said & set(document)]
+    if len(engines) > 1:
+        raise UsageError(f"{source} has settings of Horovod (params, controller) and of DDP (ddp): keep one of them")
+    engine = engines[0] if engines else ""
+    notes += [f"{source}: {name} is not tuned and is left out" for name in _NO_KNOB_HERE if name in params]
+    said = {name: value for name, value in {**params, **ours}.items() if name not in _NO_KNOB_HERE}
+    known = {knob.name: knob for knob in find_engine(engine).knobs} if engine else {}
+    names = [name for name in known if name != "controller"]
+    _check_names(said, names, f"{source}: {'ddp' if ours else 'params'} has no key")
+    if document.get("controller") is not None:
+        said["controller"] = str(document["controller"]).lower()
+    said[THREADS.name] = document.get(THREADS.name)
+    return SettingsFile(
+        engine=engine,
+        values=_read_values(said, {**known, THREADS.name: THREADS}, source),
+        options=_read_options(_section(document, "autotune", source), source),
+        notes=tuple(notes),
+    )
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    import yaml
+
+    source = _shown(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LONGEST + 1)
+        if len(data) > _LONGEST:
+            raise UsageError(f"{source} is too large for a settings file: name another one")
+        document = yaml.safe_load(data.decode("utf-8-sig"))
+    except OSError as problem:
+        raise UsageError(f"cannot read {source}: {problem.strerror}: name an existing settings file") from None
+    except yaml.MarkedYAMLError as problem:
+        line = f" at line {problem.problem_mark.line + 1}" if problem.problem_mark else ""
+        why = printable(problem.problem or "damaged")
+        raise UsageError(f"{source} is no readable YAML{line} ({why}): correct it") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
+        raise UsageError(f"{source} is no readable YAML: name a settings file such as {YAML}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise UsageError(f"{source} has no sections such as params: or ddp: : name a settings file such as {YAML}")
+    return {str(name): content for name, content in document.items()}
+
+
+def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]:
+    content = document.get(name)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{source}: {name} takes indented lines such as name: value")
+    return {str(key): value for key, value in content.items()}
+
+
+def _check_names(said: Iterable[str], known: Sequence[str], complaint: str) -> None:
+    for name in said:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known
+            raise UsageError(f"{complaint} '{printable(name, 60)}': there are {', '.join(near)}")
+
+
+def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
+    """Checked values; a key without one counts as not written, as horovodrun has it."""
+    values: Values = {}
+    for name, value in said.items():
+        if value is None:
+            continue
+        if not isinstance(value, bool | int | float | str):
+            raise UsageError(f"{source}: {name} takes one value, not a list")
+        try:
+            values[known[name].name] = parse_value(known[name], printable(shown_value(value), 60))
+        except (UsageError, ValueError) as problem:
+            raise UsageError(f"{source}: {str(problem).removeprefix('knob ')}") from None
+    return values
+
+
+def _read_options(said: dict[str, Any], source: str) -> dict[str, KnobValue]:
+    _check_names(said, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune has no key")
+    options = _read_values({name: said.get(name) for name in _OPTIONS}, _OPTIONS, source)
+    log_file = said.get("log_file")
+    if log_file is None:
+        return options
+    if not isinstance(log_file, str) or not log_file.isprintable() or not log_file:
+        raise UsageError(f"{source}: log_file takes the name of a file")
+    return {**options, "log_file": log_file}
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,286 @@
+"""The course of a search: the default, settings from which most is expected, then the best one against the default."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from scalescope.records.tuning import Cell, Gain, Phase, Sample, Values
+from scalescope.tuner.blocks import Block, Score, score, typical_batch
+from scalescope.tuner.confirmation import WORTH_HAVING, Confirmation
+from scalescope.tuner.options import OFFLINE, ONLINE, Options
+from scalescope.tuner.search import Observation, Posterior, Search
+from scalescope.tuner.space import Space
+
+_WORTH_A_SAMPLE = 0.02
+"""Of a sample's noise: what has to be expected of a further one."""
+_LEAST_WORTH = 0.0005
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A sample to be made."""
+
+    index: int
+    phase: Phase
+    pair: int | None
+    values: Values
+    """Without what is held."""
+    steps: int
+    limit_s: float | None
+    """A median above it, after a few steps, cuts the sample."""
+    predicted_s: float | None
+
+
+class Outcome(NamedTuple):
+    """What is decided, or would be if it ended now."""
+
+    decision: Literal["use", "keep_default"]
+    values: Values
+    finalist: Values
+    gain: Gain | None
+    reason: str
+    cells: tuple[Cell, ...]
+    default_step_s: float | None
+    winner_step_s: float | None
+
+
+class Tuner:
+    """Says what to measure next, takes what was measured, and decides."""
+
+    def __init__(
+        self, space: Space, predicted: Sequence[float] | None, options: Options, finalist: Values | None = None
+    ) -> None:
+        """`finalist`: a setting of the space that was found elsewhere; it meets the default without a search."""
+        self._space, self._predicted, self._options = space, predicted, options
+        self._search = Search(space, predicted)
+        self._count = 0
+        self._batch: float | None = None
+        self._observed: list[Observation] = []
+        self._barred: set[int] = set()
+        """Failed or cut: never tried again."""
+        self._weak: list[tuple[int, int | None]] = []
+        """Settings, with their pairs, whose last block was too short; twice is enough."""
+        self._again: tuple[int, Phase, int | None] | None = None
+        self._finalist = space.settings.index(finalist) if finalist else None
+        self._searching = self._finalist is None
+        self._confirmation = Confirmation(*options.confirm_pairs)
+        self._reason = ""
+        self._wins = False
+        self._known: Posterior | None = None
+
+    @property
+    def default_step_s(self) -> float | None:
+        """Over all samples of the default."""
+        return self._step_s(0)
+
+    @property
+    def best(self) -> tuple[Values, float]:
+        """The best setting so far and how many times faster than the default it is thought to be."""
+        if not self._observed:
+            return {}, 1.0
+        setting = self._best()
+        return self._space.settings[setting], math.exp(self._gain(setting))
+
+    def next(self) -> Request | None:
+        """The next sample; None: it is decided."""
+        if self._reason:
+            return None
+        if self._again:
+            return self._request(*self._again)
+        if not self._observed:
+            return self._request(0, "default", None)
+        if self._searching:
+            setting = self._worth_a_sample()
+            if setting is not None:
+                return self._request(setting, "search", None)
+            self._end_search()
+        if self._finalist is None:
+            return None
+        pair, of_the_finalist = self._confirmation.next()
+        return self._request(self._finalist if of_the_finalist else 0, "confirm", pair)
+
+    def tell(self, request: Request, block: Block) -> Sample:
+        """Take a measured sample."""
+        setting = self._space.settings.index(request.values)
+        self._count = max(self._count, request.index + 1)
+        self._again, self._known = None, None
+        if request.phase == "default" and self._batch is None:
+            self._batch = typical_batch(block.samples)
+        problem, scored = block.problem, None
+        if not problem:
+            if block.step_s and (block.cut or len(block.step_s) >= min(self._options.fewest_times, request.steps)):
+                scored = score(block, self._batch, self._options.least_error)
+            else:
+                problem = f"only {len(block.step_s)} of {request.steps} steps could be measured"
+        return Sample(
+            index=request.index,
+            phase=request.phase,
+            pair=request.pair,
+            values=request.values,
+            predicted_s=request.predicted_s,
+            step_s=scored.step_s if scored else None,
+            error_s=scored.error_s if scored else None,
+            steps=len(block.step_s) if block.steps is None else block.steps,
+            other_steps=block.discarded + block.waited,
+            seconds=block.seconds,
+            switch_s=block.switch_s,
+            cut=block.cut,
+            problem=problem,
+            decision=self._take(setting, request, scored, block, problem),
+        )
+
+    def restore(self, samples: Sequence[Sample]) -> None:
+        """Take up the samples of an interrupted search; what its space does not hold any more is passed over."""
+        for sample in samples:
+            self._count = max(self._count, sample.index + 1)
+            if sample.values not in self._space.settings:
+                continue
+            setting = self._space.settings.index(sample.values)
+            if sample.step_s is None:
+                if setting:
+                    self._barred.add(setting)
+                continue
+            self._observe(setting, Score(sample.step_s, sample.error_s or 0.0))
+            if sample.cut:
+                self._barred.add(setting)
+            else:
+                self._barred.discard(setting)
+            if sample.phase == "confirm" and sample.pair is not None:
+                self._confirmation.add(sample.pair, setting != 0, sample.step_s)
+                self._finalist = setting or self._finalist
+        self._searching = self._finalist is None
+        self._known = None
+        self._judge()
+
+    def outcome(self) -> Outcome:
+        """The decision; before there is one, that the default is kept for the time being."""
+        finalist = self._space.settings[self._finalist] if self._finalist is not None else {}
+        return Outcome(
+            decision="use" if self._wins else "keep_default",
+            values=finalist if self._wins else {},
+            finalist=finalist,
+            gain=self._confirmation.gain,
+            reason=self._reason or "it is not decided yet",
+            cells=self._cells(),
+            default_step_s=self.default_step_s,
+            winner_step_s=self._step_s(self._finalist) if self._wins and self._finalist is not None else None,
+        )
+
+    def _request(self, setting: int, phase: Phase, pair: int | None) -> Request:
+        default_s = self.default_step_s
+        limited = phase == "search" and setting and default_s and self._options.check
+        return Request(
+            index=self._count,
+            phase=phase,
+            pair=pair,
+            values=self._space.settings[setting],
+            steps=self._options.confirm_steps if phase == "confirm" else self._options.steps_per_sample,
+            limit_s=self._options.worst * default_s if limited and default_s else None,
+            predicted_s=self._predicted[setting] if self._predicted else None,
+        )
+
+    def _take(self, setting: int, request: Request, scored: Score | None, block: Block, problem: str) -> str:
+        """Learn from a sample; what it leads to, in a few words."""
+        if scored is None:
+            return self._take_problem(setting, request, block, problem)
+        self._observe(setting, scored)
+        if block.cut:
+            self._barred.add(setting)
+            default_s = self.default_step_s or scored.step_s
+            return f"cut after {len(block.step_s)} steps: {scored.step_s / default_s:.2g}x the default's step"
+        if request.phase == "confirm" and request.pair is not None:
+            block_number = self._confirmation.add(request.pair, setting != 0, scored.step_s)
+            self._judge()
+            return f"block {block_number} of the confirmation"
+        if setting == 0:
+            return "the default" if request.phase == "default" else "the default again"
+        best = self._best()
+        return f"best so far: {math.exp(self._gain(best)):.2f}x" if best == setting else "no better"
+
+    def _take_problem(self, setting: int, request: Request, block: Block, problem: str) -> str:
+        """A failed setting is never tried again; a block that was only too short is, once."""
+        place = setting, request.pair
+        if not block.problem and place not in self._weak:
+            self._weak.append(place)
+            self._again = setting, request.phase, request.pair
+            return "too short: once more"
+        if request.pair is not None and not block.problem:
+            self._confirmation.lose(request.pair)
+            self._judge()
+            return "too short again: this pair does not count"
+        if setting == 0:
+            self._reason = f"the default could not be measured: {problem}"
+        elif setting == self._finalist:
+            self._reason = f"the best setting failed when it met the default: {problem}"
+        self._barred.add(setting)
+        return "failed: not tried again"
+
+    def _observe(self, setting: int, scored: Score) -> None:
+        relative = self._options.gp_noise or max(scored.error_s / scored.step_s, 1e-4)
+        self._observed.append(Observation(setting, math.log(scored.step_s), relative**2))
+
+    def _posterior(self) -> Posterior:
+        if self._known is None:
+            self._known = self._search.posterior(self._observed)
+        return self._known
+
+    def _best(self) -> int:
+        """By all that is known, never by a single sample."""
+        mean = self._posterior().mean
+        standing = {0} | {each.setting for each in self._observed} - self._barred
+        return min(standing, key=lambda setting: (float(mean[setting]), setting))
+
+    def _gain(self, setting: int) -> float:
+        mean = self._posterior().mean
+        return float(mean[0] - mean[setting])
+
+    def _worth_a_sample(self) -> int | None:
+        """The setting to try next; None: no more samples, or none from which more than noise is expected."""
+        if self._count >= self._options.max_samples or len(self._space.settings) < 2:
+            return None
+        known = self._posterior()
+        noise = math.sqrt(median(each.variance for each in self._observed))
+        limit = float(known.mean[0]) + math.log(self._options.worst)
+        choice = self._search.choose(known, [each.setting for each in self._observed], self._barred, noise, limit)
+        worth = max(_WORTH_A_SAMPLE * noise, _LEAST_WORTH)
+        return choice.setting if choice and choice.gain > worth else None
+
+    def _end_search(self) -> None:
+        self._searching = False
+        best = self._best()
+        if len(self._space.settings) < 2:
+            self._reason = "there is nothing to search"
+        elif best == 0 or self._gain(best) < math.log1p(WORTH_HAVING):
+            self._reason = "no setting is expected to gain more than the noise"
+        else:
+            self._finalist = best
+
+    def _judge(self) -> None:
+        """After a block: is it decided?"""
+        so_far, gain = self._confirmation.verdict, self._confirmation.gain
+        if so_far == "open":
+            return
+        told = f"{100 * gain.value:+.1f} % +- {50 * (gain.high - gain.low):.1f} %" if gain else "too few blocks"
+        self._wins = so_far == "wins"
+        self._reason = f"a gain of {told}" if self._wins else f"no significant gain ({told})"
+
+    def _step_s(self, setting: int) -> float | None:
+        times = [each.log_s for each in self._observed if each.setting == setting]
+        return math.exp(fmean(times)) if times else None
+
+    def _cells(self) -> tuple[Cell, ...]:
+        known = self._posterior() if self._observed else None
+        return tuple(
+            Cell(
+                values=values,
+                predicted_s=self._predicted[index] if self._predicted else None,
+                expected_s=math.exp(known.mean[index]) if known else None,
+                error=float(known.sd[index]) if known else None,
+            )
+            for index, values in enumerate(self._space.settings)
+        )
+
+
+__all__ = ["OFFLINE", "ONLINE", "Block", "Options", "Outcome", "Request", "Tuner"]

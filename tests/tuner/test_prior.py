@@ -1,0 +1,89 @@
+"""What the simulator expects of settings, from surveys."""
+
+import pytest
+
+from scalescope.errors import UsageError
+from scalescope.records.tuning import Values
+from scalescope.tuner.prior import predict
+from scalescope.tuner.space import Space, offline_space, online_space
+from tuner.surveys import hello, survey
+
+
+def predicted(space: Space, told: dict) -> dict[str, float]:
+    seconds = predict(space, told)
+    assert seconds is not None
+    return {str(values): each for values, each in zip(space.settings, seconds, strict=True)}
+
+
+def best(space: Space, told: dict) -> Values:
+    seconds = predict(space, told)
+    assert seconds is not None
+    return space.settings[seconds.index(min(seconds))]
+
+
+def test_the_default_is_predicted_as_it_was_surveyed() -> None:
+    told = survey()
+    assert predicted(online_space(hello(2), told, {}), told)["{}"] == pytest.approx(told["step_s"])
+
+
+def test_a_slow_link_between_hosts_favours_hierarchy_and_several_buckets() -> None:
+    told = survey(6.8, hosts=2, mib_per_s=20, cpu_share=0.05)
+    space = online_space(hello(4, 2), told, {})
+    found = best(space, told)
+    assert found["hierarchical_allreduce"] is True
+    assert float(found["bucket_cap_mb"]) < 4
+    seconds = predicted(space, told)
+    assert seconds["{}"] / min(seconds.values()) > 1.3
+    assert seconds["{}"] > seconds[str({"hierarchical_allreduce": True})] > min(seconds.values())
+
+
+def test_on_full_cores_overlap_gains_nothing() -> None:
+    def gain_of_many_buckets(cores: int) -> float:
+        told = survey(64, tensors=64, mib_per_s=1000, cpu_share=0.9, cores=cores)
+        seconds = predicted(online_space(hello(2), told, {"gradient_as_bucket_view": True}), told)
+        return seconds["{}"] / min(seconds.values()) - 1
+
+    assert gain_of_many_buckets(2) < 0.03
+    assert gain_of_many_buckets(8) > 2 * gain_of_many_buckets(2)
+
+
+def test_ready_times_that_messages_lengthened_are_not_lengthened_twice() -> None:
+    told = survey(64, tensors=64, cpu_share=0.9)
+    told["step_s"] = 0.0  # no scaling: the seconds as they are simulated
+    space = online_space(hello(2), told, {})
+    compute_s = told["forward_s"] + told["backward_s"] + told["optimizer_s"]
+    sent_alone_s = sum(gradient[1] for gradient in told["gradients"]) / 2**20 / 1000
+    assert compute_s < predicted(space, told)["{}"] < compute_s + sent_alone_s
+
+
+def test_a_long_cycle_is_expected_to_cost_horovod_time() -> None:
+    told = survey(8, tensors=6, engine="horovod")
+    space = offline_space(
+        "horovod", told, {"fusion_threshold_mb": 64, "cache_capacity": 1024}, hosts=["a", "a"], cores=2, threads=1
+    )
+    seconds = predicted(space, told)
+    assert seconds[str({"cycle_time_ms": 50.0})] > 1.05 * seconds["{}"]
+
+
+def test_a_small_message_that_was_disturbed_does_not_count() -> None:
+    told, disturbed = survey(8), survey(8)
+    disturbed["costs"]["flat"][2][1] *= 20
+    space = online_space(hello(2), told, {})
+    assert predict(space, disturbed) == pytest.approx(predict(space, told), rel=0.02)
+
+
+def test_without_costs_there_is_no_prediction() -> None:
+    told = survey(costs={})
+    assert predict(online_space(hello(2), told, {}), told) is None
+
+
+def test_one_process_needs_no_costs() -> None:
+    told = survey(costs={}, ranks_per_host=1)
+    seconds = predict(online_space(hello(1), told, {}), told)
+    assert seconds is not None
+    assert len(seconds) == 2
+
+
+def test_a_survey_that_makes_no_sense_is_a_clear_line() -> None:
+    with pytest.raises(UsageError, match="tune again"):
+        online_space(hello(2), {"gradients": "many"}, {})

@@ -1,0 +1,130 @@
+"""Which settings are searched."""
+
+import pytest
+
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError
+from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
+from scalescope.tuner.surveyed import profile_of, read_survey
+from tuner.surveys import hello, survey
+
+FOUR_ON_TWO = hello(4, 2)
+TWO_HOSTS = ["a", "a", "b", "b"]
+
+
+def names(space: Space) -> set[str]:
+    return {knob.name for knob in space.knobs}
+
+
+def exchanges(space: Space, told: dict) -> list:
+    profile, engine = profile_of(read_survey(told)), find_engine(space.engine)
+    return [engine.exchange(profile, space.complete(values)) for values in space.settings]
+
+
+def test_settings_that_exchange_the_same_are_one_and_the_default_stands_for_its_own() -> None:
+    told = survey(8.0)
+    space = online_space(hello(2), told, {})
+    made = exchanges(space, told)
+    assert space.settings[0] == {}
+    assert len(set(made)) == len(made)
+    assert not any(values.get("bucket_cap_mb", 0) > 25 for values in space.settings)  # all 8 MiB fit into less
+
+
+def test_every_exchange_of_the_grid_is_still_there() -> None:
+    told = survey(8.0)
+    profile = profile_of(read_survey(told))
+    space = online_space(hello(2), told, {})
+    for cap in (0.25, 0.5, 1, 2, 4, 8, 16, 25, 50):
+        wanted = find_engine("ddp").exchange(profile, {"bucket_cap_mb": cap, "first_bucket_mb": min(cap, 1)})
+        assert wanted in exchanges(space, told)
+
+
+def test_a_cap_comes_with_its_first_bucket() -> None:
+    space = online_space(hello(2), survey(), {})
+    assert all("first_bucket_mb" in values for values in space.settings if "bucket_cap_mb" in values)
+
+
+def test_the_default_is_what_the_script_does() -> None:
+    space = online_space(hello(2, current={"bucket_cap_mb": 2.0, "first_bucket_mb": 2.0}), survey(), {})
+    assert space.settings[0] == {}
+    assert (
+        exchanges(space, survey())[0]
+        == exchanges(online_space(hello(2), survey(), {"bucket_cap_mb": 2.0, "first_bucket_mb": 2.0}), survey())[0]
+    )
+    assert space.complete({})["bucket_cap_mb"] == 2.0
+
+
+def test_what_is_held_is_not_searched_and_is_in_every_setting() -> None:
+    space = online_space(FOUR_ON_TWO, survey(hosts=2), {"bucket_cap_mb": 2.0, "gradient_as_bucket_view": True})
+    assert names(space) == {"first_bucket_mb", "hierarchical_allreduce"}
+    assert space.left_out["bucket_cap_mb"] == "held"
+    assert all(space.complete(values)["bucket_cap_mb"] == 2.0 for values in space.settings)
+    assert all("bucket_cap_mb" not in values for values in space.settings)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        (hello(4), "all ranks are on one host"),
+        (hello(2, 2), "every host has one rank"),
+        ({**FOUR_ON_TWO, "hosts": ["a", "a", "a", "b"]}, "the hosts have unequal numbers of ranks"),
+        ({**FOUR_ON_TWO, "held": {"hierarchical_allreduce": "the script has a hook"}}, "the script has a hook"),
+    ],
+)
+def test_hierarchy_is_left_out_with_the_reason(word: dict, reason: str) -> None:
+    space = online_space(word, survey(), {})
+    assert "hierarchical_allreduce" not in names(space)
+    assert space.left_out["hierarchical_allreduce"] == reason
+
+
+def test_hierarchy_is_searched_between_hosts_of_equal_size() -> None:
+    assert "hierarchical_allreduce" in names(online_space(FOUR_ON_TWO, survey(hosts=2), {}))
+
+
+def test_one_process_has_only_the_view_to_search() -> None:
+    space = online_space(hello(1), survey(ranks_per_host=1), {})
+    assert names(space) == {"gradient_as_bucket_view"}
+    assert space.left_out["bucket_cap_mb"] == "one process exchanges nothing"
+
+
+def test_without_a_survey_nothing_is_known_to_be_the_same() -> None:
+    assert len(online_space(hello(2), None, {}).settings) > len(online_space(hello(2), survey(), {}).settings) > 10
+
+
+def test_by_relaunch_threads_are_searched_up_to_the_cores_of_a_rank() -> None:
+    space = offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=8, threads=1)
+    assert next(knob.values for knob in space.knobs if knob.name == THREADS) == (1, 2, 4)
+    assert "static_graph" in names(space)
+    assert THREADS in offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=2, threads=1).left_out
+
+
+def test_nccl_knobs_are_searched_one_at_a_time_and_only_on_nccl() -> None:
+    def made(backend: str) -> Space:
+        told = survey(tensors=4, backend=backend)
+        return offline_space("ddp", told, {}, hosts=TWO_HOSTS, cores=2, threads=1, backend=backend)
+
+    assert {"nccl_algo", "nccl_proto", "nccl_max_nchannels"} <= names(made("nccl"))
+    assert all(sum(name.startswith("nccl") for name in values) < 2 for values in made("nccl").settings)
+    assert not any(name.startswith("nccl") for name in names(made("gloo")))
+
+
+def test_horovod_leaves_out_what_is_inert_in_this_build_and_says_so() -> None:
+    told = survey(20.0, engine="horovod")
+    space = offline_space("horovod", told, {}, hosts=TWO_HOSTS, cores=2, threads=1)
+    assert names(space) == {"fusion_threshold_mb", "cycle_time_ms", "cache_capacity"}
+    assert "NCCL" in space.left_out["hierarchical_allreduce"]
+    assert "gathers nothing" in space.left_out["hierarchical_allgather"]
+    fusions = next(knob.values for knob in space.knobs if knob.name == "fusion_threshold_mb")
+    assert fusions == (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 128.0)  # 32 and more hold all 20 MiB, as the default does
+    nccl = offline_space("horovod", told, {}, hosts=TWO_HOSTS, cores=2, threads=1, nccl_build=True)
+    assert "hierarchical_allreduce" in names(nccl)
+
+
+def test_held_values_are_checked() -> None:
+    assert parse_held("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
+    with pytest.raises(UsageError, match="bucket_cap_mb"):
+        parse_held("ddp", ["bucket_cap=8"])
+    with pytest.raises(UsageError, match="threads_per_rank takes"):
+        parse_held("ddp", ["threads_per_rank=0"])
+    with pytest.raises(UsageError, match="cycle_time_ms takes"):
+        offline_space("horovod", None, {"cycle_time_ms": 0.0}, hosts=TWO_HOSTS, cores=2, threads=1)
