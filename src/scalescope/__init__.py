@@ -3,10 +3,38 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalescope.api import doctor, draw, estimate, explain, measure, predict, probe, resume, study, tabulate
+    from scalescope.api import (
+        apply_tuned,
+        doctor,
+        draw,
+        estimate,
+        explain,
+        measure,
+        predict,
+        probe,
+        resume,
+        study,
+        tabulate,
+        tune,
+        tuning,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["doctor", "draw", "estimate", "explain", "measure", "predict", "probe", "resume", "study", "tabulate"]
+__all__ = [
+    "apply_tuned",
+    "doctor",
+    "draw",
+    "estimate",
+    "explain",
+    "measure",
+    "predict",
+    "probe",
+    "resume",
+    "study",
+    "tabulate",
+    "tune",
+    "tuning",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,10 @@ from scalescope.cli.estimate import estimate
 from scalescope.cli.explain import explain
 from scalescope.cli.measure import measure
 from scalescope.cli.probe import probe
+from scalescope.cli.tune import tune
 from scalescope.errors import ScalescopeError, UsageError
 
-VERBS = (estimate, probe, measure, explain, doctor)
+VERBS = (estimate, probe, measure, explain, tune, doctor)
 _INTERRUPTED = 130
 _BadWords: Any = typer.BadParameter.__base__
 """typer's error for every misuse of options; it has no public name in all versions."""

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.options import MODEL_PANEL, Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet
+from scalescope.cli.options import MODEL_PANEL, Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet, as_typed
 from scalescope.cli.output import from_here
 from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
     from scalescope.records.request import EstimateRequest
-    from scalescope.records.workload import WorkloadSpec
 
 _MAP, _TRUST = "The map", "How sure it is to be"
 
@@ -174,7 +173,7 @@ def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
 
 def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:
     """Verify what was predicted here; what was predicted for elsewhere is measured there."""
-    model = _as_typed(request.workload)
+    model = as_typed(request.workload)
     advice = prediction.recommended
     if advice and (request.cluster or prediction.checks):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
@@ -182,14 +181,3 @@ def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: 
         return f"scalescope measure {model} --np {counts} --batch {batch} --scaling {advice.scaling}"
     saved = f"--profile {shlex.quote(str(from_here(folder / 'profile.json')))}"
     return f"scalescope estimate {model} {saved} --verify 2"
-
-
-def _as_typed(workload: "WorkloadSpec") -> str:
-    """The model with the options that make it what it is."""
-    words = [workload.model]
-    words += [word for name, value in workload.model_args.items() for word in ("--model-arg", f"{name}={value}")]
-    words += [word for text in workload.inputs for word in ("--input", text)]
-    words += ["--loss", workload.loss] if workload.loss else []
-    words += ["--optimizer", workload.optimizer] if workload.optimizer != "sgd" else []
-    words += ["--learning-rate", f"{workload.learning_rate:g}"] if workload.learning_rate is not None else []
-    return shlex.join(words)

@@ -1,0 +1,37 @@
+"""Nobody is told anything."""
+
+from typing import Any
+
+from scalescope.records.run import Failure, Run
+from scalescope.records.tuning import Sample
+
+
+class Silent:
+    """An audience that is told everything and says nothing."""
+
+    def planned(self, *_: Any) -> None:
+        """Before the first launch."""
+
+    def begins(self, *_: Any) -> None:
+        """A launch or a sample begins."""
+
+    def steps(self, count: int) -> None:
+        """Steps done in this launch."""
+
+    def line(self, source: str, text: str) -> None:
+        """A line of output."""
+
+    def ends(self, outcome: Run | Failure) -> None:
+        """A launch has ended."""
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        """A part of an estimate or a probe begins."""
+
+    def tick(self, done: int) -> None:
+        """So much of it is done."""
+
+    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
+        """A sample of a search is there."""
+
+    def decided(self, text: str) -> None:
+        """A search is over."""

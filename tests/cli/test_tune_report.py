@@ -1,0 +1,130 @@
+"""How `scalescope tune` ends: files, what to type next, and what an interruption leaves."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalescope.cli.tune_report import next_command
+from scalescope.cli.tune_request import words_of
+from scalescope.records.job import Host
+from scalescope.records.store import save
+from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
+from scalescope.records.workload import WorkloadSpec
+from scalescope.tuner.journal import PLAN, TunePlan
+
+
+def tuned(**changes: object) -> Tuning:
+    """What a search in a script with two ranks found."""
+    given: dict = {
+        "what": "train.py",
+        "engine": "ddp",
+        "np": 2,
+        "method": "online",
+        "created": "2026-01-01",
+        "scalescope": "0",
+        "knobs": (),
+        "held": {"static_graph": True},
+        "samples": (Sample(index=0, phase="default", values={}, step_s=0.02, error_s=0.001, steps=10),),
+        "default_step_s": 0.02,
+        "winner_step_s": 0.015,
+        "decision": "use",
+        "values": {"bucket_cap_mb": 1.0, "threads_per_rank": 1},
+        "finalist": {"bucket_cap_mb": 1.0, "threads_per_rank": 1},
+        "gain": Gain(value=0.33, low=0.3, high=0.36, pairs=5),
+        "cost": TuningCost(search_steps=100, confirm_steps=50, seconds=3.0, lost_s=0.1),
+    }
+    return Tuning(**{**given, **changes})
+
+
+SCRIPT_ASKED = TuneRequest(command=("python", "my train.py"), hosts=(Host("a", 1), Host("b", 1)), env={"A": "b c"})
+AROUND = "--np 2 --hosts a:1,b:1"
+
+
+@pytest.mark.parametrize(
+    ("tuning", "request_", "command"),
+    [
+        (
+            tuned(),
+            SCRIPT_ASKED,
+            f"scalescope measure {AROUND} --threads-per-rank 1 --env 'A=b c' --knob static_graph=true "
+            "--knob bucket_cap_mb=1 -- python 'my train.py'",
+        ),
+        (
+            tuned(decision="keep_default", values={}),
+            SCRIPT_ASKED,
+            f"scalescope explain {AROUND} --env 'A=b c' -- python 'my train.py'",
+        ),
+        (
+            tuned(decision="keep_default", values={}, engine="horovod", held={}),
+            TuneRequest(workload=WorkloadSpec(model="cnn", inputs=("3x32x32",)), batch=8, oversubscribe=True),
+            "scalescope measure --trace cnn --input 3x32x32 --np 2 --batch 8 --oversubscribe --engine horovod",
+        ),
+        (
+            tuned(complete=False, decision="keep_default", values={}),
+            SCRIPT_ASKED,
+            f"scalescope tune --offline {AROUND} --env 'A=b c' --hold static_graph=true -- python 'my train.py'",
+        ),
+        (tuned(complete=False, method="offline"), SCRIPT_ASKED, "scalescope tune --resume 'a folder'"),
+    ],
+)
+def test_the_next_command_confirms_finishes_or_explains(tuning, request_, command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert next_command(tuning, request_, tmp_path / "a folder") == command
+
+
+def test_arguments_of_the_launcher_come_back_as_they_were(tmp_path: Path) -> None:
+    request = TuneRequest(command=("python", "train.py"), launcher_args=("--bind-to", "a core", "-x"))
+    words = shlex.split(next_command(tuned(), request, tmp_path))
+    given = [word.partition("=")[2] for word in words if word.startswith("--launcher-arg=")]
+    assert words_of(given) == request.launcher_args
+
+
+def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+
+    def work(request: TuneRequest, _audience: object) -> tuple[Path, Tuning]:
+        save(TunePlan(request=request, cwd=str(tmp_path)), tmp_path / "out" / PLAN)
+        return tmp_path / "out", tuned()
+
+    monkeypatch.setattr("scalescope.tuner.run.tune", work)
+    done = scalescope.in_this_process("tune", "--json", "--", "python", "train.py")
+    assert done.stdout.startswith("{")
+    for part in (
+        "Settings: out/tuned.yaml, out/tuned.env, out/tuned.txt",
+        "DistributedDataParallel(model, bucket_cap_mb=1, static_graph=True)",
+        "OMP_NUM_THREADS=1",
+        "Log: out/tune.csv",
+        "Records: out",
+        "Next: scalescope measure --np 2",
+    ):
+        assert part in done.stderr
+    quiet = scalescope.in_this_process("tune", "--quiet", "--", "python", "train.py")
+    assert len(quiet.stdout.splitlines()) == 1
+    assert (tmp_path / "out" / "tuned.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "part"),
+    [
+        (("cnn", "-o", "out"), "", "kept in out; type the same command"),
+        (("cnn", "-o", "out", "--offline"), "launches", "go on with: scalescope tune --resume out"),
+        (("cnn", "--start-from", "ddp.yaml"), "", "train again"),
+        (("--resume", "out"), "launches", "go on with: scalescope tune --resume out"),
+    ],
+)
+def test_an_interruption_says_what_is_kept_and_how_to_go_on(
+    words, place, part, scalescope, monkeypatch, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / place).mkdir(parents=True)
+    (tmp_path / "ddp.yaml").write_text("ddp:\n  bucket_cap_mb: 5\n")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalescope.tuner.run.tune", stop)
+    monkeypatch.setattr("scalescope.tuner.run.resume", stop)
+    done = scalescope.in_this_process("tune", *words, code=130)
+    assert "nothing is left running" in done.stderr
+    assert part in done.stderr

@@ -1,0 +1,138 @@
+"""scalescope tune as a user types it: real ranks, real switches, real launches."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import needs
+from command_line import CommandLine
+from scalescope.records.store import load
+from scalescope.records.tuning import Tuning
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SHORT = ("--warmup-samples", "1", "--steps-per-sample", "4", "--max-samples", "3")
+
+
+@pytest.fixture
+def scalescope(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, dict]:
+    """A model that was tuned into the folder `out`, and the document that was printed."""
+    scalescope = CommandLine(tmp_path_factory.mktemp("tuned"))
+    done = scalescope("tune", "mlp", "--np", "2", *SHORT, "-o", "out", "--json", pictures=True)
+    return scalescope, json.loads(done.stdout)
+
+
+def test_a_model_is_tuned_while_it_trains(tuned: tuple[CommandLine, dict]) -> None:
+    scalescope, document = tuned
+    record = load(scalescope.folder / "out" / "tuning.json", Tuning)
+    assert record.complete
+    assert record.method == "online"
+    assert record.samples[0].values == {}
+    assert record.samples[0].step_s
+    assert document["decision"] == record.decision
+    assert document["samples"] == len(record.samples)
+    cost = record.cost
+    assert document["steps"] == cost.warmup_steps + cost.search_steps + cost.confirm_steps
+    assert set(document["gain"] or {"value", "low", "high"}) >= {"value", "low", "high"}
+    assert any(sample.predicted_s for sample in record.samples)
+    assert scalescope.processes() == []
+
+
+def test_the_log_has_a_row_for_every_sample(tuned: tuple[CommandLine, dict]) -> None:
+    scalescope, document = tuned
+    rows = list(csv.DictReader((scalescope.folder / "out" / "tune.csv").read_text().splitlines()))
+    assert len(rows) == document["samples"]
+    assert rows[0]["phase"] == "default"
+    assert all(float(row["step_ms"]) > 0 for row in rows if row["step_ms"])
+
+
+def test_a_tuned_model_is_drawn(tuned: tuple[CommandLine, dict]) -> None:
+    scalescope, _ = tuned
+    for name in ("landscape", "convergence", "cost"):
+        assert (scalescope.folder / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_script_trains_on_to_its_own_end_and_its_held_knobs_stay(scalescope: CommandLine) -> None:
+    training = ("--epochs", "2", "--batch-size", "16", "--samples", "3200")
+    words = ("--np", "2", "--bucket-cap-mb", "2", *SHORT, "-o", "out", "--json")
+    done = scalescope("tune", *words, "--", sys.executable, str(EXAMPLES / "train_ddp.py"), *training)
+    document = json.loads(done.stdout)
+    assert document["held"] == {"bucket_cap_mb": 2}
+    assert "Epoch 2" in (scalescope.folder / "out" / "training" / "rank0.out").read_text()
+    assert "bucket_cap_mb" not in {knob.name for knob in load(scalescope.folder / "out" / "tuning.json", Tuning).knobs}
+
+
+def test_a_script_without_ddp_is_told_what_was_seen(scalescope: CommandLine) -> None:
+    script = scalescope.folder / "alone.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters())\n"
+        "for _ in range(6):\n    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
+    )
+    done = scalescope("tune", "--np", "2", "--", sys.executable, str(script), code=2)
+    assert "DistributedDataParallel" in done.stderr
+    assert scalescope.processes() == []
+
+
+def test_a_training_that_is_too_short_is_told_how_long_it_must_be(scalescope: CommandLine) -> None:
+    done = scalescope("tune", "--np", "2", "--", sys.executable, str(SCRIPTS / "ddp.py"), "--steps", "12", code=2)
+    assert "the training made 12 steps and the first sample needs" in done.stderr
+
+
+def test_when_a_rank_is_killed_finished_samples_are_kept_and_nothing_is_left(scalescope: CommandLine) -> None:
+    words = ("tune", "mlp", "--np", "2", "--warmup-samples", "1", "--steps-per-sample", "4", "-o", "out")
+    running = subprocess.Popen(scalescope.words(*words), cwd=scalescope.folder, stderr=subprocess.PIPE, text=True)
+    samples = scalescope.folder / "out" / "samples.jsonl"
+    deadline = time.monotonic() + 90
+    while not samples.exists():
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    hello = next((scalescope.folder / "out" / "training").glob("agent-*.jsonl")).read_text().splitlines()[0]
+    os.kill(json.loads(hello)["pid"], signal.SIGKILL)
+    _, said = running.communicate(timeout=90)
+    assert running.returncode == 1
+    assert "signal 9" in said
+    assert "kept" in said
+    assert (scalescope.folder / "out" / "tune.csv").read_text().count("\n") >= 2
+    assert scalescope.processes() == []
+
+
+def test_horovod_is_tuned_by_relaunch_and_goes_on_where_it_was_interrupted(scalescope: CommandLine) -> None:
+    needs.horovod()
+    search = ("--steps-per-sample", "8", "--max-samples", "2")
+    words = ("tune", "mlp", "--np", "2", "--engine", "horovod", *search, "-o", "out")
+    running = subprocess.Popen(
+        scalescope.words(*words),
+        cwd=scalescope.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    samples = scalescope.folder / "out" / "samples.jsonl"
+    deadline = time.monotonic() + 120
+    while not samples.exists():
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "--resume" in said
+    first = samples.read_text().splitlines()[0]
+    done = scalescope("tune", "--resume", "out", "--json")
+    assert json.loads(done.stdout)["method"] == "offline"
+    assert samples.read_text().splitlines()[0] == first
+    assert "hierarchical_allreduce" in json.loads(done.stdout)["left_out"]
+    assert scalescope.processes() == []
