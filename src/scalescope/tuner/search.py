@@ -60,7 +60,10 @@ class Choice(NamedTuple):
 
 
 def prepare() -> None:
-    """Load what the search needs, which takes a second or two: best while a training still warms up."""
+    """Load what the search needs, which takes a second or two, and keep it to one core: the training has the others."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
     Search(Space(engine="", knobs=()), None).posterior([Observation(0, 0.0, 1.0)])
 
 
