@@ -28,6 +28,12 @@ SECTIONS = {
     "trace_fuzz": "damaged traces for ten minutes, and a timeline cut at every byte",
     "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs of this)",
     "explain_fixes": "what explain says that a fix would save, beside what it saves",
+    "tune_hook": "what a search adds to a step, and a switch beside a step",
+    "tune_synthetic": "searches over simulated landscapes: samples to the best setting, and wrong winners",
+    "tune_landscapes": "grids of DDP with 200 small tensors and of the transformer: tune beside random search and Optuna",
+    "tune_hosts": "the same on 2 hosts x 2 ranks at 200 Mbit/s and 1 Gbit/s (needs root)",
+    "tune_horovod": "the same for Horovod over MPI, small and mid-sized, beside Horovod's own autotune",
+    "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",
     "overhead": "what being measured costs a training, beside plain torchrun",
 }
 """Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long."""

@@ -7,7 +7,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     """One line per row, columns as wide as they must be."""
     if not rows:
         return
-    headings = list(rows[0])
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
     texts = [[_text(row.get(heading)) for heading in headings] for row in rows]
     widths = [max(len(line[at]) for line in [headings, *texts]) for at in range(len(headings))]
     for line in [headings, ["-" * width for width in widths], *texts]:

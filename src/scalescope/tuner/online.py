@@ -1,5 +1,7 @@
 """Tunes a training while it runs: the ranks switch between steps, the search runs beside them."""
 
+import contextlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ _UNTIL_STOPPED = 1_000_000_000
 """Steps of a MODEL: it is stopped when the search is over."""
 _WARMUP_SAMPLES = 2
 _SURVEY_STEPS = 3
+_PRIORITY = 15
 
 
 def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, audience: Audience) -> Tuning:
@@ -95,6 +98,8 @@ class Search:
 
     def run(self) -> None:
         """Everything, to be run in a thread; what goes wrong is kept for the caller."""
+        with contextlib.suppress(OSError):  # the training comes first where both want a core
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
         try:
             self._run()
         except TrainingEnded:

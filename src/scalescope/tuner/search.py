@@ -36,6 +36,9 @@ _RISK = 1.0
 _REACH = 1.5
 """Without a simulator: how far from what was tried the next setting may lie."""
 
+_AGAIN = 0.4
+"""What another sample of a known setting counts beside one of a new setting: the finalist is measured again anyway."""
+
 
 class Observation(NamedTuple):
     """A measured setting."""
@@ -114,6 +117,7 @@ class Search:
         if not allowed.any():
             return None
         gains = _expected_gain(mean, sd, tried, barred, noise)
+        gains[list(tried)] *= _AGAIN
         loss = _expected_excess(mean - mean[0], sd)
         setting = int(np.where(allowed, gains - _CAUTION * loss, -np.inf).argmax())
         return Choice(setting, float(gains[setting]))

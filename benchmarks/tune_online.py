@@ -1,0 +1,153 @@
+"""A training whose settings are switched while it runs, as `scalescope tune` does it, for grids and long series."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, thinned
+from scalescope.measurement.launch import run_job
+from scalescope.measurement.plan import Settings, points
+from scalescope.measurement.sweep import settle_here
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Point
+from scalescope.records.tuning import Sample, TuneRequest, Values
+from scalescope.tuner.options import ONLINE
+from scalescope.tuner.pilot_files import PilotFiles
+from scalescope.tuner.prior import predict
+from scalescope.tuner.space import Space, online_space
+
+_FOREVER = 1_000_000_000
+_WARMUP_STEPS = 20
+_SURVEY_STEPS = 3
+
+
+class Quiet:
+    """An audience that says nothing; a launch ends when the work beside it has failed."""
+
+    def __init__(self, beside: "Future[None] | None" = None) -> None:
+        self.beside = beside
+
+    def steps(self, count: int) -> None:
+        """Steps done."""
+        if self.beside and self.beside.done():
+            self.beside.result()
+
+    def line(self, source: str, text: str) -> None:
+        """A line of output."""
+
+    def planned(self, text: str) -> None:
+        """What is going to happen."""
+
+    def begins(self, index: int, phase: str, values: Values, most: int) -> None:
+        """A sample begins."""
+
+    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
+        """A sample is there."""
+
+    def decided(self, text: str) -> None:
+        """The search is over."""
+
+
+def settled(request: TuneRequest, folder: Path) -> tuple[Settings, Point]:
+    """The settings of every launch and the point that is launched."""
+    settings = settle_here(
+        MeasureRequest(
+            workload=request.workload,
+            np=(request.np,),
+            batch=(request.batch,) if request.batch else (),
+            engines=(request.engine,) if request.engine else (),
+            launcher=request.launcher,
+            hosts=request.hosts,
+            threads_per_rank=request.threads_per_rank,
+            device="cpu",
+            folder=str(folder),
+        ),
+        folder.absolute(),
+    )
+    return msgspec.structs.replace(settings, cwd=str(Path.cwd())), points(settings)[-1]
+
+
+class Trained:
+    """A running training: blocks of any setting, in the order in which they are asked for."""
+
+    def __init__(self, files: PilotFiles) -> None:
+        self._files = files
+        self._hello = files.hello()
+        if self._hello.refused:
+            raise RuntimeError(self._hello.refused)
+        files.send("warmup", steps=_WARMUP_STEPS)
+        files.send("survey", steps=_SURVEY_STEPS)
+        self.survey: dict[str, Any] = files.survey()
+        self.space: Space = online_space(self._hello, self.survey, {})
+
+    def blocks(self, settings: Sequence[Values], steps: int) -> list[list[float]]:
+        """All directives are there at once, so that no rank waits for the next one."""
+        asked = {"discard": ONLINE.discard, "steps": steps, "check": ONLINE.check, "limit_ns": None}
+        numbers = [self._files.send("sample", values=values, **asked) for values in settings]
+        reports = [self._files.sample(number) for number in numbers]
+        failed = [report.problem for report in reports if report.problem]
+        if failed:
+            raise RuntimeError(failed[0])
+        return [[ns * 1e-9 for ns in report.step_ns] for report in reports]
+
+
+def while_training(request: TuneRequest, folder: Path, work: Callable[[Trained], None]) -> None:
+    """Launch the training, do the work beside it, and end it."""
+    settings, point = settled(request, folder)
+    asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
+    over, training = threading.Event(), folder.absolute() / "training"
+
+    def drive() -> None:
+        files = PilotFiles(training, over.is_set)
+        try:
+            work(Trained(files))
+        finally:
+            files.send("stop")
+
+    for left in (training / "pilot.jsonl", *training.glob("directive-*")):
+        left.unlink(missing_ok=True)
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(drive)
+        try:
+            launched = run_job(
+                msgspec.structs.replace(settings, request=asked), point, training, _FOREVER, Quiet(beside)
+            )
+        finally:
+            over.set()
+        beside.result()
+    if launched.problem:
+        raise RuntimeError(f"{launched.problem}\n{launched.details}")
+
+
+def landscape_online(
+    request: TuneRequest, plan: Plan, steps: int, folder: Path, chosen: Sequence[Values], until: float
+) -> Landscape:
+    """The grid of one training, then its best cells once more; a cut one goes on in another launch."""
+    path = folder / "landscape.json"
+    found = load(path)
+    if found and len(found.again) >= plan.again:
+        return found
+
+    def work(trained: Trained) -> None:
+        nonlocal found
+        if found is None:
+            space = thinned(trained.space, plan.most_cells, chosen)
+            predicted = predict(space, trained.survey)
+            count = len(trained.space.settings)
+            found = Landscape(space=space, survey=trained.survey, predicted=predicted, all_settings=count)
+            save(found, path)
+        settings = found.space.settings
+
+        def measure_round(cells: list[int]) -> Round:
+            blocks = trained.blocks([settings[cell] for cell in cells], steps)
+            return dict(zip(cells, blocks, strict=True))
+
+        measure(found, plan, path, chosen, measure_round, until)
+
+    while_training(request, folder, work)
+    assert found
+    return found
