@@ -1,4 +1,4 @@
-# From a fresh clone: `make demo` predicts and runs a small model, `make test` runs every check. The second time both start at once.
+# From a fresh clone: `make demo` predicts, runs and tunes a small model, `make test` runs every check. The second time both start at once.
 PYTHON ?= python3
 SECTION ?=
 export PYTHON
@@ -10,7 +10,7 @@ REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && echo
 .PHONY: help demo test lint bench setup horovod clean
 
 help:
-	@echo "make demo    predict a small model on 1 and 2 processes, and run two of the predictions for real"
+	@echo "make demo    predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
 	@echo "make test    lint, types and all tests, with real Horovod, Open MPI and Slurm"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks; SECTION=name for one of them"
@@ -19,7 +19,8 @@ help:
 
 demo: .venv/.python
 	rm -rf results/demo
-	$(BIN)/scalescope estimate cnn --np 1,2 --batch 8,16,...,256 --verify 2 -o results/demo
+	$(BIN)/scalescope estimate cnn --np 1,2 --batch 8,16,...,256 --verify 2 -o results/demo/estimate
+	$(BIN)/scalescope tune cnn --np 2 --batch 32 -o results/demo/tune
 
 test: setup lint
 	SCALESCOPE_REQUIRE_ALL=$(REQUIRE_ALL) $(BIN)/python -m pytest

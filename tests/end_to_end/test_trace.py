@@ -49,12 +49,12 @@ def captured(folder: Path) -> list[set[str]]:
 
 
 def test_measure_makes_one_more_launch_per_point_that_does_not_count(scalescope: CommandLine) -> None:
-    words = ("mlp", "--np", "1,2", "--batch", "8", "--steps", "24", "--trace", "-o", "out", "--json")
+    words = ("mlp", "--np", "2", "--batch", "8", "--steps", "24", "--trace", "-o", "out", "--json")
     done = scalescope("measure", *words)
-    assert [point["launches"] for point in json.loads(done.stdout)["points"]] == [1, 1, 1]
+    assert [point["launches"] for point in json.loads(done.stdout)["points"]] == [1]
     measurement = load(scalescope.folder / "out" / "measurement.json", Measurement)
     assert measurement.stopped
-    assert measurement.traces == ("traces/none-np1-b8", "traces/ddp-np1-b8", "traces/ddp-np2-b8")
+    assert measurement.traces == ("traces/ddp-np2-b8",)
     for path in measurement.traces:
         folder = scalescope.folder / "out" / path
         trace = load(folder / TRACE_RECORD, TraceFolder)

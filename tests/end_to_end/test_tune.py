@@ -109,30 +109,45 @@ def test_when_a_rank_is_killed_finished_samples_are_kept_and_nothing_is_left(sca
     assert scalescope.processes() == []
 
 
-def test_horovod_is_tuned_by_relaunch_and_goes_on_where_it_was_interrupted(scalescope: CommandLine) -> None:
+def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:
     needs.horovod()
-    search = ("--steps-per-sample", "8", "--max-samples", "2")
-    words = ("tune", "mlp", "--np", "2", "--engine", "horovod", *search, "-o", "out")
+    words = ("--np", "2", "--engine", "horovod", "--steps-per-sample", "8", "--max-samples", "1", "-o", "out", "--json")
+    document = json.loads(scalescope("tune", "mlp", *words).stdout)
+    assert document["method"] == "offline"
+    assert document["decision"] == "keep_default"
+    assert "hierarchical_allreduce" in document["left_out"]
+    record = load(scalescope.folder / "out" / "tuning.json", Tuning)
+    assert len(record.samples) == 1
+    assert {knob.name for knob in record.knobs} >= {"fusion_threshold_mb", "cycle_time_ms"}
+    assert all(cell.predicted_s for cell in record.cells)
+
+
+def test_a_search_by_relaunch_goes_on_where_it_was_interrupted(scalescope: CommandLine) -> None:
+    words = ("mlp", "--np", "2", "--offline", "--steps-per-sample", "8", "-o", "out")
+    assert "tune --resume out" in interrupted_after(scalescope, 1, "tune", *words)
+    first = (scalescope.folder / "out" / "samples.jsonl").read_text()
+    interrupted_after(scalescope, 2, "tune", "--resume", "out")
+    assert (scalescope.folder / "out" / "samples.jsonl").read_text().startswith(first)
+    assert not load(scalescope.folder / "out" / "tuning.json", Tuning).complete
+    assert scalescope.processes() == []
+
+
+def interrupted_after(scalescope: CommandLine, samples: int, *words: str) -> str:
+    """What it says when Ctrl-C comes after so many samples."""
     running = subprocess.Popen(
         scalescope.words(*words),
         cwd=scalescope.folder,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )
-    samples = scalescope.folder / "out" / "samples.jsonl"
+    path = scalescope.folder / "out" / "samples.jsonl"
     deadline = time.monotonic() + 120
-    while not samples.exists():
+    while not path.exists() or path.read_text().count("\n") < samples:
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "--resume" in said
-    first = samples.read_text().splitlines()[0]
-    done = scalescope("tune", "--resume", "out", "--json")
-    assert json.loads(done.stdout)["method"] == "offline"
-    assert samples.read_text().splitlines()[0] == first
-    assert "hierarchical_allreduce" in json.loads(done.stdout)["left_out"]
-    assert scalescope.processes() == []
+    assert running.returncode == 130, said
+    return said

@@ -1,5 +1,6 @@
 """What a search for better knobs tried, measured and decided."""
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
@@ -55,7 +56,10 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The model or the command, for people."""
-        return self.workload.model if self.workload else " ".join(self.command)
+        if self.workload:
+            return self.workload.model
+        words = self.command[1:] if Path(self.command[0]).name.startswith("python") else self.command
+        return " ".join(Path(word).name if word.startswith("/") else word for word in words or self.command)
 
 
 class SearchedKnob(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import SearchedKnob, TuneRequest, Tuning, Values
 from scalescope.scaling.autotune import read_autotune
 from scalescope.tuner.journal import Audience, Journal, Surroundings
-from scalescope.tuner.offline import Launches, search_by_launches
+from scalescope.tuner.offline import Launches, held_by_user, search_by_launches
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Tuner
 from scalescope.units import plural
@@ -47,7 +47,7 @@ def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: 
         )
     said = read_autotune(log)
     choice = _choice(said)
-    held = settings.knobs[point.engine].values
+    held = held_by_user(request, settings, point)
     space = Space(
         engine=point.engine,
         knobs=tuple(

@@ -94,7 +94,7 @@ def tune_offline(
             raise WorkFailed(f"the training failed as it is: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
-    held = settings.knobs[point.engine].values
+    held = held_by_user(request, settings, point)
     hosts = _host_of_every_rank(settings, point)
     space = offline_space(
         point.engine,
@@ -134,6 +134,13 @@ def search_by_launches(
 def _measure(launches: Launches, asked: Request, journal: Journal, audience: Audience) -> Block:
     journal.announce(asked, launches.options.max_samples, audience)
     return launches.make(asked.index, asked.values)
+
+
+def held_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
+    """The knobs that --hold and --threads-per-rank name; not what was settled besides, such as Horovod's controller."""
+    named = {text.partition("=")[0].strip().replace("-", "_") for text in request.hold}
+    held = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
+    return {**held, THREADS: settings.threads_per_rank} if THREADS in named or request.threads_per_rank else held
 
 
 def _keep_survey(settings: Settings, folder: Path) -> None:

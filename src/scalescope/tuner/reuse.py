@@ -10,7 +10,7 @@ from scalescope.records.run import Failure, Point
 from scalescope.records.store import save
 from scalescope.records.tuning import Method, TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import RECORD, Audience
-from scalescope.tuner.offline import Launches
+from scalescope.tuner.offline import Launches, held_by_user
 
 
 def use_setting(
@@ -39,7 +39,7 @@ def use_setting(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         scalescope=__version__,
         knobs=(),
-        held=settings.knobs[point.engine].values,
+        held=held_by_user(request, settings, point),
         winner_step_s=outcome.step_s,
         decision="use",
         values=values,

@@ -14,9 +14,9 @@ from scalescope.tuner.options import OFFLINE, ONLINE, Options
 from scalescope.tuner.search import Observation, Posterior, Search
 from scalescope.tuner.space import Space
 
-_WORTH_A_SAMPLE = 0.02
+_WORTH_A_SAMPLE = 0.005
 """Of a sample's noise: what has to be expected of a further one."""
-_LEAST_WORTH = 0.0005
+_LEAST_WORTH = 0.0002
 
 
 class Request(msgspec.Struct, frozen=True):
