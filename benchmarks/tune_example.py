@@ -1,4 +1,4 @@
-"""The examples' DDP script, tuned unchanged on two hosts with a slow link, then measured with and without the winner."""
+"""The DDP script of the examples, tuned unchanged on two hosts with a slow link, then measured with what was found."""
 
 import subprocess
 import sys
