@@ -107,7 +107,8 @@ def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])
 def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: str) -> None:
-    done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=True)
+    drawn = backend == "gloo"
+    done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=drawn)
     document = json.loads(done.stdout)
     cluster = load_cluster(scalescope.folder / "out" / "cluster.toml")
     assert document["slots_per_node"] == cluster.slots_per_node
@@ -118,7 +119,7 @@ def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: s
         assert len(costs.seconds) == len(costs.sizes_bytes) == len(costs.cpu_seconds)
     assert {costs.operation for costs in cluster.costs} == {"allreduce", "broadcast"}
     assert cluster.overlaps[0].compute >= 1
-    assert (scalescope.folder / "out" / "links.png").stat().st_size > 1000
+    assert (scalescope.folder / "out" / "links.png").exists() == drawn
 
 
 def test_an_interruption_leaves_nothing_running(scalescope: CommandLine) -> None:
