@@ -234,7 +234,7 @@ def _check_names(said: Iterable[str], known: Sequence[str], complaint: str) -> N
     for name in said:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known
-            raise UsageError(f"{complaint} '{printable(name, 60)}': there are {', '.join(near)}")
+            raise UsageError(f"{complaint} '{printable(name, 60)}': use one of {', '.join(near)}")
 
 
 def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
