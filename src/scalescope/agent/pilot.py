@@ -80,7 +80,8 @@ class Conductor:
         self._is_first = False
         self._said_hello = False
         self._waited = 0
-        self._values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        """What was switched to last; empty: the model is as it was."""
         self._groups: Any = None
         self.is_decided = False
         """Whether the last setting is in force, to stay."""
@@ -199,7 +200,7 @@ class Conductor:
 
     def _switch(self, values: dict[str, Any]) -> int:
         """Nanoseconds that it took; a rank on which it fails ends: it would not fit the others any more."""
-        if values == self._values:
+        if values == self.values:
             return 0
         began = now()
         try:
@@ -211,7 +212,7 @@ class Conductor:
             sys.stderr.write(f"scalescope: {line}\n")
             self._tell("end", steps=self._between.clock.complete, problem=line)
             raise
-        self._values = values
+        self.values = values
         return now() - began
 
     def _sample(self, directive: dict[str, Any]) -> Work:

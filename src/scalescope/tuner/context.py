@@ -38,10 +38,13 @@ def tuning(
     """
     import torch.distributed as dist
 
+    from scalescope.agent.knobs import refusal_of
     from scalescope.agent.pilot import Conductor, FilePilot
 
     if type(model).__name__ != "DistributedDataParallel":
         raise UsageError("tuning() takes the model that DistributedDataParallel made: wrap it first")
+    if refused := refusal_of(model):
+        raise UsageError(f"this model cannot be tuned: {refused}")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     place = Path(folder or Path("results") / f"tune-{stamp}").absolute()
     request = TuneRequest(
@@ -65,7 +68,7 @@ def tuning(
         yield place
     finally:
         conductor.close("the body of tuning() ended after fewer than three steps")
-        if not conductor.is_decided:
+        if conductor.values and not conductor.is_decided:
             _switch(model, held)
         if search is not None:
             _finish(search)
