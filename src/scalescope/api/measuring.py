@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from scalescope.api.silent import Silent
+from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
 from scalescope.measurement.cluster import probe_cluster
 from scalescope.measurement.estimate import Audience as EstimateAudience
@@ -63,11 +64,8 @@ def measure(
         raise UsageError("name one thing to measure: a model such as 'cnn', or a command")
     if scaling not in SCALINGS:
         raise UsageError(f"scaling is one of {', '.join(SCALINGS)}, not '{scaling}'")
-    workload = model if isinstance(model, WorkloadSpec) else None
-    if model and isinstance(model, str):
-        workload = WorkloadSpec(model=model, model_args=dict(model_args or {}), inputs=tuple(inputs))
     request = MeasureRequest(
-        workload=workload,
+        workload=workload_of(model, model_args, inputs) if model else None,
         command=tuple(command),
         np=tuple(np),
         batch=tuple(batch),
@@ -123,9 +121,7 @@ def estimate(
     if scaling not in SCALINGS:
         raise UsageError(f"scaling is one of {', '.join(SCALINGS)}, not '{scaling}'")
     request = EstimateRequest(
-        workload=model
-        if isinstance(model, WorkloadSpec)
-        else WorkloadSpec(model=model, model_args=dict(model_args or {}), inputs=tuple(inputs)),
+        workload=workload_of(model, model_args, inputs),
         np=tuple(np),
         batch=tuple(batch),
         scaling=SCALINGS[scaling],

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalescope.api.silent import Silent
+from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
 from scalescope.measurement.request import parse_hosts
 from scalescope.records.knobs import KnobValue
@@ -44,11 +45,8 @@ def tune(
     """Better knobs for a model, or a command instead; the default is kept unless another setting beats it for sure."""
     if bool(model) == bool(command):
         raise UsageError("name one thing to tune: a model such as 'cnn', or a command")
-    workload = model if isinstance(model, WorkloadSpec) else None
-    if model and isinstance(model, str):
-        workload = WorkloadSpec(model=model, model_args=dict(model_args or {}), inputs=tuple(inputs))
     request = TuneRequest(
-        workload=workload,
+        workload=workload_of(model, model_args, inputs) if model else None,
         command=tuple(command),
         np=np,
         batch=batch,
