@@ -13,7 +13,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.measurement.link_probe import LinkProbe
-from scalescope.measurement.probe_ranks import Writer, around, one_round
+from scalescope.measurement.probe_ranks import Writer, around, helper_of, idle, one_round
 from scalescope.measurement.probe_ranks import file_of as probe_file
 from scalescope.measurement.profile_ranks import Profiler, ProfileTask, steps_of_block
 from scalescope.measurement.profile_ranks import file_of as profile_file
@@ -140,7 +140,7 @@ class Comparison:
                 self._live.agree(0)
                 self._truth.write(self._real.block(batch, self._steps[batch]))
         if self._probes:
-            one_round(self._probe, self._probed)
+            one_round(self._probe, self._probed, self._world)
 
 
 def main(arguments: list[str]) -> int:
@@ -148,6 +148,7 @@ def main(arguments: list[str]) -> int:
     path = Path(arguments[0])
     task = msgspec.json.decode(path.read_bytes(), type=AccuracyTask)
     live = importlib.import_module(find_engine(task.engine).live_module)
+    helper = helper_of(task.engine, "cpu") if "probe" in task.parts else None
     rank, world = live.start("cpu", task.knobs)
     groups = {count: (path.parent / f"np{count}", Group(live, count)) for count in task.groups}
     places = {count: place for count, place in (groups or {world: (path.parent, live)}).items() if rank < count}
@@ -163,7 +164,10 @@ def main(arguments: list[str]) -> int:
         gc.collect()
         print(f"{case.workload.model} done", flush=True)
     if "probe" in task.parts:
-        around(probes[max(probes)], live, Writer(path.parent / probe_file(rank)))
+        writer = Writer(path.parent / probe_file(rank))
+        around(probes[max(probes)], live, writer)
+        for number in range(task.rounds if helper else 0):
+            idle(helper, number, live, writer)
     return 0
 
 

@@ -9,6 +9,8 @@ FEWEST = 5
 """Repetitions from which on an interval is claimed; below it there is only a range."""
 _TO_SIGMA = 1.4826
 """From the median absolute deviation to the standard deviation of normal noise."""
+_NINETY = 1.645
+"""Standard deviations on each side of a normal 90 % interval."""
 _UPPER = 0.975
 _UPPER_AFTER_LOOKS = 0.985
 """Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a
@@ -57,10 +59,27 @@ def relative_half_width(values: Sequence[float], *, looked: bool = False) -> flo
     return math.expm1(half) if half < 700 else math.inf
 
 
-def relative_deviation(values: Sequence[float]) -> float:
-    """A standard deviation over the median that outliers do not move: from the median absolute deviation."""
+def robust_deviation(values: Sequence[float]) -> float:
+    """A standard deviation that outliers do not move: from the median absolute deviation."""
     middle = median(values)
-    return _TO_SIGMA * median(abs(value - middle) for value in values) / middle
+    return _TO_SIGMA * median(abs(value - middle) for value in values)
+
+
+def relative_deviation(values: Sequence[float]) -> float:
+    """The same over the median."""
+    return robust_deviation(values) / median(values)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Relative standard error of a typical one of two or more positive values.
+
+    Scaled by Student's t, so that 1.645 of it on each side hold 90 % for three values as for thirty.
+    """
+    from scipy.special import stdtrit
+
+    count = len(values)
+    wider = float(stdtrit(count - 1, 0.95)) / _NINETY
+    return wider * stdev([math.log(value) for value in values]) / math.sqrt(count)
 
 
 class Line(NamedTuple):

@@ -19,6 +19,8 @@ class Engine(Protocol):
     knobs: tuple[Knob, ...]
     live_module: str
     """The module that wraps a model inside a rank; it imports torch or horovod."""
+    polls: bool
+    """Whether its own threads use a core while there is nothing to send."""
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """The variables its ranks need, for these knob values."""

@@ -15,6 +15,7 @@ class Ddp:
 
     name = "ddp"
     live_module = "scalescope.engines.ddp_live"
+    polls = False
     knobs: tuple[Knob, ...] = (
         Knob(
             name="bucket_cap_mb",

@@ -12,6 +12,7 @@ class Horovod:
 
     name = "horovod"
     live_module = "scalescope.engines.horovod_live"
+    polls = True
     knobs: tuple[Knob, ...] = (
         Knob(
             name="fusion_threshold_mb",

@@ -13,6 +13,7 @@ class Plain:
     name = "none"
     knobs: tuple[Knob, ...] = ()
     live_module = "scalescope.engines.plain_live"
+    polls = False
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """Nothing is needed."""

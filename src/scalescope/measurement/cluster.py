@@ -63,6 +63,7 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
         costs=tuple(cost for finding in found for cost in finding.costs),
         overlaps=tuple(finding.overlap for finding in found if finding.overlap),
         threads_per_rank=request.threads_per_rank,
+        disturbed="; ".join(dict.fromkeys(finding.disturbed for finding in found if finding.disturbed)),
     )
 
 

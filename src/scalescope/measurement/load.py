@@ -18,12 +18,16 @@ class LoadMeter:
         self._load_average = os.getloadavg()[0]
         self._began, self._busy_s, self._own_s = time.monotonic(), _busy_s(), _own_s()
 
+    @property
+    def elapsed_s(self) -> float:
+        """Since its making."""
+        return max(time.monotonic() - self._began, 1e-3)
+
     def read(self) -> Load:
         """The load since the beginning; all children that count must have been waited for."""
-        elapsed_s = max(time.monotonic() - self._began, 1e-3)
         foreign_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
         return Load(
-            foreign_cores=max(foreign_s / elapsed_s, 0.0),
+            foreign_cores=max(foreign_s / self.elapsed_s, 0.0),
             cores=psutil.cpu_count() or 1,
             load_average=self._load_average,
         )

@@ -2,21 +2,34 @@
 
 import atexit
 import importlib
+import itertools
+import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median, stdev
 from typing import Any
 
 import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError
+from scalescope.measurement.idle_cost import IdleHelper
 from scalescope.measurement.link_probe import LinkProbe
+from scalescope.measurement.load import LoadMeter
 from scalescope.measurement.rank_program import USAGE_MARK
+from scalescope.measurement.step_clock import cpu_s
 from scalescope.measurement.train_model import device_named
+from scalescope.records.run import QUIET
 
-_IDLE_S = 0.5
+_FEWEST = 3
+"""Undisturbed rounds that agree, before which a probe does not end while it has patience."""
+_DISAGREE = 0.15
+"""Relative standard deviation of rounds above which more of them are made."""
+_PATIENCE = 2.0
+"""Times its own length that a disturbed probe is prolonged at most."""
 
 
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +39,7 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Any]
     device: str
     rounds: int
+    """Undisturbed ones that are enough."""
     seconds: float
     sizes: tuple[int, ...]
 
@@ -52,13 +66,22 @@ class Around(msgspec.Struct, frozen=True, kw_only=True, tag="around"):
     """What an engine costs a rank apart from its messages."""
 
     copy_s_per_byte: float
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True, tag="idle"):
+    """A small layer's backward next to a rank that has nothing to send, and next to one that is stopped."""
+
     layer_s: float
-    """The backward of a small layer while the engine has nothing to do."""
     layer_without_s: float
-    """The same after the engine was stopped."""
 
 
-Line = Timed | Beside | Around
+class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
+    """The end of a round: how many cores other programs used meanwhile."""
+
+    foreign_cores: float
+
+
+Line = Timed | Beside | Around | Idle | Round
 
 
 def file_of(rank: int) -> str:
@@ -78,29 +101,85 @@ class Writer:
         self._file.flush()
 
 
-def one_round(probe: LinkProbe, writer: Writer) -> None:
-    """Every collective at every size, and what compute and messages do to each other."""
+def ranks_here(live: Any, device: Any, rank: int, world: int) -> int:
+    """Ranks of this group on the machine whose CPU times this rank reads."""
+    import torch
+
+    machine = Path("/proc/sys/kernel/random/boot_id").read_text()
+    marks = torch.zeros(world, dtype=torch.float64, device=device)
+    marks[rank] = 1 + int(machine[:8], 16)
+    live.wait(live.begin_allreduce(marks, "scalescope.machines"))
+    return int((marks == marks[rank]).sum())
+
+
+def one_round(probe: LinkProbe, writer: Writer, local_ranks: int) -> tuple[float, float]:
+    """Every collective at every size, and what compute and messages do to each other.
+
+    Returns the cores that other programs used, and the seconds of one of each collective.
+    """
+    meter, used, pace_s = LoadMeter(), cpu_s(), 0.0
     for timed in probe.collectives():
         writer.write(msgspec.convert(timed, Timed))
+        pace_s += median(timed["seconds"])
     writer.write(msgspec.convert(probe.overlap(), Beside))
+    # The other ranks of the host are no foreigners: each uses as much as this one.
+    others_s = (local_ranks - 1) * (cpu_s() - used)
+    foreign_cores = max(meter.read().foreign_cores - others_s / meter.elapsed_s, 0.0)
+    writer.write(Round(foreign_cores=foreign_cores))
+    return foreign_cores, pace_s
+
+
+class Rounds:
+    """Rounds until enough of them were undisturbed and agree; `helper` is there where the engine's threads poll."""
+
+    def __init__(
+        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: Writer, helper: IdleHelper | None, local_ranks: int
+    ) -> None:
+        self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
+        self._local_ranks = local_ranks
+        self._ends = time.monotonic() + task.seconds
+        self._paces_s: list[float] = []
+        """Of undisturbed rounds."""
+
+    def make(self) -> None:
+        """Rank 0 decides when it is enough."""
+        for number in itertools.count():
+            foreign_cores, pace_s = one_round(self._probe, self._writer, self._local_ranks)
+            if self._helper is not None:
+                idle(self._helper, number, self._live, self._writer)
+            if foreign_cores <= QUIET:
+                self._paces_s.append(pace_s)
+            if self._live.agree(int(self._is_enough(time.monotonic() - self._ends))):
+                return
+
+    def _is_enough(self, late_s: float) -> bool:
+        if len(self._paces_s) >= self._task.rounds or late_s > _PATIENCE * self._task.seconds:
+            return True
+        return late_s > 0 and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
+
+
+def idle(helper: IdleHelper, number: int, live: Any, writer: Writer) -> None:
+    """One pair of blocks of every rank's helper, at the same time."""
+    live.agree(0)
+    alive_s, stopped_s = helper.pair(number)
+    writer.write(Idle(layer_s=alive_s, layer_without_s=stopped_s))
+
+
+def disagreement(paces_s: Sequence[float]) -> float:
+    """Relative standard deviation of what rounds took; 0 for one round."""
+    return stdev([math.log(pace_s) for pace_s in paces_s]) if len(paces_s) > 1 else 0.0
 
 
 def around(probe: LinkProbe, live: Any, writer: Writer) -> None:
-    """The engine at rest and after its end; nothing can be sent afterwards."""
+    """What an engine costs apart from its messages."""
     live.agree(0)
-    copy = probe.copy_s_per_byte()
+    writer.write(Around(copy_s_per_byte=probe.copy_s_per_byte()))
     live.agree(0)
-    resting = probe.layers(_IDLE_S)
-    live.agree(0)
-    live.finish()
-    without = probe.layers(_IDLE_S)
-    writer.write(
-        Around(
-            copy_s_per_byte=copy,
-            layer_s=resting.seconds / resting.made,
-            layer_without_s=without.seconds / without.made,
-        )
-    )
+
+
+def helper_of(engine: str, device: str) -> IdleHelper | None:
+    """The helper that an engine needs whose threads poll; on a GPU they take nothing from compute."""
+    return IdleHelper() if find_engine(engine).polls and device == "cpu" else None
 
 
 def main(arguments: list[str]) -> int:
@@ -109,15 +188,17 @@ def main(arguments: list[str]) -> int:
     try:
         live = importlib.import_module(find_engine(task.engine).live_module)
         device = device_named(task.device)
-        rank, _ = live.start(str(device), task.knobs)
+        helper = helper_of(task.engine, device.type)
+        rank, world = live.start(str(device), task.knobs)
         writer = Writer(Path(arguments[0]).parent / file_of(rank))
         probe = LinkProbe(live, device, task.sizes)
-        ends = time.monotonic() + task.seconds
-        for made in range(task.rounds):
-            if live.agree(int(made > 0 and time.monotonic() > ends)):
-                break
-            one_round(probe, writer)
+        if helper is not None:
+            helper.wait_until_ready()
+        Rounds(task, live, probe, writer, helper, ranks_here(live, device, rank, world)).make()
         around(probe, live, writer)
+        if helper is not None:
+            helper.close()
+        live.finish()
     except ScalescopeError as problem:
         print(USAGE_MARK, problem, file=sys.stderr)
         return problem.exit_code

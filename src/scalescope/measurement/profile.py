@@ -14,12 +14,11 @@ from scalescope.measurement.profile_ranks import Block, Model, ProfileTask, file
 from scalescope.measurement.rank_program import ALLOCATOR, RankProgram, run_ranks
 from scalescope.records.knobs import Knobs
 from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint
+from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.records.workload import WorkloadSpec
-from scalescope.stats import relative_deviation
+from scalescope.stats import relative_deviation, standard_error
 
-_QUIET = 0.25
-"""Cores of other programs above which a block counts only when there is no better one."""
 _OUTLYING = 0.05
 """Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
 
@@ -96,7 +95,7 @@ def assemble(
 
 def _best(made: Sequence[Block]) -> Sequence[Block]:
     """The blocks that no other program disturbed, or all when there are none."""
-    return [block for block in made if block.foreign_cores <= _QUIET] or made
+    return [block for block in made if block.foreign_cores <= QUIET] or made
 
 
 def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
@@ -134,7 +133,7 @@ def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> Pr
         optimizer_s=parts[2] * scale,
         ready_s=tuple(median(block.ready_s.get(str(at), block.step_s) for block in best) * scale for at in order),
         noise=relative_deviation(steps),
-        error=relative_deviation([block.step_s for block in best]) / len(best) ** 0.5 if len(best) > 1 else 0.02,
+        error=standard_error([block.step_s for block in best]) if len(best) > 1 else 0.02,
         cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
         memory_bytes=round(median(block.memory_bytes for block in made)),
         steps=len(steps),
@@ -191,12 +190,13 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
 
 def _crowd(copies: int, batch: int, made: Sequence[_Ratio]) -> Crowd:
     """What the rounds say that no other program disturbed, or all when there are none."""
-    quiet = [ratio for ratio in made if ratio.foreign_cores <= _QUIET] or made
+    quiet = [ratio for ratio in made if ratio.foreign_cores <= QUIET] or made
     slowdowns = [ratio.slowdown for ratio in quiet]
     return Crowd(
         copies=copies,
         batch=batch,
         slowdown=median(slowdowns),
-        error=relative_deviation(slowdowns) / len(slowdowns) ** 0.5 if len(slowdowns) > 1 else 0.03,
+        error=standard_error(slowdowns) if len(slowdowns) > 1 else 0.03,
         noise=max(median(ratio.noise for ratio in quiet), 0.0),
+        foreign_cores=median(ratio.foreign_cores for ratio in quiet),
     )

@@ -19,14 +19,15 @@ from scalescope.measurement.profile_plan import next_batch
 from scalescope.measurement.rank_program import USAGE_MARK
 from scalescope.measurement.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
 from scalescope.measurement.train_model import device_named
+from scalescope.records.run import QUIET
 from scalescope.records.workload import WorkloadSpec
 from scalescope.workloads.wording import one_line
 
 _BLOCK_S = 0.7
 _FEWEST, _MOST = 3, 200
 """Steps of a block."""
-_QUIET = 0.25
-"""Cores that other programs may use while a block counts."""
+_PATIENCE = 1.6
+"""Times its own length that a disturbed profile may take."""
 _LARGEST_STEP = 15
 """A batch whose single step takes more than this part of the time is not tried."""
 _MEMORY_SHARE = 0.85
@@ -181,6 +182,8 @@ class Director:
         self._task, self._profiler, self._live, self._limit = task, profiler, live, limit_bytes
         self._ends = time.monotonic() + task.seconds
         self._blocks: dict[int, list[Block]] = {}
+        self._quiet_crowds: dict[tuple[int, int], int] = {}
+        """Undisturbed rounds of every crowd."""
         self._too_large = 10**9
 
     def run(self) -> None:
@@ -191,15 +194,20 @@ class Director:
             if self._spent(0.6) and len(self._blocks) > 1:
                 break
         rounds = 0
-        while rounds == 0 or (rounds < self._task.repeats and not self._spent(1.0)):
+        while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
             for batch in self._crowd_batches():
                 for copies in self._task.crowds:
                     self._crowd(batch, copies)
             for batch in sorted(self._blocks):
-                if len(self._quiet(batch)) < rounds + 1 and not self._spent(1.0):
+                if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
                     self._alone(batch)
         self._live.agree(0)
+
+    def _patience(self) -> float:
+        """The part of its time that the profile may take: more while other programs leave nothing undisturbed."""
+        undisturbed = all(map(self._quiet, self._blocks)) and all(self._quiet_crowds.values())
+        return 1.0 if undisturbed else _PATIENCE
 
     def _spent(self, part: float) -> bool:
         return self._ends - time.monotonic() < (1 - part) * self._task.seconds
@@ -211,7 +219,7 @@ class Director:
         return {batch: median(block.step_s for block in blocks) for batch, blocks in self._blocks.items()}
 
     def _quiet(self, batch: int) -> list[Block]:
-        return [block for block in self._blocks[batch] if block.foreign_cores <= _QUIET]
+        return [block for block in self._blocks[batch] if block.foreign_cores <= QUIET]
 
     def _alone(self, batch: int) -> None:
         if self._expected_bytes(batch) > _MEMORY_SHARE * self._limit:
@@ -240,8 +248,10 @@ class Director:
         steps = steps_of_block(self._blocks[batch][-1].step_s)
         for value in (copies, batch, steps):
             self._live.agree(value)
-        self._profiler.block(batch, copies, steps)
+        crowd = self._profiler.block(batch, copies, steps)
         self._alone(batch)  # beside it, so that drift does not count as crowding
+        quiet = max(crowd.foreign_cores, self._blocks[batch][-1].foreign_cores) <= QUIET
+        self._quiet_crowds[copies, batch] = self._quiet_crowds.get((copies, batch), 0) + quiet
 
 
 def follow(profiler: Profiler, live: Any, rank: int) -> None:

@@ -1,4 +1,7 @@
-"""What earlier checks on this machine said about estimates: kept in the user's cache, read by the next estimate."""
+"""How wrong earlier estimates on this machine were: kept in the user's cache, read by the next estimate.
+
+The cache helps and never stops anything: what cannot be read or written is one warning.
+"""
 
 import math
 import os
@@ -6,59 +9,84 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median
 
+from scalescope.errors import ScalescopeError
 from scalescope.prediction.grid import RESIDUAL
 from scalescope.records.prediction import Calibration, Check, Residual
-from scalescope.records.store import append, drop_torn_line, load_lines
+from scalescope.records.store import append, complete_lines, decode, drop_torn_line
+from scalescope.stats import robust_deviation
 
 _BELIEF = 3
-"""Checks that it takes until what they say counts more than that nothing is wrong."""
+"""Estimates that it takes until what they say counts more than that nothing is wrong."""
 _LATEST = 40
-"""Older checks are forgotten: machines change."""
+"""Older ones are forgotten: machines change."""
 
 
 def file() -> Path:
     """Where they are kept."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "scalescope" / "residuals.jsonl"
+    return Path(cache).expanduser() / "scalescope" / "residuals-v2.jsonl"
 
 
-def keep(checks: Sequence[Check], factor: float, engine: str, model: str) -> None:
-    """Remember checks; `factor` is the calibration that their predictions already contain."""
-    drop_torn_line(file())
-    for check in checks:
-        append(
-            Residual(
-                hostname=platform.node(),
-                engine=engine,
-                model=model,
-                np=check.np,
-                batch=check.batch,
-                log_error=math.log(check.measured_s / check.predicted_s * factor),
-                seconds_since_epoch=time.time(),
-            ),
-            file(),
-        )
+def keep(checks: Sequence[Check], factor: float, engine: str, model: str) -> str:
+    """Remember the undisturbed checks of one estimate as one residual; a warning when that fails, otherwise "".
+
+    Args:
+        checks: Of one estimate.
+        factor: The calibration that their predictions already contain.
+        engine: What was estimated.
+        model: What was estimated.
+    """
+    errors = [check.log_error for check in checks if not check.disturbed]
+    if not errors:
+        return ""
+    residual = Residual(
+        hostname=platform.node(),
+        engine=engine,
+        model=model,
+        checks=len(errors),
+        log_error=median(errors) + math.log(factor),
+        seconds_since_epoch=time.time(),
+    )
+    try:
+        drop_torn_line(file())
+        append(residual, file())
+    except (OSError, ScalescopeError):
+        return f"this estimate's error could not be remembered: {file()} cannot be written; make it writable"
+    return ""
 
 
-def calibration(engine: str) -> Calibration | None:
-    """What is remembered of this engine on this machine; None when nothing is."""
-    here = [one for one in load_lines(file(), Residual) if one.hostname == platform.node() and one.engine == engine]
-    return calibrate([one.log_error for one in here[-_LATEST:]])
+def calibration(engine: str) -> tuple[Calibration | None, str]:
+    """What is remembered of this engine on this machine, and a warning when some of it cannot be read."""
+    found, damaged = [], 0
+    try:
+        for line in complete_lines(file()):
+            try:
+                found.append(decode(line, Residual, str(file())))
+            except ScalescopeError:
+                damaged += 1
+    except OSError as problem:
+        return None, f"what earlier estimates here learned cannot be read ({file()}: {problem.strerror}); remove it"
+    here = [one.log_error for one in found if (one.hostname, one.engine) == (platform.node(), engine)]
+    said = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
+    return calibrate([error for error in here if math.isfinite(error)][-_LATEST:]), said
 
 
 def calibrate(log_errors: Sequence[float]) -> Calibration | None:
-    """A factor that is believed the more, the more checks there are, and what remains uncertain beside it."""
+    """A factor that is believed the more, the more estimates were checked, and what remains uncertain.
+
+    Both come from medians: one estimate that went wrong moves neither.
+    """
     if not log_errors:
         return None
-    count = len(log_errors)
+    count, middle = len(log_errors), median(log_errors)
     believed = count / (count + _BELIEF)
-    shift = believed * fmean(log_errors)
-    own = stdev(log_errors) if count > 1 else RESIDUAL
-    spread = math.sqrt(believed * own**2 + (1 - believed) * RESIDUAL**2 + (fmean(log_errors) - shift) ** 2)
+    shift = believed * middle
+    own = max(robust_deviation(log_errors), RESIDUAL / 2) if count > 2 else RESIDUAL
+    spread = math.sqrt(believed * own**2 + (1 - believed) * RESIDUAL**2 + (middle - shift) ** 2)
     return Calibration(
-        checks=count,
+        estimates=count,
         factor=math.exp(shift),
         spread=spread,
         mean_error=fmean(abs(math.expm1(-error)) for error in log_errors),

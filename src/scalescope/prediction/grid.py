@@ -13,6 +13,7 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.knobs import Knobs
 from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ModelProfile
+from scalescope.records.run import QUIET
 
 RESIDUAL = 0.04
 """Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)."""
@@ -52,7 +53,7 @@ def predict(question: Question) -> Prediction:
     cells = tuple(cell for scaling in question.scalings for cell in _cells(question, scaling))
     if not cells:
         raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
-    recommended = _recommend(cells, question.efficiency_goal)
+    doubts = tuple(_doubts(question))
     return Prediction(
         what=profile.workload.model,
         engine=knobs.engine,
@@ -62,8 +63,8 @@ def predict(question: Question) -> Prediction:
         nodes=question.cluster.nodes,
         threads_per_rank=profile.threads_per_rank,
         cells=cells,
-        recommended=recommended,
-        most_efficient_np=_most_efficient(cells, question.efficiency_goal),
+        recommended=None if doubts else recommend(cells, question.efficiency_goal),
+        most_efficient_np=most_efficient(cells, question.efficiency_goal),
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
         calibration=question.calibration,
@@ -72,6 +73,7 @@ def predict(question: Question) -> Prediction:
         memory_limit_bytes=profile.memory_limit_bytes,
         largest_batch=largest_batch(profile),
         warnings=tuple(_warnings(question)),
+        doubts=doubts,
     )
 
 
@@ -132,7 +134,7 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
         fits,
         measured,
     ]
-    names = [name for name in Cell.__struct_fields__ if name != "scaling"]
+    names = [name for name in Cell.__struct_fields__ if name not in ("scaling", "verified")]
     return [
         Cell(scaling=scaling, **dict(zip(names, row, strict=True)))
         for row in zip(*(column.tolist() for column in columns), strict=True)
@@ -155,7 +157,7 @@ def largest_batch(profile: ModelProfile) -> int | None:
     return min(largest, profile.too_large - 1) if profile.too_large is not None else largest
 
 
-def _recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
+def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     """Of the cells that lose little throughput and are efficient, the one with the fewest devices.
 
     Where nothing is as efficient as wished, the most throughput that keeps a speedup above 1, or one process.
@@ -185,7 +187,7 @@ def _recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     )
 
 
-def _most_efficient(cells: Sequence[Cell], goal: float) -> int | None:
+def most_efficient(cells: Sequence[Cell], goal: float) -> int | None:
     """The largest number of processes with a cell that keeps the goal."""
     return max((cell.np for cell in cells if cell.fits and cell.efficiency >= goal), default=None)
 
@@ -196,13 +198,22 @@ def _warnings(question: Question) -> list[str]:
     outlying = [str(point.batch) for point in profile.points if point.outlying]
     if outlying:
         said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
-    busy = max(point.foreign_cores for point in profile.points)
-    if busy > 0.5:
-        said.append(f"other programs kept {busy:.1f} cores busy during the profile: take it again on a quiet machine")
     if profile.device == "cpu" and cluster.device == "gpu":
         said.append("the profile is of a CPU and the cluster has GPUs: take the profile on one of them")
     if not cluster.costs and max(question.np) > 1:
         said.append(
             "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
         )
+    return said
+
+
+def _doubts(question: Question) -> list[str]:
+    """Parts that other programs disturbed all the time, although they were repeated."""
+    profile, said = question.profile, []
+    crowds = profile.crowds if max(question.np) > 1 else ()
+    busy = max(part.foreign_cores for part in (*profile.points, *crowds))
+    if busy > QUIET:
+        said.append(f"other programs kept {busy:.1f} cores busy during the profile")
+    if question.cluster.disturbed and max(question.np) > 1:
+        said.append(question.cluster.disturbed)
     return said

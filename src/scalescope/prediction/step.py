@@ -81,7 +81,8 @@ def steps(
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
     exposed = (broadcast_s + outcome.exposed_s) / whole_s
-    own = np.sqrt(alone.error[row] ** 2 + np.where(together, crowd.error, 0.0) ** 2)
+    shared = np.hypot(crowd.error, frictions.idle_error)
+    own = np.hypot(alone.error[row], np.where(together, shared, 0.0))
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
@@ -149,6 +150,7 @@ class _Frictions:
     sending: Floats
     waiting: Floats
     idle: Floats
+    idle_error: Floats
 
 
 def _frictions(
@@ -157,13 +159,14 @@ def _frictions(
     """Measured friction among the most similar ranks, as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
-    factors = np.ones((4, len(ranks)))
+    factors, idle_error = np.ones((4, len(ranks))), np.zeros(len(ranks))
     for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
         nearest = min(known, key=lambda overlap: _distance(overlap, *place))
         measured = (nearest.compute, nearest.communication, nearest.waiting, nearest.idle)
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
-    return _Frictions(*factors)
+        idle_error[here] = nearest.idle_error * busy
+    return _Frictions(*factors, idle_error)
 
 
 def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:

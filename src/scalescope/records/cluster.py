@@ -49,6 +49,8 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """Communication takes so many times longer while the training thread only waits for it."""
     idle: float = 1.0
     """Compute takes so many times longer while the engine's thread has nothing to send."""
+    idle_error: float = 0.0
+    """Relative standard error of `idle`."""
 
 
 class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
@@ -74,6 +76,8 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     overlaps: tuple[Overlap, ...] = ()
     threads_per_rank: int = 1
     """While it was probed."""
+    disturbed: str = ""
+    """Why the probe is not to be trusted, in one line; empty: it is."""
 
     @property
     def slots(self) -> int:

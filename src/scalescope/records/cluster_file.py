@@ -66,6 +66,7 @@ def load_cluster(path: Path) -> Cluster:
         costs=_each_once(costs),
         overlaps=tuple(_overlap(table) for table in overlaps),
         threads_per_rank=top.take("threads_per_rank", _count, 1),
+        disturbed=top.take("disturbed", _text, ""),
     )
 
 
@@ -172,6 +173,7 @@ def _overlap(table: _Table) -> Overlap:
         communication=table.take("communication", _above_zero),
         waiting=table.take("waiting", _above_zero, 1.0),
         idle=table.take("idle", _above_zero, 1.0),
+        idle_error=table.take("idle_error", _number, 0.0),
     )
 
 

@@ -1,5 +1,6 @@
 """How fast a model would be: a map over processes and batch sizes, with how far to trust it."""
 
+import math
 from typing import ClassVar, Literal
 
 import msgspec
@@ -40,6 +41,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the batch fits into the device's memory."""
     measured_batch: bool = True
     """Whether the batch lies within those that the profile measured."""
+    verified: bool = False
+    """Whether its step was measured (the interval is then from the fastest to the slowest launch), not predicted."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,39 +72,51 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     measured_s: float
     measured_low_s: float
     measured_high_s: float
-    measured_speedup: float | None = None
+    disturbed: bool = False
+    """Whether other programs were busy during every one of its launches."""
 
     @property
     def error(self) -> float:
         """Predicted over measured, less one."""
         return self.predicted_s / self.measured_s - 1
 
+    @property
+    def log_error(self) -> float:
+        """Natural logarithm of measured over predicted."""
+        return math.log(self.measured_s / self.predicted_s)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.low_s <= self.measured_s <= self.high_s
+
 
 class Residual(Record, frozen=True, kw_only=True, tag="residual"):
-    """One check, kept on this machine so that later estimates know how wrong they tend to be."""
+    """How wrong one estimate was, kept on this machine so that later ones know."""
 
-    current_version: ClassVar[int] = 1
+    current_version: ClassVar[int] = 2
+    """Version 1 kept every check on its own, those of disturbed probes too: it is not read any more."""
 
     hostname: str
     engine: str
     model: str
-    np: int
-    batch: int
+    checks: int
     log_error: float
-    """Natural logarithm of measured over predicted (uncalibrated)."""
+    """Median over its checks: natural logarithm of measured over predicted (uncalibrated)."""
     seconds_since_epoch: float
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What earlier checks say of this engine here."""
 
-    checks: int
+    estimates: int
+    """That were checked."""
     factor: float
     """Predicted steps were multiplied by it."""
     spread: float
     """Relative standard deviation that remained."""
     mean_error: float
-    """Mean absolute relative error of those checks, before the factor."""
+    """Mean absolute relative error of those estimates, before the factor."""
 
 
 class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
@@ -120,7 +135,7 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     threads_per_rank: int
     cells: tuple[Cell, ...]
     recommended: Advice | None
-    """None when nothing fits into memory."""
+    """None when nothing fits into memory, or the map is not to be trusted."""
     most_efficient_np: int | None
     """The largest number of processes whose best cell keeps the efficiency that was asked for."""
     efficiency_goal: float
@@ -128,9 +143,23 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     """Relative standard deviation that intervals include for the model's own error."""
     calibration: Calibration | None = None
     checks: tuple[Check, ...] = ()
+    correction: float = 1.0
+    """Predicted steps of several processes were multiplied by it because of the checks."""
+    doubts: tuple[str, ...] = ()
+    """Why the map is not to be trusted, a line each."""
     profile_batches: tuple[int, ...]
     interpolation_error: float
     memory_limit_bytes: int
     largest_batch: int | None = None
     """The largest batch per process that fits into memory, as far as the profile tells."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it was made of undisturbed parts, or confirmed by checks."""
+        return not self.doubts
+
+    @property
+    def was_wrong(self) -> bool:
+        """Whether an undisturbed check lies outside its interval."""
+        return any(not check.inside and not check.disturbed for check in self.checks)

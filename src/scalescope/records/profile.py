@@ -55,6 +55,8 @@ class Crowd(msgspec.Struct, frozen=True, kw_only=True):
     """Relative standard error."""
     noise: float
     """Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it."""
+    foreign_cores: float = 0.0
+    """Cores that other programs kept busy in the rounds that count."""
 
 
 class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):

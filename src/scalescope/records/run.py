@@ -52,6 +52,10 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Median steady step of this rank alone."""
 
 
+QUIET = 0.25
+"""Cores of other programs up to which a launch, a round or a block of steps counts as undisturbed."""
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What else kept this machine busy during a launch."""
 
