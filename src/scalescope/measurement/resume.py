@@ -1,7 +1,6 @@
 """The folder of a measurement: begun once, held by one process at a time, and continued after any interruption."""
 
 import contextlib
-import fcntl
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.folders import held
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Run
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save, writing
@@ -74,19 +74,3 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
 def plan_of(folder: Path) -> Plan:
     """What the measurement in a folder set out to do."""
     return load(folder / "plan.json", Plan)
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Two processes must not measure into one folder; the lock goes with its holder, however that ends."""
-    path = folder / "lock"
-    with writing(path):
-        lock = open(path, "a")  # noqa: SIM115 - closed below
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another scalescope is measuring into {folder}: wait for its end") from None
-        except OSError:  # a file system without locks
-            pass
-        yield

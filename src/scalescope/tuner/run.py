@@ -10,10 +10,10 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.folders import held
 from scalescope.measurement.launch import launch_folder
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
-from scalescope.measurement.resume import held
 from scalescope.measurement.sweep import check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
