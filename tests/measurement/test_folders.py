@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.measurement.folders import MARK, check, emptied, held, mark_of, result_folder
+from scalescope.measurement.folders import MARK, check, check_record, emptied, held, mark_of, result_folder
+from scalescope.records.request import MeasureRequest, Plan
+from scalescope.records.store import save
+from scalescope.tuner.journal import TunePlan
 
 
 def refused(folder: Path, verb: str = "tune") -> str:
@@ -23,9 +26,11 @@ def refused(folder: Path, verb: str = "tune") -> str:
 def test_folders_without_a_name_are_never_shared(tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path), contextlib.ExitStack() as running:
         folders = [running.enter_context(result_folder("probe")) for _ in range(5)]
+        assert all(folder.name.startswith("probe-") and mark_of(folder) == "probe" for folder in folders)
+        (folders[0] / "cluster.toml").touch()
     assert len(set(folders)) == 5
     assert {folder.parent for folder in folders} == {tmp_path / "results"}
-    assert all(folder.name.startswith("probe-") and mark_of(folder) == "probe" for folder in folders)
+    assert [folder.exists() for folder in folders] == [True, False, False, False, False]  # unused ones are not left
 
 
 def test_a_folder_is_used_again_by_its_own_verb_alone(tmp_path: Path) -> None:
@@ -63,6 +68,18 @@ def test_an_empty_folder_and_one_that_was_only_begun_are_free(tmp_path: Path) ->
         check(tmp_path, "tune")  # as a process finds it whose rival has just locked it
     with result_folder("tune", tmp_path) as folder:
         assert mark_of(folder) == "tune"
+
+
+def test_a_file_of_another_kind_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    check_record(path, TunePlan)
+    save(Plan(request=MeasureRequest(), cwd="", since_ns=0), path)
+    check_record(path, Plan)
+    with pytest.raises(UsageError, match=r"is no 'tune_plan' .* move it away"):
+        check_record(path, TunePlan)
+    path.write_text("steps: [buy milk]")
+    with pytest.raises(UsageError, match=r"is no 'plan' .* move it away"):
+        check_record(path, Plan)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

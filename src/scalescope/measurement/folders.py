@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from scalescope.errors import UsageError
-from scalescope.records.store import Record, load, save, writing
+from scalescope.records.store import AnyRecord, Record, load, save, writing
 
 MARK = ".scalescope"
 _LOCK = "lock"
@@ -41,7 +41,11 @@ def result_folder(verb: str, given: str | Path | None = None, *, also: Collectio
         check(folder, verb, also)  # again: another process may have begun between the first look and the lock
         if not mark_of(folder):
             _mark(folder, verb)
-        yield folder
+        try:
+            yield folder
+        finally:
+            if not given:
+                _remove_unused(folder)
 
 
 def check(folder: Path, verb: str, also: Collection[str] = ()) -> None:
@@ -78,6 +82,18 @@ def emptied(folder: Path, kind: str) -> Path:
     return folder
 
 
+def check_record(path: Path, record_type: type[AnyRecord]) -> None:
+    """Refuse to write over a file that is no such record."""
+    if path.exists():
+        try:
+            load(path, record_type)
+        except UsageError:
+            kind = record_type.__struct_config__.tag
+            raise UsageError(
+                f"{path} is no '{kind}' of this scalescope: move it away, or choose another folder with -o"
+            ) from None
+
+
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Two processes must not write into one folder; the lock goes with its holder, however that ends."""
@@ -93,7 +109,11 @@ def held(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:  # a file system without locks
             pass
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while a forked child has the file open
 
 
 def mark_of(folder: Path) -> str:
@@ -122,6 +142,15 @@ def _made(verb: str, given: Path | None, also: Collection[str]) -> Path:
 
 def _mark(folder: Path, made_by: str) -> None:
     save(FolderMark(made_by=made_by), folder / MARK)
+
+
+def _remove_unused(folder: Path) -> None:
+    """A request that failed before it began leaves no folder."""
+    with contextlib.suppress(OSError):
+        if not _holds_anything(folder):
+            for name in _OURS:
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _holds_anything(folder: Path) -> bool:
