@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from scalescope.api.silent import Silent
 from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
 from scalescope.measurement.cluster import probe_cluster
 from scalescope.measurement.estimate import Audience as EstimateAudience
 from scalescope.measurement.estimate import estimate as run_estimate
+from scalescope.measurement.folders import result_folder
 from scalescope.measurement.machine import describe_machine
 from scalescope.measurement.request import parse_hosts
 from scalescope.measurement.sweep import Audience, continue_measurement
@@ -149,7 +152,7 @@ def probe(
     threads_per_rank: int = 1,
     device: str = "auto",
     seconds: float = 8.0,
-    folder: str | Path = "results/probe",
+    folder: str | Path = "",
     audience: EstimateAudience | None = None,
 ) -> Cluster:
     """What collectives cost among the ranks of this machine or of named hosts."""
@@ -160,9 +163,9 @@ def probe(
         threads_per_rank=threads_per_rank,
         device=device,
         seconds=seconds,
-        folder=str(Path(folder).absolute()),
     )
-    return probe_cluster(request, audience or Silent())
+    with result_folder("probe", folder) as place:
+        return probe_cluster(msgspec.structs.replace(request, folder=str(place)), audience or Silent())
 
 
 def resume(

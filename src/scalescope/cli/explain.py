@@ -1,6 +1,7 @@
 """`scalescope explain`: where the time goes, from what is already there or from a run that is captured now."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,9 @@ def explain(
     """
     from rich.console import Console
 
+    from scalescope.diagnosis.export import check_export
     from scalescope.diagnosis.sources import explain as read
+    from scalescope.measurement.folders import check, result_folder
     from scalescope.records.autotune import Autotune
     from scalescope.records.explanation import Explanation
 
@@ -104,19 +107,31 @@ def explain(
             "--engine, --launcher, --hosts, --threads-per-rank, --env, --steps and --dry-run go with a "
             "command after --: leave them out"
         )
-    found = read(given, np=() if command else _counts(np), pattern=pattern, estimate=estimate)
-    if isinstance(found, Explanation):
-        said = write_explanation(found, output) if output else []
-        if export:
-            said.append(export_steps(given, export))
-        tell_explanation(found, console, said, given, output, json=json, quiet=quiet)
-        return
+    if output:
+        check(output, "explain", _explained(output, given))
     if export:
+        check_export(export)
+    found = read(given, np=() if command else _counts(np), pattern=pattern, estimate=estimate)
+    if export and not isinstance(found, Explanation):
         raise UsageError("--export goes with traces: name a trace, or -- and a command")
-    if isinstance(found, Autotune):
-        tell_autotune(found, console, given[0], output, json=json, quiet=quiet)
-        return
-    tell_scaling(found, console, given, np, pattern, output, json=json, quiet=quiet)
+    with result_folder("explain", output, also=_explained(output, given)) if output else nullcontext():
+        if isinstance(found, Explanation):
+            said = write_explanation(found, output) if output else []
+            if export:
+                said.append(export_steps(given, export))
+            tell_explanation(found, console, said, given, output, json=json, quiet=quiet)
+        elif isinstance(found, Autotune):
+            tell_autotune(found, console, given[0], output, json=json, quiet=quiet)
+        else:
+            tell_scaling(found, console, given, np, pattern, output, json=json, quiet=quiet)
+
+
+def _explained(output: Path, given: Sequence[Path]) -> tuple[str, ...]:
+    """What is explained may be explained in its own folder, whichever verb of ours made that."""
+    from scalescope.measurement.folders import mark_of
+
+    own = {place.resolve() for path in given for place in (path, path.parent)}
+    return (mark_of(output),) if output.resolve() in own else ()
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -1,13 +1,18 @@
 """scalescope probe: what do links and cores give?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scalescope.cli.options import Json, Quiet
 from scalescope.cli.output import from_here, pictures
 from scalescope.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from scalescope.records.cluster import Cluster
+
+FILE = "cluster.toml"
 
 
 def probe(
@@ -29,9 +34,11 @@ def probe(
     from json import loads
 
     from msgspec.json import encode
+    from msgspec.structs import replace
     from rich.console import Console
 
     from scalescope.measurement.cluster import probe_cluster
+    from scalescope.measurement.folders import result_folder
     from scalescope.measurement.request import parse_environment, parse_hosts
     from scalescope.measurement.surroundings import gpus_here
     from scalescope.records.cluster_file import write_cluster
@@ -42,7 +49,6 @@ def probe(
 
     if device not in ("cpu", "cuda", "auto"):
         raise UsageError(f"--device takes cpu, cuda or auto, not '{device}'")
-    folder = (output or Path("results/probe")).absolute()
     default = "gloo" if device == "cpu" or not gpus_here() else "nccl"
     request = ProbeRequest(
         backends=tuple(dict.fromkeys(name.strip() for name in (backend or default).split(","))),
@@ -53,25 +59,19 @@ def probe(
         seconds=parse_seconds(seconds, "--seconds"),
         env=parse_environment(env or []),
         ssh=ssh,
-        folder=str(folder),
     )
     console = Console(stderr=json)
-    try:
-        with EstimateProgress(console, quiet=quiet) as progress:
-            cluster = probe_cluster(request, progress)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted: nothing is left running; type the same command to begin anew") from None
-    write_cluster(cluster, folder / "cluster.toml")
-    file = from_here(folder / "cluster.toml")
-
-    def draw() -> list[Path]:
-        from scalescope.reporting.charts import FORMATS, save_charts
-        from scalescope.reporting.charts.cluster import costs_chart
-
-        chart = costs_chart(cluster)
-        return save_charts({"links": chart}, folder, FORMATS) if chart is not None else []
-
-    lines = pictures(draw)
+    with result_folder("probe", output) as folder:
+        if (folder / FILE).exists():  # people edit it to describe a larger cluster
+            raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
+        try:
+            with EstimateProgress(console, quiet=quiet) as progress:
+                cluster = probe_cluster(replace(request, folder=str(folder)), progress)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted: nothing is left running; type the same command to begin anew") from None
+        write_cluster(cluster, folder / FILE)
+        lines = pictures(lambda: _draw(cluster, folder))
+    file = from_here(folder / FILE)
     if not quiet:
         show(cluster, console)
         for line in [*lines, f"Cluster: {file}"]:
@@ -81,3 +81,11 @@ def probe(
         console.print(f"Next: scalescope estimate resnet18 --cluster {file}", markup=False, highlight=False)
     if json:
         print(encode(loads(encode(cluster))).decode())
+
+
+def _draw(cluster: "Cluster", folder: Path) -> list[Path]:
+    from scalescope.reporting.charts import FORMATS, save_charts
+    from scalescope.reporting.charts.cluster import costs_chart
+
+    chart = costs_chart(cluster)
+    return save_charts({"links": chart}, folder, FORMATS) if chart is not None else []

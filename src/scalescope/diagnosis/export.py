@@ -8,11 +8,25 @@ from scalescope.errors import UsageError
 from scalescope.records.store import writing
 from scalescope.records.timeline import Span
 from scalescope.records.trace_folder import TRACE_RECORD
-from scalescope.timelines.export import export
+from scalescope.timelines.export import HEAD, export
+
+
+def check_export(path: Path) -> None:
+    """An earlier export may be replaced, anything else not: a user's traces look much the same."""
+    if not path.is_file():
+        return
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(HEAD))
+    except OSError as problem:
+        raise UsageError(f"cannot write --export '{path}': {problem.strerror}: choose another name") from None
+    if head and head != HEAD:
+        raise UsageError(f"--export '{path}' exists and is no export of scalescope explain: choose another name")
 
 
 def export_job(paths: Sequence[Path], path: Path) -> int:
     """Write the traced steps of every rank; how many spans they are."""
+    check_export(path)
     read = material([each for each in paths if (each / TRACE_RECORD).is_file() or traces_in(each)])
     if not any(len(trace.starts_s) for trace in read.traces):
         raise UsageError("there are no steps to export: the traces have none")

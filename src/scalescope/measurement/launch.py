@@ -2,7 +2,6 @@
 
 import re
 import secrets
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from scalescope.launchers import Launcher
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.collect import collect, collect_matches, collect_turns
+from scalescope.measurement.folders import emptied
 from scalescope.measurement.load import LoadMeter
 from scalescope.measurement.output import compile_pattern, last_lines
 from scalescope.measurement.plan import Settings, launcher_of, make_job, make_task
@@ -72,9 +72,8 @@ def run_job(
     launcher = launcher_of(settings, point)
     attempts = 1 if settings.request.port else 3
     for attempt in range(1, attempts + 1):
+        emptied(folder, "launch")
         with writing(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
             if settings.request.workload:
                 (folder / "task.json").write_bytes(msgspec.json.encode(make_task(settings, point, steps)))
         mark = f"{folder.name}-{secrets.token_hex(6)}"

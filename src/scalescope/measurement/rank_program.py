@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
 from scalescope.measurement.surroundings import free_port
@@ -52,10 +52,8 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
     """Run it to its end; `tell` hears how many lines its ranks have written. UsageError passes on what a rank said."""
     engine = find_engine(program.knobs.engine)
     launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
-    folder = program.folder
+    folder = emptied(program.folder, "ranks")
     with writing(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         (folder / "task.json").write_bytes(msgspec.json.encode(program.task))
     job = Job(
         command=(sys.executable, "-m", program.module, str(folder / "task.json")),

@@ -1,11 +1,9 @@
 """The folder of a measurement: begun once, held by one process at a time, and continued after any interruption."""
 
 import contextlib
-import fcntl
 import random
 import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +11,11 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.fingerprint import check_same_machine, fingerprint_here, runs_elsewhere
+from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Run
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save, writing
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
 
 
 class Started(NamedTuple):
@@ -27,23 +27,26 @@ class Started(NamedTuple):
 
 
 @contextlib.contextmanager
-def begin(request: MeasureRequest) -> Iterator[Started]:
+def begin(request: MeasureRequest, verb: str = "measure") -> Iterator[Started]:
     """Make the folder and write the plan into it; one in which nothing was measured may be used again."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = Path(request.folder or Path("results") / f"measure-{stamp}").absolute()
     seed = random.randrange(2**31) if request.seed is None else request.seed
-    request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
-    plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns())
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
-        from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
-        if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
-            raise UsageError(
-                f"{folder} already holds a measurement: go on with it by --resume, or choose another folder with -o"
-            )
+    here = fingerprint_here(request.command, request.device)
+    if request.folder:
+        _refuse_a_second(Path(request.folder))
+    with result_folder(verb, request.folder) as folder:
+        _refuse_a_second(folder)
+        check_record(folder / "plan.json", Plan)
+        request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
+        plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns(), fingerprint=here)
         save(plan, folder / "plan.json")
         yield Started(folder, plan)
+
+
+def _refuse_a_second(folder: Path) -> None:
+    """What was measured stays."""
+    from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
+    if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
+        raise UsageError(f"{folder} already holds a measurement: resume it with --resume, or choose another -o")
 
 
 @contextlib.contextmanager
@@ -55,38 +58,35 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     folder = folder.absolute()
     if not (folder / "plan.json").exists():
         raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
+    plan_of(folder)  # a folder of something else is refused before the lock's file is made in it
     with held(folder):
         plan = plan_of(folder)
-        if changes.get("precision") and not changes.get("launches"):
-            changes = {**changes, "launches": None}
-        plan = msgspec.structs.replace(
-            plan, request=msgspec.structs.replace(plan.request, folder=str(folder), **changes)
-        )
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the measurement was begun, is not there: make it, or begin anew")
-        save(plan, folder / "plan.json")
-        end_orphans(plan.request.folder)
-        drop_torn_line(folder / "runs.jsonl")
         with contextlib.chdir(plan.cwd):
+            plan = _taken_up(plan, folder, changes)
+            save(plan, folder / "plan.json")
+            end_orphans(plan.request.folder)
+            drop_torn_line(folder / "runs.jsonl")
             yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
+
+
+def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
+    """The plan with new limits; UsageError on another machine, where launches could not be compared."""
+    request = plan.request
+    here = fingerprint_here(request.command, request.device)
+    elsewhere = runs_elsewhere(request.hosts, request.launcher, request.command)
+    notes = check_same_machine(plan.fingerprint or here, here, folder, elsewhere=elsewhere)
+    if changes.get("precision") and not changes.get("launches"):
+        changes = {**changes, "launches": None}
+    return msgspec.structs.replace(
+        plan,
+        request=msgspec.structs.replace(request, folder=str(folder), **changes),
+        fingerprint=plan.fingerprint or here,
+        notes=tuple(dict.fromkeys((*plan.notes, *notes))),
+    )
 
 
 def plan_of(folder: Path) -> Plan:
     """What the measurement in a folder set out to do."""
     return load(folder / "plan.json", Plan)
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Two processes must not measure into one folder; the lock goes with its holder, however that ends."""
-    path = folder / "lock"
-    with writing(path):
-        lock = open(path, "a")  # noqa: SIM115 - closed below
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another scalescope is measuring into {folder}: wait for its end") from None
-        except OSError:  # a file system without locks
-            pass
-        yield

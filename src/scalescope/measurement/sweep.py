@@ -233,6 +233,7 @@ class _Rounds:
             failures=tuple(self._failures),
             traces=tuple(self._traces),
             stopped=stopped,
+            warnings=self._plan.notes,
         )
         save(measurement, self._folder / "measurement.json")
         return measurement

@@ -1,6 +1,5 @@
 """One traced launch of a model or a command, to be explained."""
 
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -18,13 +17,12 @@ from scalescope.records.run import Point
 
 def traced_run(request: MeasureRequest, audience: TraceAudience) -> Path:
     """Launch it once with capture; the folder that holds traced.json and what it names."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = Path(request.folder or Path("results") / f"explain-{stamp}").absolute()
-    request = msgspec.structs.replace(request, folder=str(folder), trace=True, quick=False)
+    request = msgspec.structs.replace(request, trace=True, quick=False)
     settings, point = _settled(request)
     check_requirements(settings)
-    with begin(request) as started:
-        settings = msgspec.structs.replace(settings, since_ns=started.plan.since_ns, cwd=started.plan.cwd)
+    with begin(request, "explain") as started:
+        folder, plan = started.folder, started.plan
+        settings = msgspec.structs.replace(settings, since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder))
         if settings.named_hosts:
             check_hosts(make_job(settings, point, folder, "none", 0))
         if request.workload:
@@ -34,7 +32,7 @@ def traced_run(request: MeasureRequest, audience: TraceAudience) -> Path:
 
 def traced_commands(request: MeasureRequest) -> list[str]:
     """What a traced launch would start, as a shell takes it; nothing is started."""
-    request = msgspec.structs.replace(request, folder=request.folder or "results", trace=True, quick=False)
+    request = msgspec.structs.replace(request, trace=True, quick=False)
     settings, point = _settled(request)
     horovod = point.engine == "horovod"
     window = choose_window(horovod=horovod, most=request.steps)
@@ -48,6 +46,6 @@ def traced_commands(request: MeasureRequest) -> list[str]:
 def _settled(request: MeasureRequest) -> tuple[Settings, Point]:
     """The one point: the largest number of processes; without an engine where one process needs none."""
     request = msgspec.structs.replace(request, np=(max(request.np),))
-    settings = settle_here(request, Path(request.folder).absolute())
+    settings = settle_here(request, Path(request.folder or "results").absolute())
     planned = points(settings)
     return settings, planned[-1 if request.engines else 0]

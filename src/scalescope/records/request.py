@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from scalescope.records.fingerprint import Fingerprint
 from scalescope.records.job import Host
 from scalescope.records.store import Record
 from scalescope.records.workload import WorkloadSpec
@@ -75,7 +76,7 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     """What a measurement set out to do; written before its first launch."""
 
-    current_version: ClassVar[int] = 1
+    current_version: ClassVar[int] = 2
 
     request: MeasureRequest
     """With everything settled that must not change when it is continued elsewhere."""
@@ -86,6 +87,10 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     """Guess for one launch of each point."""
     since_ns: int
     """When it began, nanoseconds since the epoch."""
+    fingerprint: Fingerprint | None = None
+    """Where it was begun; None: version 1 did not keep it."""
+    notes: tuple[str, ...] = ()
+    """What happened on the way that a reader of the result should know."""
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,3 +164,5 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """Folders of traced launches, relative to the measurement's."""
     stopped: str = ""
     """Why no more launches were made."""
+    warnings: tuple[str, ...] = ()
+    """About the measurement as a whole."""

@@ -26,7 +26,7 @@ def study(measurement: Measurement) -> Scaling:
         curves=curves,
         trust=which_to_trust(curves, quick=measurement.quick),
         findings=what_stands_out(curves),
-        warnings=(*_foreign_load(runs), *_failed_once(measurement), *_warnings_of(runs)),
+        warnings=(*measurement.warnings, *_foreign_load(runs), *_failed_once(measurement), *_warnings_of(runs)),
         self_comparisons=comparisons,
     )
 

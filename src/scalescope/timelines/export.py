@@ -19,6 +19,8 @@ _LANES: dict[Activity, str] = {
     "negotiation": "negotiation",
     "other": "other",
 }
+HEAD = b'{"displayTimeUnit":"ms","otherData":{"writer":"scalescope explain"},"traceEvents":[\n'
+"""Tells our exports from a user's own traces."""
 _LANES_APART = 100
 """Numbers that each kind of lane has for spans that overlap."""
 
@@ -30,7 +32,7 @@ def export(spans: Iterable[Span], path: Path, clocks: Sequence[Clock] = ()) -> i
     zero = ordered[0].start_s if ordered else 0.0
     encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
-        file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+        file.write(HEAD)
         for number, event in enumerate(_events(ordered, zero)):
             file.write((b",\n" if number else b"") + encoder.encode(event))
         file.write(b"\n]}\n")

@@ -4,13 +4,16 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scalescope.errors import UsageError
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.measurement.folders import check, check_record, emptied, result_folder
 from scalescope.records.knobs import KnobValue
-from scalescope.records.store import save, writing
+from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.journal import PLAN, TunePlan
 from scalescope.tuner.settings import read_found
@@ -45,8 +48,9 @@ def tuning(
         raise UsageError("tuning() takes the model that DistributedDataParallel made: wrap it first")
     if refused := refusal_of(model):
         raise UsageError(f"this model cannot be tuned: {refused}")
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    place = Path(folder or Path("results") / f"tune-{stamp}").absolute()
+    place = Path(folder or Path("results") / "tune").absolute()
+    if folder:
+        check(place, "tune")  # on every rank, so that none waits for one that was refused
     request = TuneRequest(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
@@ -56,22 +60,25 @@ def tuning(
         steps_per_sample=steps_per_sample,
         max_samples=max_samples,
         gp_noise=gp_noise,
-        folder=str(place),
     )
     held = parse_held("ddp", request.hold)
     if held:
         _switch(model, held)
-    search = _begin_search(request, place) if dist.get_rank() == 0 else None
-    conductor = Conductor(FilePilot(str(place / TRAINING)), model)
-    conductor.attach()
-    try:
-        yield place
-    finally:
-        conductor.close("the body of tuning() ended after fewer than three steps")
-        if conductor.values and not conductor.is_decided:
-            _switch(model, held)
-        if search is not None:
-            _finish(search)
+    with contextlib.ExitStack() as until_the_end:
+        search = None
+        if dist.get_rank() == 0:
+            place = until_the_end.enter_context(result_folder("tune", folder))
+            search = _begin_search(request, place)
+        conductor = Conductor(FilePilot(str(place / TRAINING)), model)
+        conductor.attach()
+        try:
+            yield place
+        finally:
+            conductor.close("the body of tuning() ended after fewer than three steps")
+            if conductor.values and not conductor.is_decided:
+                _switch(model, held)
+            if search is not None:
+                _finish(search)
 
 
 def apply_tuned(model: Any, settings: str | Path) -> None:
@@ -92,11 +99,11 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 
 def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
     """The search runs in a process of its own, beside the training of rank 0."""
-    with writing(place):
-        (place / TRAINING).mkdir(parents=True, exist_ok=True)
-        for left in (place / TRAINING).iterdir():
-            left.unlink()
-    save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
+    emptied(place / TRAINING, "launch")
+    check_record(place / PLAN, TunePlan)
+    request = msgspec.structs.replace(request, folder=str(place))
+    here = fingerprint_here((), request.device)
+    save(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), place / PLAN)
     return subprocess.Popen([sys.executable, "-m", _BESIDE, str(place)], stdin=subprocess.PIPE)
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from scalescope import __version__
 from scalescope.measurement.watch import Audience as LaunchAudience
+from scalescope.records.fingerprint import Fingerprint
 from scalescope.records.store import Record, append, save
 from scalescope.records.tuning import Method, Phase, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.tuner.log import SampleLog
@@ -23,8 +24,14 @@ PLAN = "plan.json"
 class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
     """What a search set out to do; written before its first launch."""
 
+    current_version: ClassVar[int] = 2
+
     request: TuneRequest
     cwd: str
+    fingerprint: Fingerprint | None = None
+    """Where it was begun; None: version 1 did not keep it."""
+    notes: tuple[str, ...] = ()
+    """What happened on the way that a reader of the result should know."""
 
 
 class Audience(LaunchAudience, Protocol):

@@ -78,6 +78,7 @@ def tune_offline(
     folder: Path,
     audience: Audience,
     finished: Sequence[Sample] = (),
+    notes: tuple[str, ...] = (),
 ) -> Tuning:
     """Search by launches, then launch the finalist and the default in turns; `finished`: samples that are there."""
     launches = Launches(request, settings, point, audience)
@@ -109,7 +110,7 @@ def tune_offline(
     predicted = predict(space, survey) if survey else None
     tuner = Tuner(space, predicted, options)
     prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
-    around = Surroundings(engine=point.engine, method="offline", nodes=len(set(hosts)), prior=prior)
+    around = Surroundings(engine=point.engine, method="offline", nodes=len(set(hosts)), prior=prior, notes=notes)
     journal = Journal(folder, request, space, tuner, around)
     tuner.restore(finished)
     journal.take_up(finished)

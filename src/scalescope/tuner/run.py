@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -10,14 +9,15 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.fingerprint import check_same_machine, fingerprint_here, runs_elsewhere
+from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.launch import launch_folder
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
-from scalescope.measurement.resume import held
 from scalescope.measurement.sweep import check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save, writing
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
 from scalescope.tuner.native import tune_native
@@ -30,20 +30,18 @@ from scalescope.tuner.space import THREADS
 
 def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
     """Search for better knobs; the folder of the results and what was decided."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = Path(request.folder or Path("results") / f"tune-{stamp}").absolute()
-    request = msgspec.structs.replace(request, folder=str(folder))
     settings, point = _settled(request)
     method = _method(request, point.engine)
     check_requirements(settings)
     prepare()  # now, and not while ranks wait for an answer
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with held(folder), _says_where(folder):
+    here = fingerprint_here(request.command, request.device)
+    with result_folder("tune", request.folder) as folder, _says_where(folder):
         if any(complete_lines(folder / SAMPLES)):
-            raise UsageError(f"{folder} already holds a search: choose another folder with -o, or go on by --resume")
-        save(TunePlan(request=request, cwd=str(Path.cwd())), folder / PLAN)
-        settings = msgspec.structs.replace(settings, cwd=str(Path.cwd()))
+            raise UsageError(f"{folder} already holds a search: choose another folder with -o, or resume with --resume")
+        check_record(folder / PLAN, TunePlan)
+        request = msgspec.structs.replace(request, folder=str(folder))
+        save(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), folder / PLAN)
+        settings = msgspec.structs.replace(settings, cwd=str(Path.cwd()), folder=str(folder))
         if settings.named_hosts:
             check_hosts(make_job(settings, point, folder, "none", 0))
         steps = rehearse(settings, [point])[0] if request.workload else None
@@ -61,6 +59,7 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
     folder = folder.absolute()
     if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no search to go on with: name the folder that was given with -o")
+    load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
     with held(folder), _says_where(folder):
         plan = load(folder / PLAN, TunePlan)
         request = msgspec.structs.replace(plan.request, folder=str(folder))
@@ -70,10 +69,16 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
             settings, point = _settled(request)
             if _method(request, point.engine) != "offline":
                 raise UsageError("only a search by relaunch can be gone on with (--offline): start this one anew")
+            here = fingerprint_here(request.command, request.device)
+            elsewhere = runs_elsewhere(request.hosts, request.launcher, request.command)
+            moved = check_same_machine(plan.fingerprint or here, here, folder, elsewhere=elsewhere)
+            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
+            plan = msgspec.structs.replace(plan, fingerprint=plan.fingerprint or here, notes=notes)
+            save(plan, folder / PLAN)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             drop_torn_line(folder / SAMPLES)
             finished = load_lines(folder / SAMPLES, Sample)
-            return folder, tune_offline(request, settings, point, folder, audience, finished)
+            return folder, tune_offline(request, settings, point, folder, audience, finished, notes)
 
 
 @contextlib.contextmanager
@@ -86,10 +91,9 @@ def _says_where(folder: Path) -> Iterator[None]:
 
 def dry_run(request: TuneRequest) -> list[str]:
     """What would be started first, as a shell takes it."""
-    folder = Path(request.folder or "results").absolute()
-    settings, point = _settled(msgspec.structs.replace(request, folder=str(folder)))
+    settings, point = _settled(request)
     method = _method(request, point.engine)
-    place = folder / "training" if method == "online" else launch_folder(settings, 1, point)
+    place = Path(settings.folder, "training") if method == "online" else launch_folder(settings, 1, point)
     if method == "online":
         env = {**settings.request.env, "SCALESCOPE_TUNE": "1"}
         settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
@@ -131,6 +135,6 @@ def _settled(request: TuneRequest) -> tuple[Settings, Point]:
             oversubscribe=request.oversubscribe,
             folder=request.folder,
         ),
-        Path(request.folder).absolute(),
+        Path(request.folder or "results").absolute(),
     )
     return settings, points(settings)[-1]
