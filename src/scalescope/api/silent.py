@@ -1,7 +1,9 @@
 """Nobody is told anything."""
 
+from pathlib import Path
 from typing import Any
 
+from scalescope.records.prediction import Prediction
 from scalescope.records.run import Failure, Run
 from scalescope.records.tuning import Sample
 
@@ -29,6 +31,12 @@ class Silent:
 
     def tick(self, done: int) -> None:
         """So much of it is done."""
+
+    def continues(self, folder: Path) -> None:
+        """An interrupted estimate is continued."""
+
+    def mapped(self, prediction: Prediction) -> None:
+        """A map is there, before its checks."""
 
     def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
         """A sample of a search is there."""

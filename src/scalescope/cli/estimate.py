@@ -118,7 +118,9 @@ def estimate(
         with EstimateProgress(console, quiet=quiet) as progress:
             folder, prediction = work.estimate(request, progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted: nothing is left running; type the same command to begin anew") from None
+        raise Interrupted(
+            "interrupted: nothing is left running, and what was finished is kept: type the same command to continue"
+        ) from None
     _report(request, prediction, folder, console, json=json, quiet=quiet)
 
 
@@ -175,6 +177,10 @@ def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: 
     """Verify what was predicted here; what was predicted for elsewhere is measured there."""
     model = as_typed(request.workload)
     advice = prediction.recommended
+    if not prediction.trusted:
+        counts, batches = (",".join(map(str, numbers)) for numbers in (request.np, request.batch))
+        np = f" --np {counts}" if counts else ""
+        return f"scalescope estimate {model}{np} --batch {batches} --engine {request.engine} --verify 2"
     if advice and (request.cluster or prediction.checks):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = f"1,{advice.np}" if advice.np > 1 else "1"

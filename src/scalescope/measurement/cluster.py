@@ -5,13 +5,11 @@ from typing import Protocol
 
 from scalescope.errors import UsageError
 from scalescope.measurement.probe import Findings, Group, probe_group
+from scalescope.measurement.rank_program import starting_s
 from scalescope.measurement.surroundings import cores_here, gpus_here, has_horovod
 from scalescope.records.cluster import BACKENDS, Cluster
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
-
-_LAUNCH_S = 6.0
-"""What starting ranks takes besides what they time."""
 
 
 class Audience(Protocol):
@@ -38,7 +36,7 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
         check_backend(backend, device)
         for group in groups(backend, slots, request.hosts):
             words = f"{backend} among {group.ranks} ranks" + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
-            audience.stage(words, request.seconds + _LAUNCH_S)
+            audience.stage(words, request.seconds + starting_s(group.ranks))
             found.append(
                 probe_group(
                     group,

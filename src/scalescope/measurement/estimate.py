@@ -1,84 +1,164 @@
 """Estimates: a profile, a cluster, a map, and where asked for some of its cells run for real."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
-from scalescope.errors import UsageError
+from scalescope.errors import ScalescopeError, UsageError
 from scalescope.measurement import residuals
 from scalescope.measurement.cluster import probe_cluster
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.profile import take_profile
 from scalescope.measurement.profile_ranks import ProfileTask
-from scalescope.measurement.rank_program import ALLOCATOR
+from scalescope.measurement.rank_program import starting_s
 from scalescope.measurement.surroundings import cores_here, gpus_here, horovod_speaks_mpi, torch_version
 from scalescope.measurement.sweep import Audience as MeasureAudience
-from scalescope.measurement.sweep import measure
-from scalescope.prediction.grid import Question, predict
+from scalescope.measurement.verification import run_checks
+from scalescope.prediction.correction import corrected
+from scalescope.prediction.grid import Question, predict, recommend
 from scalescope.prediction.predicted_step import predicted_step
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.knobs import Knobs
-from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimateRequest, MeasureRequest, ProbeRequest
+from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
 from scalescope.records.store import load, save
 
-PROFILE, CLUSTER, PREDICTION, STEP = "profile.json", "cluster.toml", "estimate.json", "step.json"
+PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64
 """Without --np, more slots than this are shown by their doublings."""
+_CONTINUED_S = 3600.0
+"""An interrupted estimate is continued within this time; later the machine may be busy with other things."""
+
+Kept = TypeVar("Kept", ModelProfile, Cluster)
 
 
 class Audience(MeasureAudience, Protocol):
     """Who is told how an estimate goes on."""
 
     def stage(self, what: str, seconds: float | None) -> None:
-        """A part of the work begins that takes about so long."""
+        """A part of the work begins; about what it takes."""
 
     def tick(self, done: int) -> None:
-        """So many blocks of it are done."""
+        """Blocks of it that are done."""
+
+    def continues(self, folder: Path) -> None:
+        """An interrupted estimate is continued."""
+
+    def mapped(self, prediction: Prediction) -> None:
+        """The map is there, and its checks begin."""
 
 
 def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Prediction]:
-    """The folder of the results and the map."""
-    folder = Path(request.folder or "results/estimate").absolute()
+    """The folder of the results and the map, corrected by its checks where some were asked for.
+
+    Every part is kept as soon as it is there: after an interruption the same request continues.
+    """
     knobs = _knobs(request)
     described = load_cluster(Path(request.cluster)) if request.cluster else None
     processes = _processes(request, described)
     threads = _threads(request, described, processes)
-    profile = _profile(request, threads, processes, described, folder, audience)
-    cluster = described or _this_machine(request, knobs, profile, processes, threads, folder, audience)
-    question = Question(
-        profile=profile,
-        cluster=cluster,
-        knobs=knobs,
-        np=processes,
-        batches=request.batch,
-        scalings=request.scaling,
-        calibration=residuals.calibration(knobs.engine) if described is None else None,
-        efficiency_goal=request.efficiency,
-    )
-    prediction = predict(question)
-    if threads > cores_here() and not request.profile and profile.device == "cpu":
-        said = f"the profile used {threads} threads on {cores_here()} cores: take it on a machine like the cluster's"
-        prediction = msgspec.structs.replace(prediction, warnings=(*prediction.warnings, said))
-    if (best := step_to_draw(prediction)) is not None:
-        save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
-    save(profile, folder / PROFILE)
-    write_cluster(cluster, folder / CLUSTER)
-    save(prediction, folder / PREDICTION)
-    if request.verify:
-        checks = _verify(request, prediction, threads, folder, audience)
-        factor = prediction.calibration.factor if prediction.calibration else 1.0
-        residuals.keep(checks, factor, knobs.engine, prediction.what)
-        prediction = msgspec.structs.replace(prediction, checks=checks)
+    given = load(Path(request.profile), ModelProfile) if request.profile else None
+    if given is not None:
+        check_profile(given, request)
+    plan = EstimatePlan(request=msgspec.structs.replace(request, folder=""), fingerprint=fingerprint_here((), "auto"))
+    with result_folder("estimate", request.folder or unfinished(plan)) as folder:
+        if _is_begun(folder, plan):
+            audience.continues(folder)
+        save(plan, folder / PLAN)
+        profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
+        profile = profile or _profile(request, threads, processes, described, folder, audience)
+        save(profile, folder / PROFILE)
+        cluster = described or _kept(folder / CLUSTER, load_cluster)
+        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, audience)
+        write_cluster(cluster, folder / CLUSTER)
+        known, unread = residuals.calibration(knobs.engine) if described is None else (None, "")
+        prediction = predict(
+            Question(
+                profile=profile,
+                cluster=cluster,
+                knobs=knobs,
+                np=processes,
+                batches=request.batch,
+                scalings=request.scaling,
+                calibration=known,
+                efficiency_goal=request.efficiency,
+            )
+        )
+        crowded = _threads_warning(request, threads, profile)
+        prediction = _with_warnings(prediction, unread, crowded)
         save(prediction, folder / PREDICTION)
+        if request.verify:
+            audience.mapped(prediction)
+            prediction = _checked(request, prediction, threads, cluster, folder, audience)
+        if (best := step_to_draw(prediction)) is not None:
+            save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
+        save(prediction, folder / PREDICTION)
+        save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
     return folder, prediction
+
+
+def unfinished(plan: EstimatePlan) -> str:
+    """The newest folder in which this very estimate was interrupted a short while ago; empty when there is none."""
+    for path in sorted(Path("results").glob(f"estimate-*/{PLAN}"), reverse=True):
+        with contextlib.suppress(ScalescopeError, OSError):
+            recent = time.time() - path.stat().st_mtime < _CONTINUED_S
+            if recent and load(path, EstimatePlan) == plan:
+                with held(path.parent):  # another process may be at it
+                    return str(path.parent)
+    return ""
+
+
+def _is_begun(folder: Path, plan: EstimatePlan) -> bool:
+    """Whether the folder holds this very estimate, interrupted; UsageError when it holds another or a finished one."""
+    if not (folder / PLAN).exists():
+        return False
+    check_record(folder / PLAN, EstimatePlan)
+    if load(folder / PLAN, EstimatePlan) != plan:
+        raise UsageError(f"{folder} already holds an estimate: choose another folder with -o, or remove this one")
+    return True
+
+
+def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
+    """A part that was finished before an interruption."""
+    return read(path) if path.exists() else None
+
+
+def _checked(
+    request: EstimateRequest,
+    prediction: Prediction,
+    threads: int,
+    cluster: Cluster,
+    folder: Path,
+    audience: Audience,
+) -> Prediction:
+    """Run the cells that decide, remember how wrong the map was, and correct it."""
+    checks = run_checks(request, prediction, threads, _slots_here(request), folder, audience)
+    unwritten = ""
+    if prediction.trusted:
+        factor = prediction.calibration.factor if prediction.calibration else 1.0
+        unwritten = residuals.keep(checks, factor, prediction.engine, prediction.what)
+    return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
+
+
+def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
+    more = (warning for warning in said if warning)
+    return msgspec.structs.replace(prediction, warnings=(*prediction.warnings, *more))
+
+
+def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfile) -> str:
+    if threads <= cores_here() or request.profile or profile.device != "cpu":
+        return ""
+    return f"the profile used {threads} threads on {cores_here()} cores: take it on a machine like the cluster's"
 
 
 def dry_run(request: EstimateRequest) -> list[str]:
@@ -144,11 +224,7 @@ def _profile(
     folder: Path,
     audience: Audience,
 ) -> ModelProfile:
-    """The user's profile when it fits the question, otherwise a new one."""
-    if request.profile:
-        profile = load(Path(request.profile), ModelProfile)
-        check_profile(profile, request)
-        return profile
+    """One process alone, and with others of its host."""
     on_gpu = request.device != "cpu" and gpus_here() > 0
     together = min(max(processes), cores_here(), described.slots_per_node if described else 10**9)
     crowds = () if on_gpu else tuple(sorted({count for count in (2, 4, together) if 1 < count <= together}))
@@ -159,7 +235,8 @@ def _profile(
         for count in processes
         if scaling == "weak" or batch >= count
     }
-    audience.stage(f"profile of {request.workload.model} on one process", request.seconds)
+    ranks = max(crowds, default=1)
+    audience.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
     task = ProfileTask(
         workload=request.workload,
         batches=tuple(sorted(batches)),
@@ -208,76 +285,14 @@ def _this_machine(
     return probe_cluster(asked, audience)
 
 
-def _verify(
-    request: EstimateRequest, prediction: Prediction, threads: int, folder: Path, audience: Audience
-) -> tuple[Check, ...]:
-    """Run some cells for real, through measure."""
-    chosen = cells_to_verify(prediction.cells, request.verify, _slots_here(request))
-    if not chosen:
-        raise UsageError("--verify needs a cell with 2 or more processes that this machine can run: name one with --np")
-    checks = []
-    for count in sorted({cell.np for cell in chosen}):
-        cells = [cell for cell in chosen if cell.np == count]
-        _, measurement = measure(
-            MeasureRequest(
-                workload=request.workload,
-                np=(count,),
-                batch=tuple(sorted({cell.batch for cell in cells})),
-                engines=(request.engine,),
-                knobs=request.knobs,
-                threads_per_rank=threads,
-                env=ALLOCATOR,
-                device=request.device,
-                timeout_s=request.timeout_s,
-                launches=request.launches,
-                folder=str(folder / f"verify-np{count}"),
-            ),
-            audience,
-        )
-        for cell in cells:
-            found = [run.step_s for run in measurement.runs if run.point.batch == cell.batch]
-            if found:
-                checks.append(_check(cell, found))
-    return tuple(checks)
-
-
-def _check(cell: Cell, measured_s: Sequence[float]) -> Check:
-    return Check(
-        np=cell.np,
-        batch=cell.batch,
-        scaling=cell.scaling,
-        predicted_s=cell.step_s,
-        low_s=cell.low_s,
-        high_s=cell.high_s,
-        measured_s=median(measured_s),
-        measured_low_s=min(measured_s),
-        measured_high_s=max(measured_s),
-    )
-
-
 def step_to_draw(prediction: Prediction) -> Cell | None:
     """The recommended cell, or with one process the one next to it: a step without communication shows nothing."""
-    advice = prediction.recommended
+    advice = recommend(prediction.cells, prediction.efficiency_goal)
     if advice is None:
         return None
     several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]
     near = [cell for cell in several if cell.np == advice.np] or several
     return min(near, key=lambda cell: (cell.np, abs(cell.batch - advice.batch)), default=None)
-
-
-def cells_to_verify(cells: Sequence[Cell], count: int, slots: int) -> list[Cell]:
-    """Cells that can be run here, spread over the batch sizes, the most processes first."""
-    possible = {(cell.np, cell.batch): cell for cell in cells if 1 < cell.np <= slots and cell.fits}
-    by_np = {
-        np: sorted((cell for cell in possible.values() if cell.np == np), key=lambda cell: cell.batch)
-        for np in sorted({np for np, _ in possible}, reverse=True)
-    }
-    chosen: list[Cell] = []
-    for of_np in by_np.values():
-        left = min(count - len(chosen), len(of_np))
-        places = {round(i * (len(of_np) - 1) / max(left - 1, 1)) for i in range(left)}
-        chosen += [of_np[place] for place in sorted(places)]
-    return chosen[:count]
 
 
 def doublings(largest: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
-from scalescope.measurement.surroundings import free_port
+from scalescope.measurement.surroundings import cores_here, free_port
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
 from scalescope.records.store import complete_lines, writing
@@ -27,6 +27,8 @@ ALLOCATOR = {
     "MALLOC_TOP_PAD_": "67108864",
 }
 """Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
+_START_S, _START_A_RANK_S = 3.0, 3.0
+"""Launcher and rendezvous; what importing torch and building a model keeps a core busy."""
 _TIMEOUT_S = 120.0
 
 
@@ -46,6 +48,11 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     ssh: str = "ssh"
     writes: str
     """Pattern of the files in which its ranks write lines, for progress."""
+
+
+def starting_s(ranks: int) -> float:
+    """About what it takes to start ranks on this machine and to end them, besides what they do."""
+    return _START_S + _START_A_RANK_S * ranks / cores_here()
 
 
 def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:

@@ -210,8 +210,9 @@ def _warnings(question: Question) -> list[str]:
 def _doubts(question: Question) -> list[str]:
     """Parts that other programs disturbed all the time, although they were repeated."""
     profile, said = question.profile, []
-    crowds = profile.crowds if max(question.np) > 1 else ()
-    busy = max(part.foreign_cores for part in (*profile.points, *crowds))
+    busy = max(point.foreign_cores for point in profile.points)
+    if max(question.np) > 1:
+        busy = max([busy, *(crowd.foreign_cores for crowd in profile.crowds)])
     if busy > QUIET:
         said.append(f"other programs kept {busy:.1f} cores busy during the profile")
     if question.cluster.disturbed and max(question.np) > 1:

@@ -166,7 +166,7 @@ def _frictions(
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
         idle_error[here] = nearest.idle_error * busy
-    return _Frictions(*factors, idle_error)
+    return _Frictions(*[*factors, idle_error])
 
 
 def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:

@@ -137,3 +137,12 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Of every cell that is verified."""
     timeout_s: float = 600.0
     folder: str = ""
+
+
+class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
+    """What an estimate set out to do; written first, so that an interrupted one can be continued."""
+
+    request: EstimateRequest
+    """Without its folder."""
+    fingerprint: Fingerprint
+    finished: bool = False

@@ -1,11 +1,14 @@
 """Progress of an estimate or a probe on the terminal: what is going on, and how much of its time has passed."""
 
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import TaskID
 
+from scalescope.records.prediction import Prediction
+from scalescope.reporting.prediction.show import show
 from scalescope.reporting.progress import MeasureProgress, progress_bar
 from scalescope.units import format_seconds
 
@@ -24,7 +27,7 @@ class EstimateProgress(MeasureProgress):
         super().__exit__()
 
     def stage(self, what: str, seconds: float | None) -> None:
-        """A part of the work begins that takes about so long."""
+        """A part of the work begins; about what it takes."""
         self._close()
         self._say(f"{escape(what[0].upper() + what[1:])}" + (f", about {format_seconds(seconds)}." if seconds else "."))
         self._since = time.monotonic()
@@ -32,10 +35,21 @@ class EstimateProgress(MeasureProgress):
         self._stage = self._stages.add_task(escape(what), total=seconds, done="starting")
 
     def tick(self, done: int) -> None:
-        """So many blocks of it are done."""
+        """Blocks of it that are done."""
         if self._stage is not None:
             passed = time.monotonic() - self._since
             self._stages.update(self._stage, completed=passed, done=f"{done} timed" if done else "starting")
+
+    def continues(self, folder: Path) -> None:
+        """An interrupted estimate is continued."""
+        self._say(f"Continuing the interrupted estimate in {escape(str(folder))}: what it finished is used again.")
+
+    def mapped(self, prediction: Prediction) -> None:
+        """The map before its checks."""
+        self._close()
+        if not self._quiet:
+            show(prediction, self._console)
+            self._console.print()
 
     def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
         """Before the first launch of what is verified."""

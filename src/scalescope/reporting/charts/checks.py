@@ -49,7 +49,6 @@ def checks_chart(prediction: Prediction) -> Any:
 
 
 def _fields(check: Check) -> dict[str, Any]:
-    inside = check.low_s <= check.measured_s <= check.high_s
     return {
         "configuration": f"{check.scaling}, {configuration(check)}",
         "predicted": check.predicted_s,
@@ -64,7 +63,7 @@ def _fields(check: Check) -> dict[str, Any]:
         "error_low": check.low_s / check.measured_s - 1,
         "error_high": check.high_s / check.measured_s - 1,
         "error_words": f"{100 * check.error:+.1f} %",
-        "inside": _INSIDE if inside else _OUTSIDE,
+        "inside": _INSIDE if check.inside else _OUTSIDE,
     }
 
 

@@ -24,7 +24,7 @@ from scalescope.reporting.prediction.grid import (
     reduced,
     spaced,
 )
-from scalescope.reporting.prediction.sentence import advice_words, check_words, headline, trust_words
+from scalescope.reporting.prediction.sentence import advice_words, check_words, headline, trust_words, verdict_words
 from scalescope.units import plural
 
 _MOST_CELLS = 4096
@@ -123,7 +123,7 @@ def _figure(
         params=[quantity.param, info.param],
         **frame(
             f"{title}: {headline(prediction)}",
-            f"recommended: {advice_words(prediction)}",
+            verdict_words(prediction) or f"recommended: {advice_words(prediction)}",
             check_words(prediction) or trust_words(prediction),
             "; ".join([*key, *_key(shown, best)]),
             *dict.fromkeys(left_out),
@@ -137,8 +137,11 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
     meanings = {
         "ring: recommended": best in cells,
         "grey: does not fit into memory": any(not cell.fits for cell in cells),
+        "=: measured": any(_size(grid).has_text and cell.verified for grid in shown for cell in grid.shown()),
         "~: beyond the profiled batches": any(
-            _size(grid).has_text and not cell.measured_batch for grid in shown for cell in grid.shown()
+            _size(grid).has_text and not (cell.measured_batch or cell.verified)
+            for grid in shown
+            for cell in grid.shown()
         ),
         "blank: fewer samples than processes": any(
             len(grid.shown()) < len(grid.counts) * len(grid.batches) for grid in shown

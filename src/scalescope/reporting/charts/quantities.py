@@ -55,7 +55,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "global": cell.global_batch,
         "fits": cell.fits,
         "slower": is_slower(cell),
-        "mark": "" if cell.measured_batch else "~",
+        "mark": "=" if cell.verified else "" if cell.measured_batch else "~",
         "hidden_words": format_seconds(cell.hidden_s),
     }
     for name, quantity in QUANTITIES.items():
@@ -65,6 +65,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
     row["speedup_words"] += f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
     row["step_s_words"] += f" ({format_seconds(cell.low_s)} to {format_seconds(cell.high_s)})"
     notes = [
+        "measured" if cell.verified else "",
         "" if cell.fits else "does not fit into memory",
         "" if cell.measured_batch else "beyond the profiled batches",
     ]

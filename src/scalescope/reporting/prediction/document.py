@@ -15,10 +15,11 @@ def as_document(prediction: Prediction) -> dict[str, Any]:
         "what": document.pop("what"),
         "cells": document.pop("cells"),
         "recommended": document.pop("recommended"),
+        "trusted": prediction.trusted,
     }
     knobs = document.pop("knobs")["values"]
     checks = [
-        {**written, "error": check.error}
+        {**written, "error": check.error, "inside": check.inside}
         for written, check in zip(document.pop("checks"), prediction.checks, strict=True)
     ]
     return {**first, **document, "knobs": knobs, "checks": checks}

@@ -1,5 +1,7 @@
 """What a prediction says, in words that terminal, tables and charts share."""
 
+import msgspec
+
 from scalescope.records.prediction import Advice, Check, Prediction
 from scalescope.reporting.phrases import number, shortened
 from scalescope.reporting.prediction.grid import is_slower, recommended_cell
@@ -12,6 +14,11 @@ _AS_FAST = 0.005
 def sentence(prediction: Prediction) -> str:
     """The answer in one sentence."""
     what = headline(prediction)
+    if not prediction.trusted:
+        return f"{what}: {verdict_words(prediction)}"
+    if prediction.was_wrong:
+        corrected = msgspec.structs.replace(prediction, checks=())
+        return f"{verdict_words(prediction)} {sentence(corrected)}"
     if prediction.recommended is None:
         limit = format_bytes(prediction.memory_limit_bytes)
         return f"{what}: no batch of the map fits into {limit} of memory; ask for smaller ones."
@@ -24,6 +31,29 @@ def sentence(prediction: Prediction) -> str:
         goal = f"below the efficiency of {100 * prediction.efficiency_goal:.0f} % that was asked for"
         return f"{stay} {plural(most, 'process')} at most {speedup_number(best.speedup)}x is expected, {goal}."
     return f"{what}: {advice_words(prediction)}."
+
+
+def verdict_words(prediction: Prediction) -> str:
+    """What a reader has to know before the map: that it is not to be trusted, or that its checks proved it wrong."""
+    if not prediction.trusted:
+        return f"not to be trusted, so nothing is recommended: {'; '.join(prediction.doubts)}. {REPEAT}."
+    if not prediction.was_wrong:
+        return ""
+    outside = [check for check in prediction.checks if not check.inside and not check.disturbed]
+    errors = sorted(check.error for check in outside)
+    by = _off(errors[0]) if len(errors) == 1 else f"{_off(errors[0])} to {_off(errors[-1])}"
+    return (
+        f"The prediction was wrong here: {len(outside)} of {plural(len(prediction.checks), 'checked cell')} "
+        f"took another time than the interval allows, predicted {by}; "
+        f"the map is corrected ({prediction.correction:.2f}x the predicted step)."
+    )
+
+
+def _off(error: float) -> str:
+    return f"{100 * abs(error):.0f} % too {'slow' if error > 0 else 'fast'}"
+
+
+REPEAT = "Repeat it while nothing else runs"
 
 
 def headline(prediction: Prediction) -> str:
@@ -44,7 +74,7 @@ def advice_words(prediction: Prediction) -> str:
     """What the recommended configuration reaches, and what it gives up against the fastest."""
     advice, cell = prediction.recommended, recommended_cell(prediction)
     if advice is None:
-        return "nothing fits into memory"
+        return "nothing fits into memory" if prediction.trusted else "nothing, because the map is not to be trusted"
     interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})" if cell else ""
     give = "gives" if advice.np == 1 else "give"
     reached = f"{configuration(advice)} {give} {speedup_number(advice.speedup)}x{interval}"
@@ -84,10 +114,10 @@ def trust_words(prediction: Prediction) -> str:
     known = prediction.calibration
     if known is None and prediction.checks:
         return ""
-    if known is None or known.checks == 0:
+    if known is None:
         return "nothing was verified here yet: --verify 3 runs three cells for real"
     return (
-        f"{plural(known.checks, 'check')} here so far: wrong by {_percent(known.mean_error)} on average; "
+        f"{plural(known.estimates, 'estimate')} checked here so far: wrong by {_percent(known.mean_error)} on average; "
         f"steps are multiplied by {known.factor:.3f} for that, a spread of {_percent(known.spread)} is left"
     )
 
@@ -103,7 +133,7 @@ def check_words(prediction: Prediction) -> str:
     if not checks:
         return ""
     errors = [abs(check.error) for check in checks]
-    inside = sum(check.low_s <= check.measured_s <= check.high_s for check in checks)
+    inside = sum(check.inside for check in checks)
     worst = f", {_percent(max(errors))} at worst" if len(checks) > 1 else ""
     average = " on average" if len(checks) > 1 else ""
     return (

@@ -33,6 +33,7 @@ from scalescope.reporting.prediction.sentence import (
     memory_words,
     speedup_number,
     trust_words,
+    verdict_words,
 )
 from scalescope.units import plural
 
@@ -57,6 +58,7 @@ _LOOKS = {
     "recommended": _Look("[", "]", "[ ]", "recommended"),
     "slower": _Look("(", ")", "( )", "slower than one process"),
     "mem": _Look(" ", " ", f"{_DOES_NOT_FIT}:", "does not fit into memory"),
+    "measured": _Look("=", " ", "=", "measured"),
     "beyond": _Look("~", " ", "~", "beyond the profiled batches"),
     "absent": _Look(" ", " ", "-", "fewer samples than processes"),
     "plain": _Look(" ", " "),
@@ -64,7 +66,10 @@ _LOOKS = {
 
 
 def show(prediction: Prediction, console: Console) -> None:
-    """A map for every kind of scaling, then the advice, what was checked and what to beware of."""
+    """Whether to trust it, a map for every kind of scaling, the advice, what was checked, and warnings."""
+    if verdict := verdict_words(prediction):
+        console.print()
+        console.print(Text(verdict[0].upper() + verdict[1:], style="bold yellow"))
     for grid in grids(prediction):
         console.print()
         rows, notes = _map(grid, prediction, console)
@@ -80,7 +85,7 @@ def show(prediction: Prediction, console: Console) -> None:
         console.print(_check_table(prediction))
     if prediction.warnings:
         console.print()
-        console.print(Text("Beware", style="bold yellow"))
+        console.print(Text("Warnings", style="bold yellow"))
         for warning in prediction.warnings:
             console.print(_bullet(warning, "yellow"))
 
@@ -158,6 +163,8 @@ def _kind(cell: Cell | None, best: Cell | None) -> str:
         return "recommended"
     if is_slower(cell):
         return "slower"
+    if cell.verified:
+        return "measured"
     return "plain" if cell.measured_batch else "beyond"
 
 
@@ -198,7 +205,7 @@ def _check_table(prediction: Prediction) -> Table:
             _step_with_ends(check.predicted_s, check.low_s, check.high_s),
             _step_with_ends(check.measured_s, check.measured_low_s, check.measured_high_s),
             f"{100 * check.error:+.1f}",
-            "yes" if check.low_s <= check.measured_s <= check.high_s else "no",
+            ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else ""),
         )
     return table
 

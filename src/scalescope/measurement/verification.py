@@ -1,0 +1,80 @@
+"""Runs cells of a map for real, through measure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from scalescope.errors import UsageError
+from scalescope.measurement.rank_program import ALLOCATOR
+from scalescope.measurement.sweep import Audience, continue_measurement, measure
+from scalescope.prediction.correction import deciding_cells
+from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.request import EstimateRequest, MeasureRequest
+from scalescope.records.run import QUIET, Measurement, Run
+
+
+def run_checks(
+    request: EstimateRequest, prediction: Prediction, threads: int, slots: int, folder: Path, audience: Audience
+) -> tuple[Check, ...]:
+    """The cells that decide the recommendation, each launched some times; launches that are there already count.
+
+    Args:
+        request: What was asked for: how many cells, how many launches of each.
+        prediction: The map.
+        threads: Of each rank, as in the profile.
+        slots: Ranks that this machine takes.
+        folder: Of the estimate; a measurement for each number of processes goes below it.
+        audience: Told how the launches go.
+    """
+    chosen = deciding_cells(prediction.cells, request.verify, slots, prediction.efficiency_goal)
+    if not chosen:
+        raise UsageError("--verify needs a cell with 2 or more processes that this machine can run: name one with --np")
+    checks: list[Check] = []
+    for count in sorted({cell.np for cell in chosen}):
+        cells = [cell for cell in chosen if cell.np == count]
+        made = _measure(request, cells, threads, folder / f"verify-np{count}", audience)
+        for cell in cells:
+            runs = [run for run in made.runs if run.point.batch == cell.batch]
+            if runs:
+                checks.append(check_of(cell, runs))
+    return tuple(checks)
+
+
+def _measure(
+    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, audience: Audience
+) -> Measurement:
+    """One measurement of cells with the same number of processes, continued where it was interrupted."""
+    if (folder / "plan.json").exists():
+        return continue_measurement(folder, {}, audience)[1]
+    asked = MeasureRequest(
+        workload=request.workload,
+        np=(cells[0].np,),
+        batch=tuple(sorted({cell.batch for cell in cells})),
+        engines=(request.engine,),
+        knobs=request.knobs,
+        threads_per_rank=threads,
+        env=ALLOCATOR,
+        device=request.device,
+        timeout_s=request.timeout_s,
+        launches=request.launches,
+        folder=str(folder),
+    )
+    return measure(asked, audience)[1]
+
+
+def check_of(cell: Cell, runs: Sequence[Run]) -> Check:
+    """What the launches say that no other program disturbed, or all of them when there is none."""
+    quiet = [run for run in runs if run.load is None or run.load.foreign_cores <= QUIET]
+    measured_s = [run.step_s for run in quiet or runs]
+    return Check(
+        np=cell.np,
+        batch=cell.batch,
+        scaling=cell.scaling,
+        predicted_s=cell.step_s,
+        low_s=cell.low_s,
+        high_s=cell.high_s,
+        measured_s=median(measured_s),
+        measured_low_s=min(measured_s),
+        measured_high_s=max(measured_s),
+        disturbed=not quiet,
+    )
