@@ -2,64 +2,19 @@
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prediction.made import described, profile, proportional
 from scalescope.errors import UsageError
 from scalescope.measurement.cluster import check_backend, groups
-from scalescope.measurement.estimate import cells_to_verify, check_profile, doublings, step_to_draw
+from scalescope.measurement.estimate import check_profile, doublings, step_to_draw
 from scalescope.measurement.surroundings import has_horovod, torch_version
 from scalescope.prediction.grid import Question, predict
 from scalescope.records.job import Host
 from scalescope.records.knobs import Knobs
-from scalescope.records.prediction import Cell
 from scalescope.records.request import EstimateRequest
 from scalescope.records.workload import WorkloadSpec
 
 BATCHES = (8, 16, 32, 64, 128)
-
-
-def cells(np: tuple[int, ...] = (1, 2, 4), too_large: int | None = None, scalings=("weak",)) -> tuple[Cell, ...]:
-    return predict(
-        Question(
-            profile=proportional(8, 128, too_large=too_large),
-            cluster=described(slots=16),
-            knobs=Knobs(engine="ddp"),
-            np=np,
-            batches=BATCHES,
-            scalings=scalings,
-        )
-    ).cells
-
-
-def chosen(count: int, slots: int = 16, **more) -> list[tuple[int, int]]:
-    return [(cell.np, cell.batch) for cell in cells_to_verify(cells(**more), count, slots)]
-
-
-def test_cells_to_verify_are_spread_over_the_batches_with_the_most_processes_first() -> None:
-    assert chosen(2) == [(4, 8), (4, 128)]
-    assert chosen(3) == [(4, 8), (4, 32), (4, 128)]
-    assert chosen(7) == [(4, 8), (4, 16), (4, 32), (4, 64), (4, 128), (2, 8), (2, 128)]
-
-
-def test_only_cells_that_can_be_run_here_are_verified() -> None:
-    assert chosen(2, slots=2) == [(2, 8), (2, 128)]
-    assert chosen(2, slots=1) == []
-    assert chosen(2, too_large=64) == [(4, 8), (4, 32)]
-    assert chosen(9, np=(1,)) == []
-
-
-def test_a_cell_of_both_scalings_is_verified_once() -> None:
-    found = chosen(99, np=(2,), scalings=("weak", "strong"))
-    assert sorted(found) == [(2, batch) for batch in (4, *BATCHES)]
-
-
-@given(st.integers(0, 40), st.integers(1, 16))
-def test_as_many_cells_are_verified_as_asked_for_if_there_are_so_many(count: int, slots: int) -> None:
-    found = chosen(count, slots, np=(1, 2, 3, 8))
-    possible = len(BATCHES) * len([np for np in (2, 3, 8) if np <= slots])
-    assert len(found) == len(set(found)) == min(count, possible)
 
 
 def test_the_step_that_is_drawn_is_the_recommended_one_or_the_nearest_that_communicates() -> None:

@@ -12,6 +12,7 @@ from scalescope.measurement.profile_ranks import Block, Director, Model, Profile
 from scalescope.measurement.rank_program import ALLOCATOR
 from scalescope.records.profile import ModelProfile
 from scalescope.records.workload import WorkloadSpec
+from scalescope.stats import standard_error
 
 MLP = WorkloadSpec(model="mlp")
 MODEL = Model(
@@ -116,7 +117,7 @@ def test_noise_is_of_steps_and_the_error_of_blocks() -> None:
     found = assembled([block(8, [0.9, 1.0, 1.1]), block(8, [0.95, 1.05, 1.15]), block(8, [1.0, 1.1, 1.2])]).points[0]
     assert found.step_s == pytest.approx(1.05)
     assert found.noise == pytest.approx(1.4826 * 0.05 / 1.05)
-    assert found.error == pytest.approx(1.4826 * 0.05 / 1.05 / 3**0.5)
+    assert found.error == pytest.approx(standard_error([1.0, 1.05, 1.1]))
     assert assembled([block()]).points[0].error == 0.02  # one block says nothing about others
 
 
@@ -218,7 +219,7 @@ def test_several_crowds_are_told_apart_and_repetitions_tell_their_error() -> Non
     second = [block(8, 1.2, copies=2), block(8, 1.6, copies=3), block(8, 1.3, copies=2), block(8, 1.4, copies=2)]
     found = assembled(mine, second, [block(8, 1.6, copies=3)]).crowds
     assert [(crowd.copies, crowd.slowdown) for crowd in found] == [(2, pytest.approx(1.3)), (3, pytest.approx(1.6))]
-    assert found[0].error == pytest.approx(1.4826 * 0.1 / 1.3 / 3**0.5)
+    assert found[0].error == pytest.approx(standard_error([1.2, 1.3, 1.4]))
     assert found[1].noise == 0  # of three ranks two never vary
 
 

@@ -207,7 +207,7 @@ def test_an_interval_grows_beyond_the_measured_batches() -> None:
     assert widths[3] < widths[4] < widths[5]
 
 
-WRONG = Calibration(checks=6, factor=1.25, spread=0.1, mean_error=0.2)
+WRONG = Calibration(estimates=6, factor=1.25, spread=0.1, mean_error=0.2)
 
 
 def test_calibration_moves_several_processes_and_leaves_one_alone() -> None:
@@ -227,11 +227,26 @@ def test_what_is_doubtful_is_said() -> None:
     found = asked(profile=doubtful, cluster=described(device="gpu")).warnings
     assert [words.split(":")[0] for words in found] == [
         "batch 8 lies off its neighbours even after it was measured again",
-        "other programs kept 0.9 cores busy during the profile",
         "the profile is of a CPU and the cluster has GPUs",
         "the cluster's links are described, not measured",
     ]
     assert asked(np=(1,)).warnings == ()  # one process uses no links
+
+
+def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> None:
+    quiet = asked()
+    assert quiet.trusted
+    assert quiet.recommended is not None
+    busy = asked(profile=profile(point(8, foreign_cores=0.9)))
+    assert (busy.trusted, busy.recommended) == (False, None)
+    assert busy.doubts == ("other programs kept 0.9 cores busy during the profile",)
+    assert busy.cells == asked(profile=profile(point(8))).cells
+    crowded = profile(point(8), crowds=(msgspec.structs.replace(crowd(2, 1.5), foreign_cores=0.5),))
+    assert asked(profile=crowded).doubts == ("other programs kept 0.5 cores busy during the profile",)
+    probed = described(disturbed="rounds of the probe differ by 40% (one sigma)")
+    assert asked(cluster=probed).doubts == (probed.disturbed,)
+    assert asked(cluster=probed, np=(1,)).trusted  # one process depends on no link
+    assert asked(profile=crowded, np=(1,)).trusted
 
 
 @given(
@@ -248,7 +263,7 @@ def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, eng
         cluster=described(rate, slots=4, nodes=8),
         knobs=Knobs(engine=engine),
         scalings=("weak",),
-        calibration=Calibration(checks=1, factor=1.0, spread=spread, mean_error=0.0),
+        calibration=Calibration(estimates=1, factor=1.0, spread=spread, mean_error=0.0),
     )
     assert len(found.cells) == len(np) * len(batches)
     for one in found.cells:

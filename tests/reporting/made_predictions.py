@@ -118,12 +118,11 @@ def checked() -> Prediction:
                 measured_s=measured,
                 measured_low_s=0.98 * measured,
                 measured_high_s=1.03 * measured,
-                measured_speedup=cell.speedup * (1 + error),
             )
         )
     return msgspec.structs.replace(
         prediction,
-        calibration=Calibration(checks=12, factor=1.042, spread=0.031, mean_error=0.058),
+        calibration=Calibration(estimates=12, factor=1.042, spread=0.031, mean_error=0.058),
         checks=tuple(checks),
         warnings=("other programs took [red]0.8[/red] cores while the profile was taken",),
     )

@@ -56,8 +56,9 @@ def test_the_map_holds_the_cells_and_rings_the_recommended_one(of_checked: Any) 
     assert strong["layer"][0]["encoding"]["x"]["title"] == "global batch"
     told = {each["title"] for each in encoding["tooltip"]}
     assert told >= {quantity.title for quantity in QUANTITIES.values()} | {"hidden communication", "global batch"}
-    title, advice, trust, key = subtitle(figure)
+    title, verdict, advice, trust, key = subtitle(figure)
     assert title == "Prediction: cnn with ddp"
+    assert verdict.startswith("The prediction was wrong here: 1 of 4 checked cells")
     assert advice.startswith("recommended: 8 processes with batch 512 each give 7.09x (6.69 to 7.54)")
     assert trust.startswith("4 cells run for real: wrong by 4.5 % on average")
     assert key == (

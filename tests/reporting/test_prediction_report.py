@@ -125,17 +125,17 @@ def test_the_lines_below_tell_advice_trust_and_checks() -> None:
     )
     assert "largest efficient number of processes: 8, with an efficiency of 80 % or more" in text
     assert (
-        "- 12 checks here so far: wrong by 5.8 % on average; steps are multiplied by 1.042 for that, "
+        "- 12 estimates checked here so far: wrong by 5.8 % on average; steps are multiplied by 1.042 for that, "
         "a spread of 3.1 % is left" in text
     )
     assert "- 4 cells run for real: wrong by 4.5 % on average, 12.0 % at worst; 3 of 4 inside" in text
     assert "weak 8 256 237 ms (223-252) 212 ms (208-218) +12.0 no" in text
     assert "strong 4 16 20.6 ms (19.6-21.7) 20.4 ms (20.0-21.0) +1.0 yes" in text
-    assert text.endswith("Beware - other programs took [red]0.8[/red] cores while the profile was taken")
+    assert text.endswith("Warnings - other programs took [red]0.8[/red] cores while the profile was taken")
     fresh = shown(both())
     assert "nothing was verified here yet: --verify 3" in fresh
     assert "Run for real" not in fresh
-    assert "Beware" not in fresh
+    assert "Warnings" not in fresh
 
 
 def test_checks_fit_a_terminal() -> None:

@@ -123,7 +123,8 @@ def _figure(
         params=[quantity.param, info.param],
         **frame(
             f"{title}: {headline(prediction)}",
-            verdict_words(prediction) or f"recommended: {advice_words(prediction)}",
+            verdict_words(prediction),
+            f"recommended: {advice_words(prediction)}",
             check_words(prediction) or trust_words(prediction),
             "; ".join([*key, *_key(shown, best)]),
             *dict.fromkeys(left_out),
