@@ -143,12 +143,12 @@ def test_a_measurement_goes_on_only_on_its_machine(scalescope) -> None:
     save(msgspec.structs.replace(plan, fingerprint=msgspec.structs.replace(plan.fingerprint, torch="1.0")), path)
     kept = path.read_bytes()
     said = scalescope.in_this_process(*resume, code=2).stderr
-    assert "instead of 1.0): resume it there, or begin a new one" in said
+    assert "instead of 1.0): resume it with the original setup" in said
     assert said.count("\n") == 1
     assert path.read_bytes() == kept
     save(msgspec.structs.replace(plan, fingerprint=msgspec.structs.replace(plan.fingerprint, host="login1")), path)
     document = json.loads(scalescope(*resume, "--json").stdout)
-    noted = "begun on host login1 and resumed on "
+    noted = "started on host login1 and resumed on "
     assert any(noted in warning for warning in document["warnings"])
     (warning,) = load(scalescope.folder / "out" / "measurement.json", Measurement).warnings
     assert noted in warning

@@ -36,14 +36,14 @@ def test_a_difference_is_refused_in_one_line(changes: dict[str, object], said: s
     with pytest.raises(UsageError) as told:
         compare(**changes)
     assert said in str(told.value)
-    assert "resume it there, or begin a new one without --resume" in str(told.value)
+    assert "resume it with the original setup on a, or start a new run without --resume" in str(told.value)
     assert "\n" not in str(told.value)
 
 
 def test_another_name_of_the_same_hardware_is_noted() -> None:
     assert compare() == ()
     (note,) = compare(host="b")
-    assert "begun on host a and resumed on b, with the same CPU" in note
+    assert "started on host a and resumed on b, with the same CPU" in note
 
 
 def test_of_a_machine_that_only_launches_the_software_counts() -> None:

@@ -85,13 +85,13 @@ def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, els
     ]
     if changed:
         raise UsageError(
-            f"{folder} was begun on {then.host} and here is something else ({'; '.join(changed)}): "
-            "resume it there, or begin a new one without --resume"
+            f"{folder} was started with a different setup ({'; '.join(changed)}): "
+            f"resume it with the original setup on {then.host}, or start a new run without --resume"
         )
     if now.host == then.host:
         return ()
     equal = "from which it is launched" if elsewhere else "with the same CPU, cores, GPUs, Python and torch"
-    return (f"begun on host {then.host} and resumed on {now.host}, {equal}",)
+    return (f"started on host {then.host} and resumed on {now.host}, {equal}",)
 
 
 def _shown(value: object) -> str:
