@@ -1,16 +1,22 @@
 """Measurements that are interrupted, at any moment, and continued."""
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Measurement, Run
-from scalescope.records.store import load, load_lines
+from scalescope.records.store import load, load_lines, save
+from scalescope.records.tuning import TuneRequest
+from scalescope.tuner.journal import TunePlan
 
 QUICK = ("--np", "1", "--launcher", "own", "--pattern", r"took (?P<step_s>\S+) s", "-o", "out", "--json")
 """Options for a training without torch, which starts at once."""
@@ -126,3 +132,48 @@ def test_a_script_with_too_few_steps_is_told_so(scalescope) -> None:
     )
     done = scalescope("measure", "--np", "1", "--launcher", "own", "--", sys.executable, "short.py", code=2)
     assert "only 3 steps" in done.stderr
+
+
+def test_a_measurement_goes_on_only_on_its_machine(scalescope) -> None:
+    scalescope("measure", *QUICK, *write_training(scalescope.folder))
+    path = scalescope.folder / "out" / "plan.json"
+    plan = load(path, Plan)
+    assert plan.fingerprint == fingerprint_here(plan.request.command, "auto")
+    resume = ("measure", "--resume", "out", "--launches", "2")
+    save(msgspec.structs.replace(plan, fingerprint=msgspec.structs.replace(plan.fingerprint, torch="1.0")), path)
+    kept = path.read_bytes()
+    said = scalescope.in_this_process(*resume, code=2).stderr
+    assert "instead of 1.0): resume it with the original setup" in said
+    assert said.count("\n") == 1
+    assert path.read_bytes() == kept
+    save(msgspec.structs.replace(plan, fingerprint=msgspec.structs.replace(plan.fingerprint, host="login1")), path)
+    document = json.loads(scalescope(*resume, "--json").stdout)
+    noted = "started on host login1 and resumed on "
+    assert any(noted in warning for warning in document["warnings"])
+    (warning,) = load(scalescope.folder / "out" / "measurement.json", Measurement).warnings
+    assert noted in warning
+    old = msgspec.json.decode(path.read_bytes())
+    del old["fingerprint"], old["notes"]
+    path.write_bytes(msgspec.json.encode({**old, "version": 1}))
+    scalescope(*resume)
+    assert load(path, Plan).fingerprint == plan.fingerprint
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_fewer_cores_are_another_machine(scalescope) -> None:
+    (scalescope.folder / "out").mkdir()
+    here, cores = str(scalescope.folder), os.sched_getaffinity(0)
+    tuned = TunePlan(
+        request=TuneRequest(command=(sys.executable, "train.py"), np=2, method="offline"),
+        cwd=here,
+        fingerprint=fingerprint_here((sys.executable,), "auto"),
+    )
+    measured = Plan(request=MeasureRequest(), cwd=here, since_ns=0, fingerprint=fingerprint_here((), "auto"))
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        for verb, plan in (("measure", measured), ("tune", tuned)):
+            save(plan, scalescope.folder / "out" / "plan.json")
+            said = scalescope.in_this_process(verb, "--resume", "out", code=2).stderr
+            assert f"cores 1 instead of {len(cores)}" in said
+    finally:
+        os.sched_setaffinity(0, cores)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from scalescope.errors import UsageError
 from scalescope.measurement.request import interpreter_of
@@ -30,7 +31,7 @@ def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
     interpreter = interpreter_of(tuple(command), sys.executable) if command else sys.executable
     if interpreter != sys.executable:
         asked = subprocess.run([interpreter, "-c", _ASK], capture_output=True, text=True, check=False)
-        python, torch = json.loads(asked.stdout) if asked.returncode == 0 else ("", "")
+        python, torch = json.loads(asked.stdout.splitlines()[-1]) if asked.returncode == 0 else ("", "")
     return Fingerprint(
         host=platform.node(),
         cpu=_cpu_model(),
@@ -39,6 +40,34 @@ def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
         python=python,
         torch=torch,
     )
+
+
+def check_resume(then: Fingerprint | None, asked: "Asked", folder: Path) -> tuple[Fingerprint, tuple[str, ...]]:
+    """The fingerprint to keep, and notes; UsageError when what is asked would be mixed with runs of another machine."""
+    now = fingerprint_here(asked.command, asked.device)
+    then = then or now  # an older scalescope kept none
+    elsewhere = runs_elsewhere(asked.hosts, asked.launcher, asked.command)
+    return then, check_same_machine(then, now, folder, elsewhere=elsewhere)
+
+
+class Asked(Protocol):
+    """What a request of measure or tune says about where it runs."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Empty: a MODEL."""
+
+    @property
+    def device(self) -> str:
+        """Or auto."""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Empty: this machine."""
+
+    @property
+    def launcher(self) -> str:
+        """Empty: the engine's own."""
 
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
@@ -56,13 +85,13 @@ def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, els
     ]
     if changed:
         raise UsageError(
-            f"{folder} was begun on {then.host} and here is something else ({'; '.join(changed)}): "
-            "resume it there, or begin a new one without --resume"
+            f"{folder} was started with a different setup ({'; '.join(changed)}): "
+            f"resume it with the original setup on {then.host}, or start a new run without --resume"
         )
     if now.host == then.host:
         return ()
     equal = "from which it is launched" if elsewhere else "with the same CPU, cores, GPUs, Python and torch"
-    return (f"begun on host {then.host} and resumed on {now.host}, {equal}",)
+    return (f"started on host {then.host} and resumed on {now.host}, {equal}",)
 
 
 def _shown(value: object) -> str:

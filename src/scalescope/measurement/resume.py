@@ -11,7 +11,7 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.fingerprint import check_same_machine, fingerprint_here, runs_elsewhere
+from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Run
@@ -74,16 +74,14 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
 def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
     """The plan with new limits; UsageError on another machine, where launches could not be compared."""
     request = plan.request
-    here = fingerprint_here(request.command, request.device)
-    elsewhere = runs_elsewhere(request.hosts, request.launcher, request.command)
-    notes = check_same_machine(plan.fingerprint or here, here, folder, elsewhere=elsewhere)
+    begun_on, moved = check_resume(plan.fingerprint, request, folder)
     if changes.get("precision") and not changes.get("launches"):
         changes = {**changes, "launches": None}
     return msgspec.structs.replace(
         plan,
         request=msgspec.structs.replace(request, folder=str(folder), **changes),
-        fingerprint=plan.fingerprint or here,
-        notes=tuple(dict.fromkeys((*plan.notes, *notes))),
+        fingerprint=begun_on,
+        notes=tuple(dict.fromkeys((*plan.notes, *moved))),
     )
 
 

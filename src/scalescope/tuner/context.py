@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.measurement.fingerprint import fingerprint_here
-from scalescope.measurement.folders import check, check_record, emptied, result_folder
+from scalescope.measurement.folders import check_record, emptied, result_folder
 from scalescope.records.knobs import KnobValue
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
@@ -49,8 +48,6 @@ def tuning(
     if refused := refusal_of(model):
         raise UsageError(f"this model cannot be tuned: {refused}")
     place = Path(folder or Path("results") / "tune").absolute()
-    if folder:
-        check(place, "tune")  # on every rank, so that none waits for one that was refused
     request = TuneRequest(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
@@ -62,13 +59,15 @@ def tuning(
         gp_noise=gp_noise,
     )
     held = parse_held("ddp", request.hold)
-    if held:
-        _switch(model, held)
     with contextlib.ExitStack() as until_the_end:
-        search = None
-        if dist.get_rank() == 0:
+        is_first = dist.get_rank() == 0
+        if is_first:
             place = until_the_end.enter_context(result_folder("tune", folder))
-            search = _begin_search(request, place)
+            check_record(place / PLAN, TunePlan)
+            emptied(place / TRAINING, "launch")
+        if held:
+            _switch(model, held)
+        search = _begin_search(request, place) if is_first else None
         conductor = Conductor(FilePilot(str(place / TRAINING)), model)
         conductor.attach()
         try:
@@ -99,11 +98,8 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 
 def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
     """The search runs in a process of its own, beside the training of rank 0."""
-    emptied(place / TRAINING, "launch")
-    check_record(place / PLAN, TunePlan)
     request = msgspec.structs.replace(request, folder=str(place))
-    here = fingerprint_here((), request.device)
-    save(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), place / PLAN)
+    save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
     return subprocess.Popen([sys.executable, "-m", _BESIDE, str(place)], stdin=subprocess.PIPE)
 
 

@@ -29,7 +29,7 @@ class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
     request: TuneRequest
     cwd: str
     fingerprint: Fingerprint | None = None
-    """Where it was begun; None: version 1 did not keep it."""
+    """Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed."""
     notes: tuple[str, ...] = ()
     """What happened on the way that a reader of the result should know."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.measurement.folders import emptied
 from scalescope.measurement.launch import run_job
 from scalescope.measurement.plan import Settings
 from scalescope.records.run import Point
@@ -30,7 +31,7 @@ _PRIORITY = 15
 def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, audience: Audience) -> Tuning:
     """Launch the training, tune it while it runs, and let it go on with the winner to its own end."""
     over = threading.Event()
-    training = folder / "training"
+    training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
     search = Search(request, folder, training, settings.knobs[point.engine].values, audience, over.is_set)
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)

@@ -9,7 +9,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import check_hosts
-from scalescope.measurement.fingerprint import check_same_machine, fingerprint_here, runs_elsewhere
+from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.launch import launch_folder
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
@@ -66,14 +66,12 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the search was begun, is not there: make it, or begin anew")
         with contextlib.chdir(plan.cwd):
+            begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)
             if _method(request, point.engine) != "offline":
                 raise UsageError("only a search by relaunch can be gone on with (--offline): start this one anew")
-            here = fingerprint_here(request.command, request.device)
-            elsewhere = runs_elsewhere(request.hosts, request.launcher, request.command)
-            moved = check_same_machine(plan.fingerprint or here, here, folder, elsewhere=elsewhere)
             notes = tuple(dict.fromkeys((*plan.notes, *moved)))
-            plan = msgspec.structs.replace(plan, fingerprint=plan.fingerprint or here, notes=notes)
+            plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
             save(plan, folder / PLAN)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             drop_torn_line(folder / SAMPLES)
