@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from scalescope.diagnosis.material import Material
+from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
 from scalescope.records.explanation import Change, Explanation, Loss, RankAccount, StepAccount, Transfer
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
 from scalescope.scaling.changes import change_points, slow_periods
@@ -21,7 +22,6 @@ from scalescope.timelines.marks import arrivals
 from scalescope.timelines.trace import Trace
 
 _PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
-_UNKNOWN_RANK = "rank unknown: cached negotiation (run once with HOROVOD_CACHE_CAPACITY=0 to see it)"
 _FEWEST_TO_WARM = 8
 
 
@@ -32,7 +32,8 @@ def explained(material: Material, *, what: str = "") -> Explanation:
     warmup = _warmup(traces, durations)
     compared = lateness(traces, material.clocks) if material.clocks else None
     marked = arrivals(material.marks, warmup=warmup) if traces[0].kind == "horovod" else {}
-    late = {rank: float(np.median(each)) for rank, each in marked.items()}
+    named = named_ranks(traces[0], warmup) if not marked else NOBODY
+    late = dict(named.late_s) or {rank: float(np.median(each)) for rank, each in marked.items()}
     if compared is not None and compared.median_late_s:
         late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
@@ -57,11 +58,12 @@ def explained(material: Material, *, what: str = "") -> Explanation:
         steps=steps,
         transfers=_transfers(material),
         bucket_bytes=first.bucket_bytes,
-        horovod=first.horovod,
+        horovod=first.horovod and msgspec.structs.replace(first.horovod, late_s=dict(named.late_s)),
         clocks=material.clocks,
-        skew_s=_skew(marked, compared),
-        straggler=_straggler(marked, compared, durations[warmup:]),
-        straggler_note=_straggler_note(material, late),
+        compiled=any(trace.compiled for trace in traces),
+        skew_s=named.skew_s or _skew(marked, compared),
+        straggler=named.straggler if named.straggler is not None else _straggler(marked, compared, durations[warmup:]),
+        straggler_note=named.note,
         changes=_later(change_points(durations[warmup:]), warmup),
         periods=slow_periods(durations[warmup:]),
         overhead=material.record.overhead.value if material.record and material.record.overhead else None,
@@ -178,19 +180,6 @@ def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequen
     return worst if stands_out(late[worst] - others, median(steady)) else None
 
 
-def _straggler_note(material: Material, late: dict[int, float]) -> str:
-    account = material.traces[0].horovod
-    if late or account is None:
-        return ""
-    if account.cached:
-        return _UNKNOWN_RANK
-    if account.last_rank:
-        last = max(account.last_rank, key=lambda rank: account.last_rank[rank])
-        share = account.last_rank[last] / sum(account.last_rank.values())
-        return f"rank {last} was the last to be ready in {share:.0%} of the negotiations"
-    return ""
-
-
 def _later(changes: Sequence[Change], warmup: int) -> tuple[Change, ...]:
     return tuple(msgspec.structs.replace(change, step=change.step + warmup) for change in changes)
 
@@ -229,6 +218,11 @@ def _notes(material: Material) -> tuple[str, ...]:
     notes = [note for trace in material.traces for note in trace.notes]
     if material.record:
         notes += material.record.notes
+    account = material.traces[0].horovod
+    if account is not None and not account.cached and len(material.traces[0].starts_s) > _FEWEST_TO_WARM:
+        notes.append(
+            "Horovod's response cache was off or too small; `scalescope tune` measures whether that costs time"
+        )
     ranks, world = len(material.traces), max((trace.world_size or 0 for trace in material.traces), default=0)
     if material.kind == "profiler traces" and world > ranks:
         notes.append(f"{ranks} of {world} ranks were given: name the traces of all ranks to see who waits for whom")

@@ -92,6 +92,8 @@ class HorovodAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Whether steady steps were negotiated from the cache, so that no rank is named."""
     last_rank: dict[int, int] = {}
     """How often each rank was the last to be ready, where ticks tell."""
+    late_s: dict[int, float] = {}
+    """By rank: how long a steady step waits for this rank alone, the median; empty where no rank can be named."""
     first_negotiation_s: float
     """Negotiation in the first step."""
     tensors: tuple[TensorAccount, ...] = ()
@@ -144,7 +146,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     """The exact setting or code line."""
     gain: float | None
-    """Step time now over step time then, minus 1; None where it cannot be computed."""
+    """Step time now over step time then, minus 1; None where it cannot be computed or no setting brings it."""
     gain_from: Literal["replay", "accounting", ""] = ""
 
 
@@ -180,6 +182,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     clocks: tuple[Clock, ...] = ()
     skew_s: tuple[float, ...] = ()
     """Step by step: how long ranks waited for the one that was last; empty where ranks cannot be compared."""
+    compiled: bool = False
+    """Whether code that torch.compile made was seen."""
     straggler: int | None = None
     straggler_note: str = ""
     changes: tuple[Change, ...] = ()

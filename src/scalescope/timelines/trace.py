@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,19 @@ class Collectives:
     start_s: Times
     """When this rank's part of it began."""
     end_s: Times
+
+
+class HeldUp(NamedTuple):
+    """For whom alone the others waited in a Horovod timeline, where it names the rank; one entry per step and rank."""
+
+    step: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    seconds: Times
+
+    def by_step(self, rank: int, steps: int) -> Times:
+        """Seconds of this rank in each of the first steps."""
+        mine = (self.rank == rank) & (self.step < steps)
+        return np.asarray(np.bincount(self.step[mine], self.seconds[mine], minlength=steps), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,11 @@ class Trace:
     horovod: HorovodAccount | None = None
     possibly_hidden: Times | None = None
     """Per step: communication before its last gradient was submitted, which may lie under compute."""
+    waiting: Times | None = None
+    """Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only."""
+    held_up: HeldUp | None = None
+    compiled: bool = False
+    """Whether code that torch.compile made was seen."""
     bucket_bytes: tuple[int, ...] = ()
     """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
     is_empty: bool = False

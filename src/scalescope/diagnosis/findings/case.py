@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.replay import Replay
@@ -27,6 +28,30 @@ class Case:
     def saving(self, seconds: float) -> float:
         """The gain when a step takes so many seconds less."""
         return self.step_s / max(self.step_s - seconds, 0.05 * self.step_s) - 1 if self.step_s else 0.0
+
+    @property
+    def late_s(self) -> dict[int, float]:
+        """By rank: how long others wait for it in a step, as far as ranks can be told apart."""
+        account = self.explanation.horovod
+        if account is not None and account.late_s:
+            return account.late_s
+        return {each.rank: each.late_s or 0.0 for each in self.explanation.per_rank}
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds a step that ranks are known to wait for the last one: no cost of messages, cycles or settings."""
+        if self.explanation.skew_s:
+            return median(self.explanation.skew_s)
+        rank = self.explanation.straggler
+        return 0.0 if rank is None else self.late_s[rank]
+
+    @property
+    def sending_s(self) -> float | None:
+        """Seconds a step in which Horovod copies and sends; None for other engines."""
+        account = self.explanation.horovod
+        if account is None:
+            return None
+        return sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
 
     @property
     def where(self) -> str:

@@ -87,7 +87,7 @@ def exposed_communication(case: Case) -> Finding | None:
         return None
     # The rank that comes last to every message waits for nobody: what it shows is the messages themselves.
     accounting = min(ranks, key=lambda parts: parts.exposed_s or 0.0)
-    moving = case.per_step(lambda transfer: transfer.seconds)
+    moving = case.sending_s if case.sending_s is not None else case.per_step(lambda transfer: transfer.seconds)
     exposed_s = min(accounting.exposed_s or 0.0, moving if moving is not None else case.step_s)
     share = exposed_s / accounting.step_s
     if share < _EXPOSED_SHARE:

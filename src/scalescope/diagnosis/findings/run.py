@@ -39,10 +39,9 @@ def first_epoch(case: Case) -> Finding | None:
         sentence=f"The first {plural(warmup, 'step')} cost {format_seconds(excess)} more than later ones, "
         f"{excess / sum(durations):.0%} of what was traced.",
         evidence=evidence,
-        change="Train longer, or leave the first epoch out when you compare speeds; start workers and load data before "
-        "the first step.",
-        gain=sum(durations) / (sum(durations) - excess) - 1,
-        gain_from="accounting",
+        change="It is paid once per run: leave it out when you compare speeds; start workers and load data before the "
+        "first step.",
+        gain=None,
     )
 
 
@@ -68,10 +67,9 @@ def _slow_first_epoch(case: Case) -> Finding | None:
         sentence=f"The first epoch takes {format_seconds(excess)} longer than later ones, "
         f"{excess / total:.0%} of the run.",
         evidence=evidence,
-        change="The loss is at the beginning (start of workers, cold caches, first negotiation): train more epochs, "
-        "cache the data set before the first step, and leave the first epoch out when you compare speeds.",
-        gain=total / (total - excess) - 1,
-        gain_from="accounting",
+        change="It is paid once per run (start of workers, cold caches, first negotiation): cache the data set before "
+        "the first step, and leave the first epoch out when you compare speeds.",
+        gain=None,
     )
 
 
@@ -149,11 +147,17 @@ def idle_device(case: Case) -> Finding | None:
             "neither compute nor communication": format_seconds(accounting.other_s),
             "seen in": case.shown,
         },
-        change="A larger batch per process; torch.compile(model) or CUDA graphs, so that fewer kernels are launched; "
+        change=f"A larger batch per process; {_fewer_launches(case)}; "
         "no .item(), .cpu() or print of tensors in the step.",
         gain=case.saving(accounting.other_s / 2),
         gain_from="accounting",
     )
+
+
+def _fewer_launches(case: Case) -> str:
+    if case.explanation.compiled:
+        return "fewer graph breaks (TORCH_LOGS=graph_breaks), or CUDA graphs (torch.compile's mode='reduce-overhead')"
+    return "torch.compile(model) or CUDA graphs, so that fewer kernels are launched"
 
 
 def tracer(case: Case) -> Finding | None:

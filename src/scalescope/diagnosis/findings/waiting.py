@@ -3,11 +3,11 @@
 from statistics import median
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
+from scalescope.diagnosis.named_ranks import CYCLES_S
 from scalescope.records.explanation import Finding, HorovodAccount
 from scalescope.units import format_bytes, format_seconds
 
 _INPUT_SHARE = 0.05
-_USUAL_CYCLE_S = 1e-3
 _LONG_CYCLE_S = 4e-3
 _NEGOTIATION_SHARE = 0.1
 _UNEVEN_SHARE = 0.1
@@ -19,10 +19,10 @@ def straggler(case: Case) -> Finding | None:
     rank = explanation.straggler
     if rank is None:
         return None
-    late = {account.rank: account.late_s or 0.0 for account in explanation.per_rank}
-    others = median(value for each, value in late.items() if each != rank)
+    late = case.late_s
+    others = median([value for each, value in late.items() if each != rank] or [0.0])
     lost = min(late[rank] - others, _busier_s(case, rank))
-    mine = next(account for account in explanation.per_rank if account.rank == rank)
+    steps = next((account.steps for account in explanation.per_rank if account.rank == rank), len(explanation.skew_s))
     computing = _compute_apart(case, rank)
     return Finding(
         id="straggler",
@@ -30,7 +30,8 @@ def straggler(case: Case) -> Finding | None:
         evidence={
             "late, by rank": ", ".join(f"{each}: {format_seconds(value)}" for each, value in late.items()),
             "its compute against the others'": computing,
-            "its steps": str(mine.steps),
+            **({"its steps": str(steps)} if steps else {}),
+            **({"named": explanation.straggler_note} if explanation.straggler_note else {}),
             "seen in": case.shown,
         },
         change=f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "
@@ -56,6 +57,8 @@ def uneven_ranks(case: Case) -> Finding | None:
     if case.explanation.straggler is not None or not case.step_s:
         return None
     waiting = case.per_step(lambda transfer: transfer.wait_s)
+    if waiting is None and case.explanation.horovod and case.explanation.skew_s:
+        waiting = median(case.explanation.skew_s)
     least = min((account.parts.exposed_s or 0.0 for account in case.explanation.per_rank), default=0.0)
     if waiting is None or min(waiting, least) < _UNEVEN_SHARE * case.step_s:
         return None
@@ -64,13 +67,8 @@ def uneven_ranks(case: Case) -> Finding | None:
         id="uneven_ranks",
         sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
         evidence={
-            "wait for the last rank, by size": ", ".join(
-                f"{format_bytes(transfer.bytes)}: {format_seconds(transfer.wait_s or 0.0)}"
-                for transfer in case.explanation.transfers[:4]
-            ),
-            "held up by, by rank": ", ".join(
-                f"{account.rank}: {format_seconds(account.late_s or 0.0)}" for account in case.explanation.per_rank
-            ),
+            **_waits_by_size(case),
+            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(late)}" for rank, late in case.late_s.items()),
             "seen in": case.shown,
         },
         change="Give ranks cores of their own and stop other programs there; batches of equal cost on every rank; "
@@ -78,6 +76,12 @@ def uneven_ranks(case: Case) -> Finding | None:
         gain=case.saving(lost),
         gain_from="accounting",
     )
+
+
+def _waits_by_size(case: Case) -> dict[str, str]:
+    known = [transfer for transfer in case.explanation.transfers if transfer.wait_s is not None]
+    waits = [f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in known[:4]]
+    return {"wait for the last rank, by size": ", ".join(waits)} if waits else {}
 
 
 def _compute_apart(case: Case, rank: int) -> str:
@@ -130,8 +134,8 @@ def long_cycle(case: Case) -> Finding | None:
     cycle = _cycle_s(case, account)
     if cycle is None or cycle < _LONG_CYCLE_S:
         return None
-    moving = sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
-    saved = min(accounting.exposed_s - moving, cycle) - 2 * _USUAL_CYCLE_S
+    moving = case.sending_s or 0.0
+    saved = min(accounting.exposed_s - moving - case.waited_s, cycle) - CYCLES_S
     if saved <= 0 or case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -151,37 +155,38 @@ def long_cycle(case: Case) -> Finding | None:
 
 
 def negotiation(case: Case) -> Finding | None:
-    """Ranks agree for longer than they exchange."""
-    account, accounting = case.explanation.horovod, case.explanation.accounting
+    """Ranks agree for longer than they exchange, and the trace does not say who is late.
+
+    It advises no size of the cache: a timeline shows how long ranks wait, with the cache or without it, and not what
+    the cache saves.
+    """
+    explanation = case.explanation
+    account, accounting = explanation.horovod, explanation.accounting
     if account is None or accounting is None or accounting.exposed_s is None or not case.step_s:
         return None
-    if case.explanation.straggler is not None or long_cycle(case) is not None:
+    if not account.cached or explanation.straggler is not None or explanation.skew_s or long_cycle(case) is not None:
         return None
-    moving = sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
-    exposed = max(accounting.exposed_s - moving, 0.0)
+    moving = case.sending_s or 0.0
+    exposed = accounting.exposed_s - moving
+    waiting = case.material.traces[0].waiting
+    if waiting is not None and len(waiting) > explanation.warmup_steps:
+        exposed = min(exposed, median(waiting[explanation.warmup_steps :].tolist()))  # few slow steps raise the mean
+    exposed -= CYCLES_S
     if exposed < _NEGOTIATION_SHARE * case.step_s:
         return None
-    waits = account.waiting_s
-    known = "" if waits is None else f", {format_seconds(waits)} of it waiting for the last rank"
-    if account.cached:
-        change = (
-            "All ranks are waited for: find out who is late with `scalescope explain -- COMMAND` (every rank's clock), "
-            "or run once with HOROVOD_CACHE_CAPACITY=0."
-        )
-    else:
-        change = "HOROVOD_CACHE_CAPACITY=1024 or more, so that agreements are remembered; name every tensor."
     return Finding(
         id="negotiation",
-        sentence=f"Ranks negotiate {format_seconds(account.negotiation_s)} a step{known}; "
+        sentence=f"Ranks negotiate {format_seconds(account.negotiation_s)} a step; "
         f"{format_seconds(exposed)} of that hides behind nothing.",
         evidence={
             "negotiation": format_seconds(account.negotiation_s),
             "collectives and copies": format_seconds(moving),
             "exposed communication": format_seconds(accounting.exposed_s),
-            "who is late": case.explanation.straggler_note or "unknown",
+            "who is late": explanation.straggler_note or "unknown",
             "seen in": case.shown,
         },
-        change=change,
+        change="Find the rank that is late: `scalescope explain --np N --engine horovod -- COMMAND` compares the "
+        "clocks of all ranks.",
         gain=case.saving(exposed),
         gain_from="accounting",
     )

@@ -237,6 +237,7 @@ def _finding_lines(finding: Finding) -> list[tuple[str, str]]:
     lines = [("evidence", harmless(evidence, _MOST_EVIDENCE))] if evidence else []
     if finding.change:
         lines.append(("change", harmless(finding.change, 300)))
-    source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
-    gain = "cannot be computed" if finding.gain is None else f"{gain_words(finding.gain)} faster steps{source}"
-    return [*lines, ("gain", gain)]
+    if finding.gain is not None:
+        source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
+        lines.append(("gain", f"{gain_words(finding.gain)} faster steps{source}"))
+    return lines

@@ -145,6 +145,8 @@ def straggler_words(explanation: Explanation) -> str:
     if explanation.straggler is None:
         return f"straggler: {note}" if note else ""
     own = [account.late_s for account in explanation.per_rank if account.rank == explanation.straggler]
+    if explanation.horovod and explanation.straggler in explanation.horovod.late_s:
+        own = [explanation.horovod.late_s[explanation.straggler]]
     late = f"{1e3 * own[0]:,.3g} ms later to collectives than the first" if own and own[0] else ""
     told = f"rank {explanation.straggler} is the straggler"
     return "; ".join(filter(None, (f"{told}: it comes {late}" if late else told, note)))

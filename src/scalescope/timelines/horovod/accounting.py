@@ -23,7 +23,8 @@ from scalescope.timelines.horovod.responses import Message, Responses, kept, res
 from scalescope.timelines.horovod.steps import NO_STEPS, Gradients, Steps, find, learn
 from scalescope.timelines.horovod.sums import Sums
 from scalescope.timelines.horovod.tensors import TensorSums
-from scalescope.timelines.intervals import Intervals, Times, between, joined, union
+from scalescope.timelines.intervals import Intervals, Times, between, joined, union, without
+from scalescope.timelines.trace import HeldUp
 
 BLOCK = 50_000
 """Activities that are added up together."""
@@ -46,6 +47,8 @@ class Found:
     exchange: list[Intervals] = field(default_factory=list)
     negotiation: list[Intervals] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    waiting: list[Times] = field(default_factory=list)
+    held_up: list[HeldUp] = field(default_factory=list)
 
 
 class Accounting:
@@ -138,6 +141,7 @@ class Accounting:
         exchange = joined(sets[NEGOTIATION], sets[OPERATION])
         self.found.exchange.append(exchange)
         self.found.negotiation.append(sets[NEGOTIATION])
+        self._keep_waits(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
         steady = self._keep_steps(steps, exchange, sets[NEGOTIATION], final)
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()
@@ -169,6 +173,18 @@ class Accounting:
         steady = steps.only(np.arange(self._steps, self._steps + len(steps.start)) >= self._warmup)
         self._steps += len(steps.start)
         return steady
+
+    def _keep_waits(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
+        """Per step how long ranks negotiated after its last gradient while nothing was sent, and for whom alone."""
+        if not len(steps.start):
+            return
+        self.found.waiting.append(between(without(negotiation, sending), steps.last_submission, steps.end))
+        last = ranks(self.vocabulary)[ticks.name]
+        for rank in np.unique(last[last >= 0]).tolist():
+            alone = without(union(ticks.before[last == rank], ticks.ready[last == rank]), sending)
+            seconds = between(alone, steps.last_submission, steps.end)
+            at = np.flatnonzero(seconds)
+            self.found.held_up.append(HeldUp(self._steps + at, np.full(len(at), rank), seconds[at] / 1e6))
 
     def _ticks_before(self, horizon: float) -> Ticks:
         """Takes the ticks of negotiations that began before it."""

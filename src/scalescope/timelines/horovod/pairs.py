@@ -51,6 +51,8 @@ class Ticks(NamedTuple):
     """Negotiations that end with the tick of a rank, the last one to be ready; times in microseconds."""
 
     begin: Numbers
+    before: Numbers
+    """When all ranks but the last were ready."""
     ready: Numbers
     end: Numbers
     name: Numbers
@@ -67,7 +69,7 @@ def together(parts: list[Rows]) -> Rows:
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
 
-NO_TICKS = Ticks(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
+NO_TICKS = Ticks(*(np.zeros(0, dtype=np.int64) for _ in Ticks._fields))
 NO_ROWS = Rows(*(np.zeros(0, dtype=np.int64) for _ in _COLUMNS))
 
 
@@ -125,8 +127,10 @@ class Pairing:
         at_start, at_end, at_last = order[starts], order[ends], order[ends - 1]
         after, ticked = following[at_start], np.flatnonzero(kind[at_last] == TICK)
         if len(ticked):
-            last = at_last[ticked]
-            self.ticks.append(Ticks(time[at_start[ticked]], time[last], time[at_end[ticked]], name[last]))
+            last, previous = at_last[ticked], order[ends[ticked] - 2]
+            self.ticks.append(
+                Ticks(time[at_start[ticked]], time[previous], time[last], time[at_end[ticked]], name[last])
+            )
         return Rows(
             name=name[at_start],
             tensor=tensor[at_start],

@@ -11,7 +11,7 @@ from scalescope.timelines.horovod.names import backend_of, device_of, operation_
 from scalescope.timelines.horovod.responses import Message
 from scalescope.timelines.horovod.stream import HorovodStream
 from scalescope.timelines.intervals import NOTHING, Intervals, Times, joined
-from scalescope.timelines.trace import Collectives, Trace
+from scalescope.timelines.trace import Collectives, HeldUp, Trace
 
 _NO_STEPS = "no gradient tensors recur in this timeline: there are no steps, and Horovod's figures are for all of it"
 
@@ -52,6 +52,10 @@ def read(path: Path) -> Trace:
             accounting.tensors.accounts(vocabulary),
         ),
         possibly_hidden=_seconds(found.possibly_hidden),
+        waiting=_seconds(found.waiting),
+        held_up=HeldUp(*(np.concatenate(column) for column in zip(*found.held_up, strict=True)))
+        if found.held_up
+        else None,
         bucket_bytes=accounting.bucket_bytes,
         loss=stream.loss,
         notes=_notes(accounting),

@@ -20,6 +20,7 @@ from scalescope.timelines.kineto.events import (
     Meaning,
     Meanings,
     arguments_of,
+    is_compiled,
     of_device,
     of_host,
     operation_of,
@@ -153,6 +154,11 @@ class Collector:
                 self.collectives.names[at] = found.operation or self.collectives.names[at]
                 self.collectives.bytes[at] = found.bytes
         self._unnamed = []
+
+    @property
+    def compiled(self) -> bool:
+        """Whether any name is one that torch.compile gives."""
+        return any(is_compiled(name) for names in (self._host_meanings, self._device_meanings) for name in names)
 
     def loss(self) -> Loss:
         """Events that were read and cannot be."""

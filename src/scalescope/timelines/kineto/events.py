@@ -91,6 +91,14 @@ def of_device(name: str) -> Meaning:
     return Meaning.COLLECTIVE if name.startswith("gloo:") or _DEVICE_COLLECTIVE.search(name[:80]) else Meaning.OTHER
 
 
+_COMPILED = re.compile(r"Torch-Compiled Region|^CompiledFunction|## Call CompiledFxGraph|^triton_|inductor")
+
+
+def is_compiled(name: str) -> bool:
+    """Whether torch.compile made what has this name."""
+    return _COMPILED.search(name[:200]) is not None
+
+
 _BEFORE_OPERATION = re.compile(
     r"^(?:gloo:|nccl:|_?c10d(?:_functional)?::|nccl(?:sym)?(?:dev)?kernel_|rccl(?:generic)?kernel_?)", re.IGNORECASE
 )

@@ -45,6 +45,7 @@ def read(path: Path) -> Trace:
         parts=parts,
         collectives=collectives,
         exchange=found.exchange.between(),
+        compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
