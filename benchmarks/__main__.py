@@ -21,6 +21,8 @@ SECTIONS = {
     "accuracy_horovod": "the same for Horovod over Gloo and over MPI",
     "accuracy_hosts": "the same on 2 hosts x 2 ranks with links of 200 Mbit/s and 1 Gbit/s (needs root)",
     "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only",
+    "estimates_quiet": "ten estimates of the cnn in a row, each with two cells run for real: right, and sure enough?",
+    "estimates_busy": "the same next to a program that takes one core in bursts",
     "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, and batches between (needs a GPU)",
     "map_speed": "how long a map takes, by cells, ranks and gradients",
     "trace_horovod": "Horovod timelines of 200 MB and 2 GB: memory, speed against the decoding floor and Perfetto",

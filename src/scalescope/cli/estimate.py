@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scalescope.cli.options import MODEL_PANEL, Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet, as_typed
-from scalescope.cli.output import from_here
+from scalescope.cli.output import again, from_here
 from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -178,9 +178,7 @@ def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: 
     model = as_typed(request.workload)
     advice = prediction.recommended
     if not prediction.trusted:
-        counts, batches = (",".join(map(str, numbers)) for numbers in (request.np, request.batch))
-        np = f" --np {counts}" if counts else ""
-        return f"scalescope estimate {model}{np} --batch {batches} --engine {request.engine} --verify 2"
+        return again()
     if advice and (request.cluster or prediction.checks):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = f"1,{advice.np}" if advice.np > 1 else "1"

@@ -1,5 +1,7 @@
 """What verbs share when they say where their results are."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
 def from_here(path: Path) -> Path:
     """The path as short as it can be typed in this folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def again() -> str:
+    """The command as it was typed, for another folder."""
+    words = iter(sys.argv[1:])
+    kept = [word for word in words if word != "-o" or not next(words, "")]
+    return shlex.join(["scalescope", *kept])
 
 
 def write(scaling: "Scaling", folder: Path) -> list[str]:

@@ -1,0 +1,143 @@
+"""Estimates in a row as a user makes them: which cell they recommend, how wrong they are, and whether they say so."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from benchmarks.command import scalescope
+from benchmarks.table import print_table
+from scalescope.prediction.grid import EFFICIENT, recommend
+from scalescope.records.prediction import Advice, Cell
+
+FOLDER = (Path("results") / "bench" / "estimates").absolute()
+COUNT = 10
+GRID = ("--np", "1,2", "--batch", "8,16,...,256")
+OFF = 0.25
+"""An error that has to be announced."""
+BURSTS = """
+import random, time
+chance = random.Random(7)
+while True:
+    ends = time.monotonic() + chance.uniform(0.5, 3.0)
+    while time.monotonic() < ends:
+        pass
+    time.sleep(chance.uniform(1.0, 5.0))
+"""
+"""One core is busy about a third of the time."""
+
+
+def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:
+    """Ten estimates; those that an interrupted run finished are kept."""
+    folder = FOLDER / name
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # they learn from each other, and from nothing else
+    truth = _truth()
+    rows = []
+    for number in range(1, COUNT + 1):
+        path = folder / f"{number}.json"
+        if not path.exists():
+            with _bursts(on=busy):
+                place = folder / f"{number}-{time.time():.0f}"
+                document, seconds = scalescope("estimate", "cnn", *GRID, "--verify", "2", "-o", str(place))
+            path.write_text(json.dumps({**document, "seconds": seconds}))
+        rows.append(_row(number, json.loads(path.read_text()), truth))
+        print_table(rows[-1:])
+    print_table(rows)
+    return [{"estimates": name, **summary(rows)}]
+
+
+@contextmanager
+def _bursts(*, on: bool) -> Iterator[None]:
+    program = subprocess.Popen([sys.executable, "-c", BURSTS]) if on else None
+    try:
+        yield
+    finally:
+        if program:
+            program.kill()
+            program.wait()
+
+
+def _truth() -> dict[tuple[int, int], float]:
+    """Measured seconds of a step of every cell, on the quiet machine; taken once."""
+    path = FOLDER / "truth.json"
+    if not path.exists():
+        place = FOLDER / f"truth-{time.time():.0f}"
+        document, _ = scalescope("measure", "cnn", *GRID, "--launches", "3", "-o", str(place))
+        path.write_text(json.dumps(document["points"]))
+    points = json.loads(path.read_text())
+    return {(point["np"], point["batch"]): point["step_s"] for point in points if point["np"] > 1 or _is_alone(point)}
+
+
+def _is_alone(point: dict[str, Any]) -> bool:
+    return bool(point["engine"] == "none")
+
+
+def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> Advice | None:
+    """What the same rule recommends from measured steps."""
+    real = []
+    for cell in cells:
+        step_s = truth[cell.np, cell.batch]
+        speedup = cell.np * truth[1, cell.batch] / step_s
+        real.append(
+            msgspec.structs.replace(
+                cell,
+                step_s=step_s,
+                speedup=speedup,
+                efficiency=speedup / cell.np,
+                throughput=cell.global_batch / step_s,
+            )
+        )
+    return recommend(real, EFFICIENT)
+
+
+def _row(number: int, document: dict[str, Any], truth: dict[tuple[int, int], float]) -> dict[str, Any]:
+    cells = [msgspec.convert(cell, Cell) for cell in document["cells"]]
+    best, advice = _truly_best(cells, truth), document["recommended"]
+    assert best
+    checks = document["checks"]
+    halves = [math.sqrt(check["high_s"] / check["low_s"]) - 1 for check in checks]
+    before = [doubt for doubt in document["doubts"] if not doubt.startswith("after the checks")]
+    rate = advice["global_batch"] / truth[advice["np"], advice["batch"]] if advice else None
+    return {
+        "number": number,
+        "seconds": document["seconds"],
+        "recommended": f"{advice['np']} x {advice['batch']}" if advice else "nothing",
+        "truly best": f"{best.np} x {best.batch}",
+        "its true rate over the best's": rate / best.throughput if rate else None,
+        "errors %": ", ".join(f"{100 * check['error']:+.1f}" for check in checks),
+        "inside": sum(check["inside"] for check in checks),
+        "checks": len(checks),
+        "half-width %": 100 * median(halves),
+        "worst": max(abs(check["error"]) for check in checks),
+        "trusted before": not before,
+        "trusted": document["trusted"],
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the goals speak of."""
+    checks, inside = (sum(row[name] for row in rows) for name in ("checks", "inside"))
+    near = [row["its true rate over the best's"] for row in rows if row["its true rate over the best's"]]
+    return {
+        "of": len(rows),
+        "truly best recommended": sum(row["recommended"] == row["truly best"] for row in rows),
+        "within 5 % of its rate": sum(rate >= 0.95 for rate in near),
+        "nothing recommended": sum(row["recommended"] == "nothing" for row in rows),
+        "checks inside 90 %": f"{inside} of {checks} ({100 * inside / checks:.0f} %, goal 85)",
+        "median half-width % (goal 15)": median(row["half-width %"] for row in rows),
+        "worst error %": 100 * max(row["worst"] for row in rows),
+        "off by > 25 % and trusted (goal 0)": sum(row["worst"] > OFF and row["trusted before"] for row in rows),
+        "not trusted": sum(not row["trusted"] for row in rows),
+        "median seconds": median(row["seconds"] for row in rows),
+    }
