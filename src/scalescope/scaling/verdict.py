@@ -31,8 +31,8 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str 
             "--quick before you publish it.",
         )
     if any(each.once for each in point.speedup.values()):
-        again = repeat or "repeat them"
-        return (*_trusted(curve, point, known, where), f"That is one launch each, and launches differ: {again}.")
+        again = f": {repeat}" if repeat else ""
+        return (*_trusted(curve, point, known, where), f"That is one launch each, and launches differ{again}.")
     return _trusted(curve, point, known, where)
 
 
