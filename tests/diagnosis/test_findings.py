@@ -10,7 +10,7 @@ from scalescope.diagnosis.findings import FINDINGS, find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.replay import Replay
-from scalescope.records.explanation import Explanation, Finding, HorovodAccount, Period, RankAccount, Transfer
+from scalescope.records.explanation import Epoch, Explanation, Finding, HorovodAccount, Period, RankAccount, Transfer
 from scalescope.records.run import Point
 from scalescope.records.timeline import Breakdown
 from scalescope.records.trace_folder import RankTrace, TraceFolder
@@ -79,6 +79,7 @@ def findings(
     return {each.id: each for each in made}
 
 
+WAITS = parts(0.1, compute=0.06, exposed=0.04, hidden=0.0)
 HEALTHY = parts(0.1, compute=0.09, exposed=0.004, hidden=0.02, input=0.001, optimizer=0.004)
 
 
@@ -177,11 +178,23 @@ def test_a_long_cycle_is_found_and_a_usual_one_is_not() -> None:
 
 def test_negotiation_that_nothing_hides_says_how_to_find_the_late_rank() -> None:
     found = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.06)))
-    assert "HOROVOD_CACHE_CAPACITY=0" in found["negotiation"].change
-    uncached = horovod(negotiation_s=0.06, cached=False, waiting_s=0.05)
-    said = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=uncached))["negotiation"]
-    assert "50 ms of it waiting for the last rank" in said.sentence
-    assert "HOROVOD_CACHE_CAPACITY=1024" in said.change
+    assert "scalescope explain --np N" in found["negotiation"].change
+    assert found["negotiation"].gain == pytest.approx(0.1 / (0.1 - 0.043) - 1), "two cycles are nobody's lateness"
+
+
+def test_waiting_for_whichever_rank_is_last_is_no_cost_of_messages_or_of_the_cache() -> None:
+    uncached = horovod(negotiation_s=0.06, cached=False, waiting_s=0.045)
+    found = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=uncached, skew_s=(0.045,) * 9))
+    assert list(found) == ["uneven_ranks"]
+    assert found["uneven_ranks"].gain == pytest.approx(0.1 / (0.1 - 0.045) - 1)
+
+
+def test_what_a_run_pays_once_is_told_without_a_gain() -> None:
+    epochs = tuple(Epoch(number=at + 1, steps=10, seconds=30.0 if not at else 1.0) for at in range(5))
+    found = find(Case(job([WAITS], epochs=epochs), Material("profiler traces", (trace(),)), None))
+    assert [each.id for each in found] == ["exposed_communication", "first_epoch"]
+    assert found[1].gain is None
+    assert "rain longer" not in found[1].change
 
 
 def test_slow_steps_that_come_back_are_found() -> None:

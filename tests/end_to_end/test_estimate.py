@@ -121,16 +121,6 @@ def test_without_a_folder_the_newest_interrupted_estimate_is_continued(interrupt
     assert other != WORDS
 
 
-def test_a_users_folder_is_not_touched(scalescope: CommandLine) -> None:
-    (scalescope.folder / "mine" / "profile").mkdir(parents=True)
-    precious = scalescope.folder / "mine" / "profile" / "thesis.txt"
-    precious.write_text("years of work")
-    done = scalescope("estimate", "mlp", "--np", "1", "--batch", "8", "--seconds", "1s", "-o", "mine", code=2)
-    assert "holds files that scalescope estimate did not write" in done.stderr.strip().splitlines()[-1]
-    assert precious.read_text() == "years of work"
-    assert sorted(path.name for path in (scalescope.folder / "mine").iterdir()) == ["profile"]
-
-
 def test_the_map_has_every_cell_with_its_interval(estimated) -> None:
     _, document, _ = estimated
     cells = {(cell["np"], cell["batch"]): cell for cell in document["cells"]}

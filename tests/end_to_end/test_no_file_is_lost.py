@@ -25,6 +25,7 @@ RUN = {
     "measure": ("measure", "mlp", "-o", "mine"),
     "tune": ("tune", "mlp", "-o", "mine"),
     "probe": ("probe", "-o", "mine"),
+    "estimate": ("estimate", "mlp", "-o", "mine"),
     "explain": ("explain", str(DATA / "lab11.csv"), "-o", "mine"),
     "explain a command": ("explain", "-o", "mine", "--", sys.executable, "train.py"),
 }

@@ -138,7 +138,7 @@ def test_the_speedup_figure_holds_the_records_numbers_and_the_ideal(of_lab: Any)
     title, headline, note = texts(figure)[:3]
     assert title == "Speedup and efficiency: lab11.csv"
     assert headline == "on 32 processes 30.10 x steady, 11.64 x train, 1.85 x end to end, relative to 1 process"
-    assert note == "one launch each, no interval"
+    assert note == "one launch each, no interval: launches differ"
     assert not [mark for mark in marks(figure) if mark["type"] == "errorbar"]
 
 
@@ -229,6 +229,16 @@ def test_batches_whose_intervals_meet_are_not_told_apart() -> None:
     record = Scaling(what="x", source="measurement", curves=(curve(8, 50.0), curve(16, 98.0), curve(32, 100.0)))
     said = texts(drawn(record)["batch"])
     assert "ring: batch 32 is the fastest, 100 samples/s; not told apart from 16" in said
+
+
+def test_the_best_batch_of_one_launch_each_is_told_as_that() -> None:
+    def curve(batch: int, rate: float) -> Curve:
+        once = Estimate(value=rate, low=rate, high=rate)
+        point = ScalingPoint(engine="none", np=1, batch=batch, throughput=once)
+        return Curve(engine="none", scaling="weak", batch=batch, baseline_np=1, baseline_engine="none", points=(point,))
+
+    record = Scaling(what="x", source="measurement", curves=(curve(8, 50.0), curve(16, 98.0)))
+    assert "ring: batch 16 was the fastest in one launch each, 98 samples/s" in texts(drawn(record)["batch"])
 
 
 def test_shared_configurations_have_one_bar(of_measured: Any) -> None:

@@ -61,12 +61,21 @@ def shown(scaling: Scaling) -> str:
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
     said = sentence(studied(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120)))
     assert said == (
-        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50 times 1 process "
-        "(one launch each, no interval)."
+        "In one launch each the fastest was ddp on 2 processes with batch 8 each: 120 samples/s, 1.50 times 1 process; "
+        "launches differ: repeat with --launches 5."
     )
     assert "more processes did not help" in sentence(studied(run("none", 1, 80), run("ddp", 2, 60)))
     assert "80 samples/s" in sentence(studied(run("none", 1, 80), run("ddp", 1, 60)))
     assert "not known" in sentence(studied(run("ddp", 2, None)))
+
+
+def test_an_interval_that_holds_1_is_no_difference() -> None:
+    points = [("none", 1, 80), ("ddp", 2, 81)]
+    noise = (9, -9, 8, -8, 4)
+    runs = [run(engine, np, rate + noise[at] * (np - 1), at + 1) for at in range(5) for engine, np, rate in points]
+    said = sentence(studied(*runs))
+    assert "not told apart from 1 process" in said
+    assert "astest" not in said
 
 
 def test_the_answer_says_how_sure_it_is() -> None:

@@ -115,7 +115,8 @@ def test_markdown_shows_the_records_numbers() -> None:
     assert table[3] == ["2", "64", "128", "382", "1.89", "1.75", "0.98", "94.6"]
     assert table[-1] == ["32", "64", "2,048", "6,080", "30.10", "11.64", "1.85", "94.1"]
     assert as_markdown(lab11()).startswith(
-        "Scaling, horovod: lab11.csv. Relative to 1 process, the smallest feasible size. One launch each, no interval."
+        "Scaling, horovod: lab11.csv. Relative to 1 process, the smallest feasible size. One launch each, no interval: "
+        "launches differ."
     )
 
 

@@ -111,6 +111,31 @@ def test_trust_is_said_once_from_the_numbers() -> None:
     assert any("long training" in line for line in short.trust)
 
 
+def test_what_one_launch_each_shows_is_not_told_as_a_fact() -> None:
+    slow = {"none": 0.1, "ddp": 0.18}
+
+    def said(count: int) -> tuple[str, ...]:
+        runs = [
+            launch(engine, np, number, slow[engine] * np * (1 + 0.001 * number))
+            for number in range(1, count + 1)
+            for engine, np in (("none", 1), ("ddp", 1), ("ddp", 2))
+        ]
+        scaling = study(measurement(runs))
+        return (*scaling.findings, *scaling.trust)
+
+    once = said(1)
+    assert (
+        "in one launch each ddp reached 56 % of the pace without it on 1 process; launches differ: "
+        + ("repeat with --launches 5")
+        in once
+    )
+    assert once[-1] == "That is one launch each, and launches differ: repeat with --launches 5."
+    assert not any("costs" in line or "may be quoted" in line for line in once)
+    assert any(line.startswith("in 3 launches ddp reached 56 %") for line in said(3))
+    assert "ddp itself costs 44 % of the pace on 1 process" in said(5)
+    assert not any("launches differ" in line for line in said(5))
+
+
 def test_a_launch_that_failed_once_is_mentioned() -> None:
     from scalescope.records.run import Failure
 

@@ -97,7 +97,8 @@ def answer(scaling: "Scaling") -> str:
         f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
     )
     title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
-    answer = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}."
+    once = " (one run each; runs differ)" if any(each.once for each in point.speedup.values()) else ""
+    answer = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}{once}."
     return answer[0].upper() + answer[1:]
 
 

@@ -56,10 +56,9 @@ def _cached(account: HorovodAccount, waiting: Times, step_s: float) -> NamedRank
     """Cached negotiations show the wait and hide the rank: it is named when all the others name the same one."""
     counts, whole = account.last_rank, sum(account.last_rank.values())
     last = max(counts, key=lambda rank: counts[rank], default=None)
-    if not stands_out(waiting, step_s):
-        return NOBODY
-    if last is None or whole < _FEWEST_NAMED or counts[last] < _AGREED * whole:
-        return NamedRanks(note=f"rank unknown: its negotiations were cached; {_CAPTURE}")
+    named = last is not None and whole >= _FEWEST_NAMED and counts[last] >= _AGREED * whole
+    if last is None or not named or not stands_out(waiting, step_s):
+        return NamedRanks(note=f"rank unknown: cached negotiation; {_CAPTURE}")
     note = f"named by the {whole:,} negotiations that were not cached: {counts[last]:,} waited for it"
     return NamedRanks(last, {last: float(np.median(waiting))}, (), note)
 

@@ -19,6 +19,9 @@ QUESTIONS = {
 SPEEDUP_NAMES = {"steady": "steady", "train": "train", "end_to_end": "end to end"}
 """As people read them."""
 
+REPEAT = "repeat with --launches 5"
+"""What to do about single launches of a measurement."""
+
 LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
 """What stands between ideal and real speedup, in the order in which it is taken away."""
 
@@ -35,6 +38,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Repetitions behind it."""
     over: Literal["launches", "blocks"] = "launches"
     """What was repeated."""
+
+    @property
+    def once(self) -> bool:
+        """Whether it comes of one launch (each): launches differ, so a difference may be chance."""
+        return self.count == 1 and self.over == "launches"
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

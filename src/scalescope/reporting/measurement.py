@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalescope.records.run import Measurement, Run
-from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.records.scaling import REPEAT, Curve, Scaling, ScalingPoint
 from scalescope.reporting.document import as_document as scaling_document
 from scalescope.units import format_rate, format_seconds, plural
 
@@ -87,9 +87,23 @@ def sentence(scaling: Scaling) -> str:
     baseline = curve.baseline
     if baseline is best or steady is None or baseline is None:
         more = any(point.np > best.np for _, point in rated)
-        return f"Fastest is {_where(best)}: {rate} samples/s" + ("; more processes did not help." if more else ".")
+        helped = "; more processes did not help" if more else ""
+        return f"{_fastest(best)} {_where(best)}: {rate} samples/s{helped}{_again(best)}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
-    return f"Fastest is {_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}{_sure(best)}."
+    if steady.low <= 1 <= steady.high:
+        times = f"{steady.value:.2f} times{_sure(best)}"
+        return f"{_capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
+    rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
+    return f"{_fastest(best)} {rest}{_again(best) if steady.once else _sure(best)}."
+
+
+def _fastest(point: ScalingPoint) -> str:
+    return "In one launch each the fastest was" if point.throughput and point.throughput.once else "Fastest is"
+
+
+def _again(point: ScalingPoint) -> str:
+    """What to do about single launches; empty where there are more."""
+    return f"; launches differ: {REPEAT}" if point.throughput and point.throughput.once else ""
 
 
 def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
@@ -117,7 +131,7 @@ def _sure(point: ScalingPoint) -> str:
         repeated = plural(steady.count, "launch" if steady.over == "launches" else "turn")
         return f" (95 % interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
     if steady.count == 1:
-        return " (one launch each, no interval)"
+        return f" (one launch each; launches differ: {REPEAT})"
     return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
 
 

@@ -175,7 +175,7 @@ def interval_note(estimates: Iterable[Estimate | None], *, t: str, span: str) ->
             fewer = f"fewer than {FEWEST} " if all(each.count < FEWEST for each in ranges) else ""
             notes.append(f"{span}: range of {fewer}{over}, no interval")
     if any(each.count == 1 for each in known):
-        notes.append("single launches have no interval" if notes else "one launch each, no interval")
+        notes.append("single launches have no interval" if notes else "one launch each, no interval: launches differ")
     return "; ".join(notes)
 
 

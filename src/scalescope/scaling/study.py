@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scalescope.records.request import QUICK_PRECISION
 from scalescope.records.run import Measurement, Point, Run
-from scalescope.records.scaling import Curve, Scaling, SelfComparison
+from scalescope.records.scaling import REPEAT, Curve, Scaling, SelfComparison
 from scalescope.scaling.baseline import baseline_of, twin
 from scalescope.scaling.curves import Frame, estimate, make_curve
 from scalescope.scaling.observation import Observation, observe
@@ -24,8 +24,8 @@ def study(measurement: Measurement) -> Scaling:
         what=measurement.what,
         source="quick" if measurement.quick else "measurement",
         curves=curves,
-        trust=which_to_trust(curves, quick=measurement.quick),
-        findings=what_stands_out(curves),
+        trust=which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
+        findings=what_stands_out(curves, repeat=REPEAT),
         warnings=(*measurement.warnings, *_foreign_load(runs), *_failed_once(measurement), *_warnings_of(runs)),
         self_comparisons=comparisons,
     )

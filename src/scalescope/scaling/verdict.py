@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, ScalingPoint
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint
 from scalescope.units import format_rate, format_seconds, plural
 
 _CLOSE = 0.05
@@ -13,8 +13,11 @@ _FAR = 1000
 """Runs that must be longer than so many times are not worth a figure."""
 
 
-def which_to_trust(curves: Sequence[Curve], *, quick: bool = False) -> tuple[str, ...]:
-    """Which of the three speedups answers which question here, from the largest point of the first curve."""
+def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str = "") -> tuple[str, ...]:
+    """Which of the three speedups answers which question here, from the largest point of the first curve.
+
+    `repeat` says how to make more launches where there was one of each.
+    """
     found = [(curve, point) for curve in curves if (point := _largest(curve))]
     if not found:
         return ()
@@ -27,6 +30,13 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False) -> tuple[str
             "launches differ from each other, nor what launching, initialising and warming up cost; measure without "
             "--quick before you publish it.",
         )
+    if any(each.once for each in point.speedup.values()):
+        again = f": {repeat}" if repeat else ""
+        return (*_trusted(curve, point, known, where), f"That is one launch each, and launches differ{again}.")
+    return _trusted(curve, point, known, where)
+
+
+def _trusted(curve: Curve, point: ScalingPoint, known: dict[str, float], where: str) -> tuple[str, ...]:
     if "steady" not in known:
         return (f"There are no rates: {_values(known)} {where} mix the steady pace with what is paid once per run.",)
     if "train" not in known:
@@ -35,7 +45,8 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False) -> tuple[str
             "what starting costs is not in it.",
         )
     if all(abs(value / known["steady"] - 1) < _CLOSE for value in known.values()):
-        return (f"All agree {where} ({_values(known)}): any of them may be quoted.",)
+        once = any(each.once for each in point.speedup.values())
+        return (f"All agree {where} ({_values(known)}){'' if once else ': any of them may be quoted'}.",)
     return (
         f"{_values(known)} {where}: all are right, each for its own question.",
         _for_long_runs(point, known),
@@ -110,30 +121,47 @@ def _name(curve: Curve) -> str:
     return ", ".join(word for word in words if word)
 
 
-def what_stands_out(curves: Sequence[Curve]) -> tuple[str, ...]:
-    """Sentences on single points: slower than the baseline, not worth it yet, costly engines, the best batch."""
+def what_stands_out(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, ...]:
+    """Sentences on single points: slower than the baseline, not worth it yet, costly engines, the best batch.
+
+    What one launch each shows is told as that, with `repeat`, and never as a fact.
+    """
     found = []
     for curve in curves:
         prefix = f"{_name(curve)}: " if len(curves) > 1 and _name(curve) else ""
-        found += [prefix + sentence for point in curve.points if (sentence := _of_point(point, curve))]
-    return tuple(dict.fromkeys([*found, *_best_batch(curves)]))
+        found += [prefix + sentence for point in curve.points if (sentence := _of_point(point, curve, repeat))]
+    return tuple(dict.fromkeys([*found, *_best_batch(curves, repeat)]))
 
 
-def _of_point(point: ScalingPoint, curve: Curve) -> str:
+def _told(fact: str, seen: str, estimate: Estimate, repeat: str) -> str:
+    """The fact where intervals bear it, else what was seen and in how many launches."""
+    if estimate.once:
+        return f"in one launch each {seen}; launches differ" + (f": {repeat}" if repeat else "")
+    return fact if estimate.interval == "t" else f"in {plural(estimate.count, 'launch')} {seen}"
+
+
+def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
     where = plural(point.np, "process")
     if curve.baseline_np is None or (point.np == curve.baseline_np and point.engine == curve.baseline_engine):
         return ""
     steady, end = point.speedup.get("steady"), point.speedup.get("end_to_end")
     if point.np == curve.baseline_np:
         if steady and steady.high < _COSTLY:
-            return f"{point.engine} itself costs {100 * (1 - steady.value):.0f} % of the pace on {where}"
+            costs = f"{point.engine} itself costs {100 * (1 - steady.value):.0f} % of the pace on {where}"
+            reached = f"{point.engine} reached {100 * steady.value:.0f} % of the pace without it on {where}"
+            return _told(costs, reached, steady, repeat)
         return ""
     if steady and steady.high < 1:
-        return f"{where} are slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
+        rest = f"slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
+        return _told(f"{where} are {rest}", f"{where} were {rest}", steady, repeat)
     if end and end.high < 1 and steady and steady.low > 1 + _CLOSE:
-        return (
-            f"{where} finish this job later than {curve.baseline_np} ({end.value:.2f}x end to end) "
-            f"although their steady pace is {steady.value:.2f}x{_pays_from(point, curve)}"
+        later = f"this job later than {curve.baseline_np} ({end.value:.2f}x end to end)"
+        pace = f"{steady.value:.2f}x{_pays_from(point, curve)}"
+        return _told(
+            f"{where} finish {later} although their steady pace is {pace}",
+            f"{where} finished {later} although their steady pace was {pace}",
+            end,
+            repeat,
         )
     return ""
 
@@ -143,7 +171,7 @@ def _pays_from(point: ScalingPoint, curve: Curve) -> str:
     return f"; it pays from {work:,.0f} {curve.work_unit} on" if work else ""
 
 
-def _best_batch(curves: Sequence[Curve]) -> list[str]:
+def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:
     """Which batch one process likes best, when several were tried."""
     points: dict[float, ScalingPoint] = {}
     for curve in curves:
@@ -156,5 +184,5 @@ def _best_batch(curves: Sequence[Curve]) -> list[str]:
     best = max(rates, key=lambda batch: rates[batch].value)
     rivals = [batch for batch in sorted(rates) if batch != best and rates[batch].high >= rates[best].low]
     also = f"; batch {', '.join(f'{batch:g}' for batch in rivals)} may be as good" if rivals else ""
-    once = " (one launch each)" if rates[best].count == 1 else ""
-    return [f"one process is fastest with batch {best:g}: {format_rate(rates[best].value)} samples/s{also}{once}"]
+    rest = f"fastest with batch {best:g}: {format_rate(rates[best].value)} samples/s{also}"
+    return [_told(f"one process is {rest}", f"one process was {rest}", rates[best], repeat)]

@@ -31,7 +31,7 @@ def straggler(case: Case) -> Finding | None:
             "late, by rank": ", ".join(f"{each}: {format_seconds(value)}" for each, value in late.items()),
             "its compute against the others'": computing,
             **({"its steps": str(steps)} if steps else {}),
-            **({"named": explanation.straggler_note} if explanation.straggler_note else {}),
+            **({"source:": explanation.straggler_note} if explanation.straggler_note else {}),
             "seen in": case.shown,
         },
         change=f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "

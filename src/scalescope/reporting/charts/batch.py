@@ -67,7 +67,8 @@ def _best(sizes: Sizes) -> tuple[float, str]:
         if size != best and has_spread(each) and has_spread(sizes[best]) and each.high >= sizes[best].low
     ]
     also = f"; not told apart from {', '.join(f'{size:g}' for size in close)}" if close else ""
-    return best, f"batch {best:g} is the fastest, {rate} samples/s{also}"
+    seen = "was the fastest in one launch each" if sizes[best].once else "is the fastest"
+    return best, f"batch {best:g} {seen}, {rate} samples/s{also}"
 
 
 def _layers(lines: dict[str, Sizes], best: dict[str, Any], np: int) -> list[alt.Chart]:

@@ -40,7 +40,7 @@ def excess_sentence(curve: Curve) -> str:
     steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
     if not excess or not any(point.warmup_steps for point in curve.points):
         return "the first epoch takes no longer than the others" if excess else ""
-    beginning = _beginning(curve)
+    beginning = ("" if _repeated(curve) else "in one run each ") + _beginning(curve)
     counts = sorted(excess)
     if len(counts) == 1:
         return f"{beginning} {_seconds(excess[counts[0]])} more than steady ones on {plural(counts[0], 'process')}"
@@ -62,6 +62,11 @@ def excess_sentence(curve: Curve) -> str:
     if rising and excess[counts[-1]] > _ALIKE * max(excess[first], 0.0):
         return f"{said}: the excess grows with the processes, so starting them costs more the more there are"
     return said
+
+
+def _repeated(curve: Curve) -> bool:
+    """Whether there are several runs of anything, or nothing to compare."""
+    return len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
 
 
 def _beginning(curve: Curve) -> str:
@@ -95,8 +100,9 @@ def slower_sentences(curve: Curve) -> list[str]:
         train, steady = point.speedup.get("train"), point.speedup.get("steady")
         if train and steady and train.value < 1 < steady.value and baseline:
             found.append(
-                f"over {_these(point, baseline)} {plural(point.np, 'process')} are slower than {baseline.np} "
-                f"({train.value:.2f}x) although a steady epoch is {steady.value:.2f}x as fast"
+                f"{'' if _repeated(curve) else 'in one run each '}over {_these(point, baseline)} "
+                f"{plural(point.np, 'process')} were slower than {baseline.np} ({train.value:.2f}x) although a steady "
+                f"epoch was {steady.value:.2f}x as fast"
             )
     return found
 

@@ -91,7 +91,9 @@ def of_device(name: str) -> Meaning:
     return Meaning.COLLECTIVE if name.startswith("gloo:") or _DEVICE_COLLECTIVE.search(name[:80]) else Meaning.OTHER
 
 
-_COMPILED = re.compile(r"Torch-Compiled Region|^CompiledFunction|## Call CompiledFxGraph|^triton_|inductor")
+_COMPILED = re.compile(
+    r"Torch-Compiled Region|^CompiledFunction|## Call CompiledFxGraph|^triton_(?:poi|per|red|tem)_|inductor"
+)
 
 
 def is_compiled(name: str) -> bool:
