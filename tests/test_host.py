@@ -11,6 +11,7 @@ import pytest
 
 import needs
 from scalescope.host import Cores, cores, cpu_quota, memory_limit_bytes
+from scalescope.measurement.surroundings import cores_of
 
 INFINITE = float("inf")
 
@@ -98,6 +99,27 @@ def test_the_file_alone_answers_on_another_host():
         [sys.executable, "-I", "-S", "-"], input=file.read_text(), capture_output=True, text=True, check=True
     )
     assert Cores(**json.loads(answer.stdout)) == cores()
+
+
+SSH = """#!/bin/sh
+while [ "$1" = -o ]; do shift 2; done
+host=$1; shift
+case $host in
+    whole) exec sh -c "$*" ;;
+    small) exec taskset --cpu-list %s sh -c "$*" ;;
+    mute) exit 255 ;;
+esac
+"""
+
+
+def test_hosts_are_asked_where_ranks_run(tmp_path: Path):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(SSH % min(os.sched_getaffinity(0)))
+    ssh.chmod(0o755)
+    found, warnings = cores_of(("whole", "small", "mute"), str(ssh), sys.executable)
+    assert found["whole"] == found["mute"] == cores()
+    assert (found["small"].physical, found["small"].logical) == (1, 1)
+    assert [warning[:24] for warning in warnings] == ["host mute did not say how"[:24]]
 
 
 @pytest.fixture

@@ -35,6 +35,15 @@ def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
     assert files.best_matches() is files.matches["rank0"]
 
 
+@pytest.mark.parametrize("tag", ["[default{}]:", "[{}]<stdout>:", "[1,{}]<stdout>:"])
+def test_ranks_that_share_the_launchers_output_are_told_apart_by_their_tags(tmp_path: Path, tag: str) -> None:
+    lines = [f"{tag.format(rank)}step {number}\n" for number in range(3) for rank in (0, 1)]
+    (tmp_path / "launcher.out").write_text("".join(lines))
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    files.poll()
+    assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank0": 3, "launcher rank1": 3}
+
+
 def test_a_bad_pattern_is_one_line() -> None:
     with pytest.raises(UsageError, match="regular expression"):
         compile_pattern("(")

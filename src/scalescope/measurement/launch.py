@@ -143,11 +143,13 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
             "start count, and all time before it is launch time"
         )
     yield from _shared_cores(settings, run.point)
-    if run.source == "pattern" and settings.named_hosts and "step_s" not in settings.request.pattern:
-        yield (
-            "lines from other hosts are stamped when the shared folder shows them, which may be seconds late: "
-            "print the time of a step and match it with (?P<step_s>...)"
-        )
+    if run.source != "pattern" or "step_s" in settings.request.pattern:
+        return
+    instead = "print the time of a step and match it with (?P<step_s>...)"
+    if settings.named_hosts:
+        yield f"lines from other hosts arrive when the shared folder shows them, maybe seconds late: {instead}"
+    if any(word.startswith("--tee") for word in settings.request.command):
+        yield f"torchrun --tee passes lines on every 0.1 s, so step times are that coarse: leave --tee out, or {instead}"
 
 
 def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:

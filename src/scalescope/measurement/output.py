@@ -16,6 +16,9 @@ from scalescope.measurement.arrivals import following
 _KNOWN_GROUPS = ("step_s", "examples_per_s")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
+_RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
+"""What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line."""
+
 
 class Match(NamedTuple):
     """A line of output that matched the user's pattern."""
@@ -133,12 +136,17 @@ class OutputFiles:
         self.first_ns = self.first_ns or at_ns
         for line in lines:
             self._on_line(source, line)
-        found = [match for match in map(self._pattern.search, lines) if match] if self._pattern else []
-        known = self.matches.setdefault(source, []) if found else []
-        since_ns = known[-1].at_ns if known else at_ns
-        for number, match in enumerate(found, start=1):  # steps whose lines come together share the time they took
-            shared_ns = since_ns + (at_ns - since_ns) * number // len(found)
-            known.append(Match(shared_ns, _values(match), len(found) > 1))
+        found: dict[str, list[re.Match[str]]] = {}
+        for line in lines:
+            if self._pattern and (match := self._pattern.search(line)):
+                tag = _RANK_TAG.match(line)  # ranks that share the launcher's output step at the same time
+                found.setdefault(f"{source} rank{tag[1]}" if tag else source, []).append(match)
+        for name, together in found.items():
+            known = self.matches.setdefault(name, [])
+            since_ns = known[-1].at_ns if known else at_ns
+            for number, match in enumerate(together, start=1):  # lines that come together share the time they took
+                shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
+                known.append(Match(shared_ns, _values(match), len(together) > 1))
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
