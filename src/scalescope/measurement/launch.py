@@ -149,7 +149,7 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
     if settings.named_hosts:
         yield f"lines from other hosts arrive when the shared folder shows them, maybe seconds late: {instead}"
     if any(word.startswith("--tee") for word in settings.request.command):
-        yield f"torchrun --tee passes lines on every 0.1 s, so step times are that coarse: leave --tee out, or {instead}"
+        yield f"torchrun --tee passes lines on every 0.1 s, and step times are as coarse: leave it out, or {instead}"
 
 
 def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:

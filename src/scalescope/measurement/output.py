@@ -91,10 +91,12 @@ class OutputFiles:
         with following(self._folder, self.look):
             yield
 
-    def look(self) -> None:
-        """Read and stamp what is new; from any thread."""
+    def look(self, changed: set[str] | None = None) -> None:
+        """Read and stamp what is new, from any thread; `changed` names the only files to look at."""
+        outputs = self._folder.glob("rank*.out") if changed is None else map(self._folder.joinpath, changed)
+        ranks = [path for path in outputs if path.match("rank*.out")]
         with self._lock:
-            for path in [self._folder / LAUNCHER_OUTPUT, *self._folder.glob("rank*.out")]:
+            for path in [self._folder / LAUNCHER_OUTPUT, *ranks]:
                 self._read(path)
 
     def _read(self, path: Path) -> None:
