@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,13 @@ def test_the_file_alone_answers_on_another_host():
         [sys.executable, "-I", "-S", "-"], input=file.read_text(), capture_output=True, text=True, check=True
     )
     assert Cores(**json.loads(answer.stdout)) == cores()
+
+
+def test_there_is_no_second_way_to_count_cores():
+    package = Path(sys.modules["scalescope"].__file__).parent
+    asks = re.compile(r"sched_getaffinity|cpu_count\(|/sys/fs/cgroup|/sys/devices/system/cpu")
+    asking = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if asks.search(path.read_text())}
+    assert asking == {"host.py", "agent/meeting.py"}  # ranks import nothing of ours but the agent
 
 
 SSH = """#!/bin/sh
