@@ -5,10 +5,10 @@ from typing import Any
 
 from benchmarks.accuracy import FOLDER
 from benchmarks.table import print_table
+from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.measurement.profile import assemble, read_blocks
 from scalescope.measurement.profile_ranks import Profiler, ProfileTask, file_of
-from scalescope.measurement.surroundings import gpus_here
 from scalescope.measurement.train_model import device_named
 from scalescope.prediction.compute import work
 from scalescope.records.profile import ModelProfile
@@ -21,7 +21,7 @@ ROUNDS = 4
 
 def run() -> list[dict[str, Any]]:
     """Powers of two and the sizes between them take turns in one process; the first predict the second."""
-    if not gpus_here():
+    if not host.gpus():
         raise UsageError("this section needs a GPU: run it where nvidia-smi shows one")
     return compare("resnet50", "cuda", KNOWN, HELD_OUT)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, thinned
 from benchmarks.tune_online import Quiet, settled
-from scalescope.measurement.surroundings import cores_here
+from scalescope import host
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.offline import Launches
 from scalescope.tuner.prior import predict
@@ -34,7 +34,7 @@ def landscape_by_launches(
             survey,
             settings.knobs[point.engine].values,
             hosts=["localhost"] * point.np,
-            cores=cores_here(),
+            cores=host.cores().physical,
             threads=settings.threads_per_rank,
         )
         space, whole = thinned(space, plan.most_cells, chosen), len(space.settings)

@@ -10,7 +10,7 @@ import pytest
 import scalescope
 
 PACKAGE = Path(scalescope.__file__).parent
-LEAVES = {"errors", "units", "stats"}
+LEAVES = {"errors", "host", "stats", "units"}
 LEVELS = [
     {"records"},
     {"engines", "launchers", "workloads", "timelines", "scaling"},

@@ -244,3 +244,32 @@ def test_a_taken_port_is_said_when_it_was_asked_for(scalescope) -> None:
         port = taken.getsockname()[1]
         done = scalescope.in_this_process("measure", "mlp", "--np", "2", "--port", str(port), code=2)
         assert done.stderr == f"scalescope: port {port} is taken: choose another with --port, or leave --port out\n"
+
+
+DIES_ONCE = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+for step in range(12):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    if first and step == 6 and dist.get_rank() == 1:
+        os._exit(3)
+"""
+
+
+def test_ranks_that_torchrun_restarts_count_once(scalescope) -> None:
+    (scalescope.folder / "dies_once.py").write_text(DIES_ONCE)
+    # torch 2.13 mixes up the two generations of a gloo group when its agent lends them its store
+    own_store = ("--env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+    line = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node={np}", "--max-restarts=1")
+    done = scalescope("measure", "--np", "2", *own_store, "-o", "out", "--json", "--", *line, "dies_once.py")
+    (point,) = json.loads(done.stdout)["points"]
+    assert point["steps"] == 12
+    assert "2 ranks had to be started again" in " ".join(point["warnings"])
+    (run,) = load(scalescope.folder / "out" / "measurement.json", Measurement).runs
+    assert [rank.rank for rank in run.ranks] == [0, 1]
+    assert len(list(scalescope.folder.glob("out/launches/*/agent-*.jsonl"))) == 4

@@ -1,10 +1,14 @@
 """The real command line with real ranks, on every engine, launcher and kind of program."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -146,6 +150,43 @@ def test_output_of_other_frameworks_is_read_by_pattern(scalescope) -> None:
     assert (point["source"], point["step_s"], point["warmup_steps"]) == ("pattern", 0.02, 3)
     assert point["throughput"] == 1600.5
     assert sum(point["phases"].values()) == pytest.approx(point["wall_s"], rel=0.02)
+
+
+def test_steps_are_as_long_as_the_time_between_their_lines(scalescope) -> None:
+    (scalescope.folder / "paced.py").write_text(
+        "import sys, time\nfor _ in range(10):\n"
+        "    time.sleep(int(sys.argv[1]) / 100)\n    print('step done at', time.monotonic())\n"
+    )
+    words = ("--np", "1", "--launcher", "own", "--batch", "15,30,40", "--pattern", "step done", "-o", "out", "--json")
+    done = scalescope("measure", *words, "--", sys.executable, "paced.py", "{batch}")
+    points = document(done)["points"]
+    assert [point["batch"] for point in points] == [15, 30, 40]
+    for point in points:
+        (output,) = scalescope.folder.glob(f"out/launches/*-b{point['batch']}/launcher.out")
+        printed = [float(line.split()[-1]) for line in output.read_text().splitlines()]
+        assert point["step_s"] == pytest.approx(median(b - a for a, b in pairwise(printed)), rel=0.1)
+
+
+CLOCK_SET_BACK = """
+import itertools, time
+real, jumps = time.time_ns, itertools.count()
+time.time_ns = lambda: real() - 3600 * 10**9 * next(jumps)
+from scalescope.cli import main; main()
+"""
+
+
+def test_a_clock_that_is_set_back_and_cores_that_ranks_share(scalescope) -> None:
+    script = "import time\nfor _ in range(8): time.sleep(0.02); print('step')"
+    words = ("--np", "2", "--oversubscribe", "--launches", "1", "--launcher", "own", "--pattern", "step", "--json")
+    command = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))), sys.executable, "-c", CLOCK_SET_BACK]
+    command += ["measure", *words, "--", sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=scalescope.folder, capture_output=True, text=True, check=True)
+    (point,) = document(done)["points"]
+    assert 0.16 <= point["wall_s"] < 600
+    assert all(seconds >= 0 for seconds in point["phases"].values())
+    assert sum(point["phases"].values()) == pytest.approx(point["wall_s"])
+    assert point["threads_per_rank"] == 1
+    assert "2 ranks share 1 physical core" in " ".join(point["warnings"])
 
 
 def test_a_checkpoint_that_the_next_launch_reads_is_a_warning(scalescope) -> None:

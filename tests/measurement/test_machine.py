@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import needs
-from scalescope.measurement.machine import cpu_limit, memory_limit_bytes
 from scalescope.measurement.remedies import check_up, remedies
 from scalescope.records.machine import Cores, Gpu, Horovod, Interface, Machine, Mpi, Slurm, Torch
+from scalescope.reporting.machine import machine_rows
 
 SRC = str(Path(__file__).parents[2] / "src")
 DESCRIBE = [
@@ -164,36 +164,11 @@ def test_a_package_that_does_not_import_says_why(describe, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("lines", "files", "cores", "memory"),
-    [
-        ("0::/", {"cpu.max": "150000 100000", "memory.max": "1073741824"}, 1.5, 2**30),
-        ("0::/", {"cpu.max": "max 100000", "memory.max": "max"}, float("inf"), float("inf")),
-        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "400000 100000"}, 2.0, float("inf")),
-        ("0::/of/the/host", {"cpu.max": "50000 100000", "memory.max": "4096"}, 0.5, 4096),
-        (
-            "4:memory:/x\n3:cpu,cpuacct:/x",
-            {
-                "cpu/x/cpu.cfs_quota_us": "300000",
-                "cpu/x/cpu.cfs_period_us": "100000",
-                "memory/x/memory.limit_in_bytes": "2048",
-            },
-            3.0,
-            2048,
-        ),
-        ("3:cpu:/x", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, float("inf"), float("inf")),
-        ("", {}, float("inf"), float("inf")),
-    ],
-)
-def test_control_groups_limit_cores_and_memory(tmp_path, lines, files, cores, memory):
-    root = tmp_path / "root"
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text + "\n")
-    proc = tmp_path / "cgroup"
-    proc.write_text(lines)
-    assert cpu_limit(proc, root) == cores
-    assert memory_limit_bytes(proc, root) == memory
+def test_hyperthreads_are_not_shown_as_cores():
+    cores = Cores(physical=4, logical=8, usable=4.0, usable_physical=2)
+    shown = dict(machine_rows(change(cores=cores)))["cores"]
+    assert shown == "4 for this process on 2 physical cores (8 logical, 4 physical); load 0.10"
+    assert dict(machine_rows(HEALTHY))["cores"] == "8 for this process (8 logical, 4 physical); load 0.10"
 
 
 def test_a_healthy_machine_needs_nothing():

@@ -1,4 +1,6 @@
+import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -33,6 +35,15 @@ def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
     assert files.best_matches() is files.matches["rank0"]
 
 
+@pytest.mark.parametrize("tag", ["[default{}]:", "[{}]<stdout>:", "[1,{}]<stdout>:"])
+def test_ranks_that_share_the_launchers_output_are_told_apart_by_their_tags(tmp_path: Path, tag: str) -> None:
+    lines = [f"{tag.format(rank)}step {number}\n" for number in range(3) for rank in (0, 1)]
+    (tmp_path / "launcher.out").write_text("".join(lines))
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    files.poll()
+    assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank0": 3, "launcher rank1": 3}
+
+
 def test_a_bad_pattern_is_one_line() -> None:
     with pytest.raises(UsageError, match="regular expression"):
         compile_pattern("(")
@@ -46,13 +57,40 @@ def test_last_lines_of_a_long_and_of_no_file(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "none") == []
 
 
-def test_lines_between_two_looks_share_the_time_between_them(tmp_path: Path, monkeypatch) -> None:
-    clock = iter([1_000, 5_000, 9_000])
-    monkeypatch.setattr("time.time_ns", lambda: next(clock))
-    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+def test_matching_lines_that_come_together_share_the_time_since_the_one_before(tmp_path: Path) -> None:
+    clock = iter([1_000, 5_000, 9_000, 12_000])
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None, lambda: next(clock))
     path = tmp_path / "rank0.out"
-    for text in ("step\n", "step\n" * 4, "step\n" * 2):
+    for text in ("step\n", "step\n" * 4, "step\n" * 2, "eval\nstep\nsaved\n"):
         with open(path, "a") as file:
             file.write(text)
         files.poll()
-    assert [match.at_ns for match in files.best_matches()] == [1_000, 2_000, 3_000, 4_000, 5_000, 7_000, 9_000]
+    matches = files.best_matches()
+    assert [match.at_ns for match in matches] == [1_000, 2_000, 3_000, 4_000, 5_000, 7_000, 9_000, 12_000]
+    assert [match.came_with_others for match in matches] == [False, *[True] * 6, False]
+
+
+def test_lines_are_stamped_when_they_arrive_and_not_when_somebody_looks(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    with files.followed(), open(tmp_path / "rank0.out", "wb", buffering=0) as file:
+        printed = []
+        for _ in range(20):
+            file.write(b"step\n")
+            printed.append(time.monotonic_ns())
+            time.sleep(0.02)
+    files.poll()
+    late = [match.at_ns - at for match, at in zip(files.best_matches(), printed, strict=True)]
+    assert median(late) < 10e6
+    assert not any(match.came_with_others for match in files.best_matches())
+
+
+def test_a_rank_that_begins_its_output_anew_was_restarted(tmp_path: Path) -> None:
+    seen: list[str] = []
+    files = OutputFiles(tmp_path, compile_pattern("step"), lambda _, line: seen.append(line))
+    path = tmp_path / "rank0.out"
+    path.write_text("step 1\nstep 2\nhalf")
+    files.poll()
+    path.write_text("step 1\n")
+    files.poll()
+    assert seen == ["step 1", "step 2", "step 1"]
+    assert len(files.best_matches()) == 1

@@ -5,20 +5,36 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.host import clock_name
 from scalescope.measurement.phases import split_into_phases
-from scalescope.measurement.rank_log import RankLog
+from scalescope.measurement.rank_log import RankLog, in_force
+from scalescope.records.job import Ending
 from scalescope.records.run import PHASES
 
 S = 1_000_000_000
 
 
-def rank_log(folder: Path, *lines: dict) -> RankLog:
-    path = folder / "agent-h-1.jsonl"
-    hello = {"kind": "hello", "version": 1, "host": "h", "pid": 1, "rank": 0, "wall_ns": 1000 * S, "t": 50 * S}
+def rank_log(
+    folder: Path,
+    *lines: dict,
+    pid: int = 1,
+    rank: int = 0,
+    began_s: int = 50,
+    wall_s: int = 1000,
+    clock: str | None = None,
+) -> RankLog:
+    path = folder / f"agent-h-{pid}.jsonl"
+    hello = {"kind": "hello", "version": 1, "host": "h", "pid": pid, "rank": rank}
+    hello |= {"wall_ns": wall_s * S, "t": began_s * S, "clock": clock_name() if clock is None else clock}
     path.write_text("".join(json.dumps(line) + "\n" for line in (hello, *lines)))
     log = RankLog(path)
     log.poll()
     return log
+
+
+def launch(started_s: float, ended_s: float, wall_s: float = 998) -> Ending:
+    """Times of the monotonic clock, and what the wall showed at the start."""
+    return Ending(started_ns=int(started_s * S), ended_ns=int(ended_s * S), started_wall_ns=int(wall_s * S))
 
 
 def step(start: float, end: float, optimizer: int = 0, samples: int = 8) -> dict:
@@ -44,8 +60,7 @@ def test_every_second_is_in_one_phase(tmp_path: Path) -> None:
         span("save", 72, 72.5),
         {"kind": "end", "t": 73 * S},
     )
-    launched, ended = 998 * S, 1024 * S  # the rank's clock shows 50 s at 1,000 s of the wall clock
-    phases = split_into_phases(log, log.steps(), 1, (launched, ended))
+    phases = split_into_phases(log, log.steps(), 1, launch(48, 74))
     assert phases == pytest.approx(
         {
             "launch": 2,
@@ -60,12 +75,36 @@ def test_every_second_is_in_one_phase(tmp_path: Path) -> None:
         }
     )
     assert tuple(phases) == PHASES
-    assert sum(phases.values()) == pytest.approx((ended - launched) / S)
+    assert sum(phases.values()) == pytest.approx(74 - 48)
+
+
+@pytest.mark.parametrize("wall_s", [1000, 4600, -2600])
+def test_a_clock_that_is_set_during_a_launch_changes_no_phase(tmp_path: Path, wall_s: int) -> None:
+    lines = ({"kind": "import", "ns": S}, step(60, 62), step(62, 63), {"kind": "end", "t": 64 * S})
+    log = rank_log(tmp_path, *lines, wall_s=wall_s)
+    phases = split_into_phases(log, log.steps(), 1, launch(45, 66, wall_s=995))
+    assert (phases["launch"], phases["build"], phases["teardown"]) == pytest.approx((5, 9, 3))
+    assert sum(phases.values()) == pytest.approx(66 - 45)
+
+
+def test_the_clock_of_another_host_is_placed_by_the_time_since_the_epoch(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, step(60, 62), clock="another boot")
+    phases = split_into_phases(log, log.steps(), 0, launch(700, 715, wall_s=998))
+    assert (phases["launch"], phases["build"], phases["steady"], phases["teardown"]) == pytest.approx((2, 10, 2, 1))
+
+
+def test_a_rank_that_was_restarted_counts_once(tmp_path: Path) -> None:
+    first = rank_log(tmp_path, step(60, 62), pid=1)
+    second = rank_log(tmp_path, step(70, 72), pid=2, began_s=65)
+    other = rank_log(tmp_path, step(60, 62), pid=3, rank=1)
+    assert in_force([first, second, other]) == [second, other]
+    beside = rank_log(tmp_path, step(60, 66), pid=4)  # two at once with one rank: that is no restart
+    assert in_force([beside, second, other]) == [second, beside, other]
 
 
 def test_imports_counted_twice_never_make_a_phase_negative(tmp_path: Path) -> None:
     log = rank_log(tmp_path, {"kind": "import", "ns": 30 * S}, span("init", 51, 53), step(55, 56))
-    phases = split_into_phases(log, log.steps(), 0, (1000 * S, 1010 * S))
+    phases = split_into_phases(log, log.steps(), 0, launch(50, 60))
     assert phases["import"] == pytest.approx(3)
     assert phases["build"] == 0
 

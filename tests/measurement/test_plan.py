@@ -1,11 +1,13 @@
 """From a request to points and jobs, without starting anything."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from scalescope.errors import UsageError
+from scalescope.host import Cores
 from scalescope.measurement.plan import AGENT_HOOK, launcher_of, make_job, points, settle
 from scalescope.measurement.request import (
     engine_of_script,
@@ -21,8 +23,18 @@ from scalescope.records.workload import WorkloadSpec
 MLP = WorkloadSpec(model="mlp")
 
 
-def settled(cores: int = 8, slots: int = 8, **request):
-    return settle(MeasureRequest(**request), Path("/out"), cores=cores, slots=slots)
+def cores(physical: int, logical: int = 0) -> Cores:
+    logical = logical or physical
+    return Cores(physical, logical, float(logical), physical, logical)
+
+
+def settled(physical: int = 8, logical: int = 0, gpus: int = 0, hosts_have: dict[str, Cores] | None = None, **request):
+    here = cores(physical, logical)
+
+    def ask(names: Sequence[str], ssh: str, python: str) -> tuple[dict[str, Cores], list[str]]:
+        return {name: (hosts_have or {}).get(name, here) for name in names}, []
+
+    return settle(MeasureRequest(**request), Path("/out"), here=here, gpus=gpus, ask=ask)
 
 
 def test_the_baseline_comes_first_and_each_point_once() -> None:
@@ -66,11 +78,29 @@ def test_the_smallest_may_be_the_baseline() -> None:
 
 
 def test_threads_are_equal_at_every_point() -> None:
-    settings = settled(cores=8, workload=MLP, np=(1, 2, 4))
+    settings = settled(8, workload=MLP, np=(1, 2, 4))
     assert {point.threads_per_rank for point in points(settings)} == {2}
-    assert settled(cores=8, workload=MLP, np=(1, 2, 4), threads_per_rank=5).threads_per_rank == 5
-    two_hosts = settled(cores=8, workload=MLP, np=(1, 4), hosts=(Host("a", 2), Host("b", 2)))
+    assert settled(8, workload=MLP, np=(1, 2, 4), threads_per_rank=5).threads_per_rank == 5
+    two_hosts = settled(8, workload=MLP, np=(1, 4), hosts=(Host("a", 2), Host("b", 2)))
     assert two_hosts.threads_per_rank == 4
+
+
+def test_threads_come_from_physical_cores_and_slots_from_hyperthreads() -> None:
+    cloud = settled(physical=1, logical=2, workload=MLP, np=(1, 2))
+    assert [point.np for point in points(cloud)] == [1, 1, 2]
+    assert cloud.threads_per_rank == 1
+    assert settled(physical=4, logical=8, workload=MLP, np=(1, 2)).threads_per_rank == 2
+    with pytest.raises(UsageError, match="--np 3 is more than the 2 slots"):
+        points(settled(physical=1, logical=2, workload=MLP, np=(1, 3)))
+    assert points(settled(physical=1, logical=1, gpus=4, workload=MLP, np=(1, 4)))
+
+
+def test_threads_fit_the_host_with_the_fewest_cores_per_rank() -> None:
+    hosts = (Host("a", 2), Host("b", 2), Host("c", 2))
+    have = {"a": cores(8), "b": cores(2), "c": cores(1)}
+    assert settled(64, hosts_have=have, workload=MLP, np=(1, 4), hosts=hosts).threads_per_rank == 1
+    assert settled(64, hosts_have=have, workload=MLP, np=(1, 3), hosts=hosts).threads_per_rank == 2
+    assert settled(64, hosts_have=have, workload=MLP, np=(1, 2), hosts=hosts).threads_per_rank == 4
 
 
 def test_more_processes_than_slots_need_a_word() -> None:

@@ -1,4 +1,4 @@
-"""One file of JSON lines per rank, written as things happen. Times are nanoseconds of the process's own clock."""
+"""One file of JSON lines per rank, written as things happen. Times are nanoseconds of the host's monotonic clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-now = time.perf_counter_ns
+now = time.monotonic_ns  # one clock for all processes of a host, and never set
 
 FORMAT_VERSION = 1
 
@@ -51,6 +51,7 @@ class Recorder:
             "rank": rank_from_environment(),
             "wall_ns": self._started_wall_ns,
             "t": self.started,
+            "clock": clock_name(),
             "stack_signal": stack_signal,
         }
         try:
@@ -93,6 +94,15 @@ class Recorder:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def clock_name() -> str:
+    """Processes with the same name share the monotonic clock: same boot, same time namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"  # noqa: PTH115 - pathlib is slow
+    except OSError:
+        return ""
 
 
 def rank_from_environment() -> int | None:

@@ -37,10 +37,10 @@ def probe(
     from msgspec.structs import replace
     from rich.console import Console
 
+    from scalescope import host
     from scalescope.measurement.cluster import probe_cluster
     from scalescope.measurement.folders import result_folder
     from scalescope.measurement.request import parse_environment, parse_hosts
-    from scalescope.measurement.surroundings import gpus_here
     from scalescope.records.cluster_file import write_cluster
     from scalescope.records.request import ProbeRequest
     from scalescope.reporting.cluster import sentence, show
@@ -49,7 +49,7 @@ def probe(
 
     if device not in ("cpu", "cuda", "auto"):
         raise UsageError(f"--device takes cpu, cuda or auto, not '{device}'")
-    default = "gloo" if device == "cpu" or not gpus_here() else "nccl"
+    default = "gloo" if device == "cpu" or not host.gpus() else "nccl"
     request = ProbeRequest(
         backends=tuple(dict.fromkeys(name.strip() for name in (backend or default).split(","))),
         hosts=parse_hosts(hosts),

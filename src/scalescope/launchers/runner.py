@@ -19,6 +19,7 @@ from scalescope.records.store import writing
 LAUNCHER_OUTPUT = "launcher.out"
 _TICK_S = 0.25
 _TERMINATE_WITHIN_S = 5.0
+_ANSWER_WITHIN_S = 15.0
 _OTHERS_MAY_FOLLOW_S = 15.0
 """After one command has failed, how long the others may take to notice."""
 
@@ -36,13 +37,13 @@ class Watch(Protocol):
 def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float) -> Ending:
     """Start the commands and wait for their end; afterwards no process of this launch is left, whatever happened."""
     problem = details = ""
-    started_ns = time.time_ns()
+    started_ns, started_wall_ns = time.monotonic_ns(), time.time_ns()
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
             processes.append(_start(command, job))
         problem, details = _wait(processes, watch, timeout_s)
-        ended_ns = time.time_ns()
+        ended_ns = time.monotonic_ns()
         watch.tick()
     finally:
         leftovers = end_launch(processes, job)
@@ -52,6 +53,7 @@ def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float
     return Ending(
         started_ns=started_ns,
         ended_ns=ended_ns,
+        started_wall_ns=started_wall_ns,
         problem=problem,
         details=details,
         leftovers=0 if problem else leftovers,
@@ -134,7 +136,7 @@ def end_launch(processes: Sequence[subprocess.Popen[bytes]], job: Job) -> int:
                 process.wait(timeout=1)
         if alive:  # after a good end there is nothing to remove elsewhere
             for host in job.hosts:
-                on_host(job, host.name, _KILL_MARKED % shlex.quote(job.launch))
+                on_host(job.ssh, host.name, _KILL_MARKED % shlex.quote(job.launch))
         return count
 
 
@@ -144,13 +146,11 @@ _KILL_MARKED = (
 )
 
 
-def on_host(job: Job, host: str, line: str, timeout_s: float = 15) -> subprocess.CompletedProcess[str] | None:
+def on_host(ssh: str, host: str, line: str, stdin: str = "") -> subprocess.CompletedProcess[str] | None:
     """Run a short shell line on a host; None when the host does not answer in time."""
-    words = (job.ssh, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host, line)
+    words = (ssh, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host, line)
     try:
-        return subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
@@ -180,7 +180,7 @@ def signal_rank(job: Job, host: str, pid: int, number: int) -> None:
     if pid in processes_of(job.launch):
         _signal(pid, number)
     else:
-        on_host(job, host, f"kill -s {number} {pid}")
+        on_host(job.ssh, host, f"kill -s {number} {pid}")
 
 
 def _signal(pid: int, number: int) -> None:
@@ -206,7 +206,7 @@ def _uninterrupted() -> Iterator[None]:
 def check_hosts(job: Job) -> None:
     """Every named host answers and sees the folder of the results."""
     for host in job.hosts:
-        answer = on_host(job, host.name, f"test -d {shlex.quote(job.folder)} && echo shared || echo apart")
+        answer = on_host(job.ssh, host.name, f"test -d {shlex.quote(job.folder)} && echo shared || echo apart")
         if answer is None or answer.returncode:
             said = (answer.stderr.strip().splitlines() or ["no answer"])[-1] if answer else "no answer"
             raise UsageError(

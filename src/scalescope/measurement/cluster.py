@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Protocol
 
+from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.measurement.probe import Findings, Group, probe_group
 from scalescope.measurement.rank_program import starting_s
-from scalescope.measurement.surroundings import cores_here, gpus_here, has_horovod
+from scalescope.measurement.surroundings import has_horovod
 from scalescope.records.cluster import BACKENDS, Cluster
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
@@ -25,11 +26,11 @@ class Audience(Protocol):
 def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
     """Probe every group of ranks with every backend that is asked for."""
     device = request.device
-    gpus = 0 if device == "cpu" else gpus_here()
+    gpus = 0 if device == "cpu" else host.gpus()
     if device == "auto":
         device = "cuda" if gpus else "cpu"
-    slots = request.slots or max((host.slots for host in request.hosts), default=0) or gpus or cores_here()
-    if request.hosts and len({host.slots for host in request.hosts}) > 1:
+    slots = request.slots or max((each.slots for each in request.hosts), default=0) or gpus or host.cores().logical
+    if request.hosts and len({each.slots for each in request.hosts}) > 1:
         raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
     found: list[Findings] = []
     for backend in request.backends:
@@ -52,10 +53,10 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
             )
     copies = [finding.copy_s_per_byte for finding in found]
     return Cluster(
-        name="this machine" if not request.hosts else ",".join(host.name for host in request.hosts),
+        name="this machine" if not request.hosts else ",".join(each.name for each in request.hosts),
         nodes=max(len(request.hosts), 1),
         slots_per_node=slots,
-        cores_per_node=cores_here(),
+        cores_per_node=host.cores().physical,
         device="gpu" if device == "cuda" else "cpu",
         copy_s_per_byte=sorted(copies)[len(copies) // 2] if copies else 0.0,
         costs=tuple(cost for finding in found for cost in finding.costs),

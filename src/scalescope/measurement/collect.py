@@ -18,9 +18,9 @@ FEWEST_STEPS = 5
 """In fewer steps a steady state cannot be told from warm-up."""
 
 
-def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, warning: str = "") -> Run:
-    """The launch as measured by the agents in its ranks; `warning` is what went wrong without harm."""
-    warnings = [warning] if warning else []
+def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) -> Run:
+    """The launch as measured by the agents in its ranks."""
+    warnings = []
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
     if not logs:
@@ -43,8 +43,7 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
         )
     if ending.leftovers:
         warnings.append(f"{ending.leftovers} processes were still running after the launcher's end and were removed")
-    window = (ending.started_ns, ending.ended_ns)
-    ranks = [_summary(log, steps_of[id(log)], warmup, window) for log in logs]
+    ranks = [_summary(log, steps_of[id(log)], warmup, ending) for log in logs]
     samples = _samples_per_step(point, ranks)
     if samples and point.global_batch and abs(samples / point.global_batch - 1) > 0.05:
         warnings.append(
@@ -90,14 +89,14 @@ def _check_world(point: Point, logs: Sequence[RankLog]) -> None:
         raise WorkFailed(f"{point.np} ranks were launched and {len(logs)} made steps: see the ranks' output")
 
 
-def _summary(log: RankLog, steps: Sequence[Step], warmup: int, window: tuple[int, int]) -> RankSummary:
+def _summary(log: RankLog, steps: Sequence[Step], warmup: int, ending: Ending) -> RankSummary:
     steady = steps[min(warmup, len(steps) - 1) :]
     counted = [step.samples for step in steady if step.samples]
     return RankSummary(
         rank=log.rank or 0,
         host=log.host,
         pid=log.pid,
-        phases=split_into_phases(log, steps, warmup, window),
+        phases=split_into_phases(log, steps, warmup, ending),
         steps=len(steps),
         samples_per_step=fmean(counted) if counted else None,
         step_s=median(step.seconds for step in steady),
@@ -156,8 +155,18 @@ def collect_matches(
         backend="",
         source="pattern",
         ranks=(),
-        warnings=tuple(_unsteadiness(durations, warmup)),
+        warnings=(*_together(matches, durations is told), *_unsteadiness(durations, warmup)),
     )
+
+
+def _together(matches: Sequence[Match], told: bool) -> list[str]:
+    """Lines that a buffer held back say how many steps there were, not how long each of them took."""
+    if told or 2 * sum(match.came_with_others for match in matches) <= len(matches):
+        return []
+    return [
+        "matching lines arrived several at a time, so that only their mean time is known: flush after every line, "
+        "or print the time of a step and match it with (?P<step_s>...)"
+    ]
 
 
 def collect_turns(

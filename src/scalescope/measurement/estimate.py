@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import ScalescopeError, UsageError
@@ -19,7 +20,7 @@ from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.profile import take_profile
 from scalescope.measurement.profile_ranks import ProfileTask
 from scalescope.measurement.rank_program import starting_s
-from scalescope.measurement.surroundings import cores_here, gpus_here, horovod_speaks_mpi, torch_version
+from scalescope.measurement.surroundings import horovod_speaks_mpi, torch_version
 from scalescope.measurement.sweep import Audience as MeasureAudience
 from scalescope.measurement.verification import run_checks
 from scalescope.prediction.correction import corrected
@@ -156,9 +157,11 @@ def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
 
 
 def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfile) -> str:
-    if threads <= cores_here() or request.profile or profile.device != "cpu":
+    if threads <= host.cores().physical or request.profile or profile.device != "cpu":
         return ""
-    return f"the profile used {threads} threads on {cores_here()} cores: take it on a machine like the cluster's"
+    return (
+        f"the profile used {threads} threads on {host.cores().physical} cores: take it on a machine like the cluster's"
+    )
 
 
 def dry_run(request: EstimateRequest) -> list[str]:
@@ -185,8 +188,8 @@ def _knobs(request: EstimateRequest) -> Knobs:
 
 
 def _slots_here(request: EstimateRequest) -> int:
-    gpus = 0 if request.device == "cpu" else gpus_here()
-    return gpus or cores_here()
+    gpus = 0 if request.device == "cpu" else host.gpus()
+    return gpus or host.cores().logical
 
 
 def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
@@ -213,7 +216,7 @@ def _threads(request: EstimateRequest, described: Cluster | None, processes: Seq
         return request.threads_per_rank
     if described and described.device == "cpu":
         return max(described.cores_per_node // described.slots_per_node, 1)
-    return max(cores_here() // max(min(max(processes), _slots_here(request)), 1), 1)
+    return max(host.cores().physical // max(min(max(processes), _slots_here(request)), 1), 1)
 
 
 def _profile(
@@ -225,8 +228,8 @@ def _profile(
     audience: Audience,
 ) -> ModelProfile:
     """One process alone, and with others of its host."""
-    on_gpu = request.device != "cpu" and gpus_here() > 0
-    together = min(max(processes), cores_here(), described.slots_per_node if described else 10**9)
+    on_gpu = request.device != "cpu" and host.gpus() > 0
+    together = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
     crowds = () if on_gpu else tuple(sorted({count for count in (2, 4, together) if 1 < count <= together}))
     batches = {
         -(-batch // count) if scaling == "strong" else batch

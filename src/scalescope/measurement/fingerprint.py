@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.measurement.request import interpreter_of
-from scalescope.measurement.surroundings import cores_here, gpus_here, torch_version
+from scalescope.measurement.surroundings import torch_version
 from scalescope.records.fingerprint import Fingerprint
 from scalescope.records.job import Host
 
@@ -35,7 +36,7 @@ def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
     return Fingerprint(
         host=platform.node(),
         cpu=_cpu_model(),
-        cores=cores_here(),
+        cores=host.cores().logical,
         gpus=_gpu_names() if device != "cpu" else (),
         python=python,
         torch=torch,
@@ -112,4 +113,4 @@ def _gpu_names() -> tuple[str, ...]:
         return ()
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     listing = subprocess.run(query, capture_output=True, text=True, check=False)
-    return tuple(line.strip() for line in listing.stdout.splitlines() if line.strip())[: gpus_here()]
+    return tuple(line.strip() for line in listing.stdout.splitlines() if line.strip())[: host.gpus()]

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +20,10 @@ from scalescope.measurement.plan import Settings, launcher_of, make_job, make_ta
 from scalescope.measurement.surroundings import free_port
 from scalescope.measurement.turns import read_pairs
 from scalescope.measurement.watch import Audience, LaunchWatch
-from scalescope.records.job import Ending, Job
+from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
+from scalescope.units import plural
 
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
@@ -57,7 +59,12 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, audience: 
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, round=round_)
     ours = not settings.named_hosts and launcher.name != "srun"
-    return msgspec.structs.replace(outcome, round=round_, load=meter.read() if ours else None)
+    return msgspec.structs.replace(
+        outcome,
+        round=round_,
+        load=meter.read() if ours else None,
+        warnings=(*_notes(settings, launched, outcome), *outcome.warnings),
+    )
 
 
 def run_job(
@@ -92,7 +99,8 @@ def _run_once(
     with writing(path):
         path.write_text("".join(as_shell(command) + "\n" for command in commands))
     watch = LaunchWatch(job, audience, pattern)
-    ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
+    with watch.output.followed():
+        ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
     problem, details, harmless = ending.problem, ending.details, ""
     if problem and not details:
         problem, details = watch.died(launcher)
@@ -113,7 +121,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            return collect(point, watch.logs, ending, relative, launched.harmless)
+            return collect(point, watch.logs, ending, relative)
         except UsageError:
             raise
         except ScalescopeError as trouble:
@@ -122,6 +130,39 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
     if _disk_was_full(folder):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
+
+
+def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
+    """What is to be said about the launch itself."""
+    if launched.harmless:
+        yield launched.harmless
+    if launched.watch.restarted:
+        yield (
+            f"{plural(launched.watch.restarted, 'rank')} had to be started again during the launch: steps of the last "
+            "start count, and all time before it is launch time"
+        )
+    yield from _shared_cores(settings, run.point)
+    if run.source != "pattern" or "step_s" in settings.request.pattern:
+        return
+    instead = "print the time of a step and match it with (?P<step_s>...)"
+    if settings.named_hosts:
+        yield f"lines from other hosts arrive when the shared folder shows them, maybe seconds late: {instead}"
+    if any(word.startswith("--tee") for word in settings.request.command):
+        yield f"torchrun --tee passes lines on every 0.1 s, and step times are as coarse: leave it out, or {instead}"
+
+
+def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
+    """What is to be said about cores that ranks of a point share."""
+    yield from settings.warnings
+    oversubscribe = settings.request.oversubscribe
+    for name, ranks in place(point.np, settings.hosts, oversubscribe=oversubscribe) or (("", point.np),):
+        cores = settings.physical_cores.get(name, ranks)
+        if ranks > cores:
+            where = f" of {name}" if name else ""
+            yield (
+                f"{ranks} ranks share {plural(cores, 'physical core')}{where}: "
+                f"hyperthreads are no cores of their own, expect a lower speedup than on {ranks} cores"
+            )
 
 
 def _outputs(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ import time
 
 import psutil
 
+from scalescope import host
 from scalescope.records.run import Load
 
 _IDLE = ("idle", "iowait", "guest", "guest_nice")
@@ -28,7 +29,7 @@ class LoadMeter:
         foreign_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
         return Load(
             foreign_cores=max(foreign_s / self.elapsed_s, 0.0),
-            cores=psutil.cpu_count() or 1,
+            cores=host.cores().machine_logical,
             load_average=self._load_average,
         )
 

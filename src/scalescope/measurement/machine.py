@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from scalescope import host
 from scalescope.records.machine import Cores, Gpu, Horovod, Interface, Machine, Mpi, Slurm, Torch
 
 _PATIENCE_S = 60.0
@@ -52,7 +53,7 @@ def describe_machine() -> Machine:
             python=sys.executable,
             python_version=platform.python_version(),
             cores=_cores(),
-            memory_bytes=int(min(psutil.virtual_memory().total, memory_limit_bytes())),
+            memory_bytes=int(min(psutil.virtual_memory().total, host.memory_limit_bytes())),
             shared_memory_bytes=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
             disk_free_bytes=shutil.disk_usage(Path.cwd()).free,
             load_average=os.getloadavg()[0],
@@ -109,50 +110,13 @@ def _distribution(release: dict[str, str]) -> str:
 
 
 def _cores() -> Cores:
-    logical = psutil.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
-    usable = min(float(allowed), cpu_limit())
-    return Cores(physical=psutil.cpu_count(logical=False), logical=logical, usable=usable)
-
-
-def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Cores that the control groups of this process allow; infinity without a limit."""
-    limits = [float("inf")]
-    for folder in _control_groups(proc, root, "cpu"):
-        match (_words(folder / "cpu.max"), _words(folder / "cpu.cfs_quota_us"), _words(folder / "cpu.cfs_period_us")):
-            case ([quota, period], _, _) | (_, [quota], [period]) if quota not in ("max", "-1"):
-                limits.append(int(quota) / int(period))
-    return min(limits)
-
-
-def memory_limit_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Memory that the control groups of this process allow; infinity without a limit."""
-    limits = [float("inf")]
-    for folder in _control_groups(proc, root, "memory"):
-        for words in (_words(folder / "memory.max"), _words(folder / "memory.limit_in_bytes")):
-            limits += [float(word) for word in words if word != "max"]
-    return min(limits)
-
-
-def _control_groups(proc: Path, root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's control groups and of the groups around them, versions 1 and 2."""
-    try:
-        lines = [line.split(":", 2) for line in proc.read_text().splitlines()]
-    except OSError:
-        return
-    for _, controllers, path in lines:
-        if not controllers or controller in controllers.split(","):
-            base = root / controller if controllers else root
-            inner = base / path.strip("/")
-            # In a container the path is the host's and not to be seen: the container's own group is the mount itself.
-            yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(base))
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
+    found = host.cores()
+    return Cores(
+        physical=found.machine_physical,
+        logical=found.machine_logical,
+        usable=found.allowed,
+        usable_physical=found.physical,
+    )
 
 
 def _gpus() -> tuple[Gpu, ...]:

@@ -1,25 +1,33 @@
 """What ranks print: followed while it grows, tagged with its rank, and searched for a user's pattern."""
 
+import contextlib
 import math
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.measurement.arrivals import following
 
 _KNOWN_GROUPS = ("step_s", "examples_per_s")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+
+_RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
+"""What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line."""
 
 
 class Match(NamedTuple):
     """A line of output that matched the user's pattern."""
 
     at_ns: int
-    """When it was seen, nanoseconds since the epoch."""
+    """When it arrived, on the monotonic clock of this host."""
     values: dict[str, float]
+    came_with_others: bool = False
+    """Several matching lines arrived at once, so when each of them was printed is not known."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -40,65 +48,124 @@ def without_control(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+class _Arrival(NamedTuple):
+    """Lines that arrived together."""
+
+    source: str
+    lines: list[str]
+    at_ns: int
+    begins_anew: bool
+    """The file was emptied before: a rank that was restarted."""
+
+
 class OutputFiles:
     """Follows the output files of a launch: one per rank and the launcher's own."""
 
-    def __init__(self, folder: Path, pattern: re.Pattern[str] | None, on_line: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pattern: re.Pattern[str] | None,
+        on_line: Callable[[str, str], None],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._folder = folder
         self._pattern = pattern
         self._on_line = on_line
+        self._clock = clock
+        self._lock = threading.Lock()
         self._offsets: dict[Path, int] = {}
         self._unfinished: dict[Path, bytes] = {}
-        self._looked_ns: dict[Path, int] = {}
-        """When new output was last seen."""
+        self._arrivals: list[_Arrival] = []
+        self._bytes = 0
         self.matches: dict[str, list[Match]] = {}
         """Per source, the lines that matched."""
         self.first_ns = 0
-        """When the first rank printed something, nanoseconds since the epoch; 0 before that."""
+        """When the first rank printed something, on the monotonic clock; 0 before that."""
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Meanwhile lines are stamped when they arrive; needed only where their times count."""
+        if self._pattern is None:
+            yield
+            return
+        with following(self._folder, self.look):
+            yield
+
+    def look(self, changed: set[str] | None = None) -> None:
+        """Read and stamp what is new, from any thread; `changed` names the only files to look at."""
+        outputs = self._folder.glob("rank*.out") if changed is None else map(self._folder.joinpath, changed)
+        ranks = [path for path in outputs if path.match("rank*.out")]
+        with self._lock:
+            for path in [self._folder / LAUNCHER_OUTPUT, *ranks]:
+                self._read(path)
+
+    def _read(self, path: Path) -> None:
+        offset = self._offsets.get(path, 0)
+        try:
+            size = path.stat().st_size
+            if size == offset:
+                return
+            with open(path, "rb") as file:
+                file.seek(offset if size > offset else 0)
+                data = file.read()
+        except OSError:
+            return
+        begins_anew = size < offset
+        self._offsets[path] = len(data) + (0 if begins_anew else offset)
+        before = b"" if begins_anew else self._unfinished.get(path, b"")
+        *lines, self._unfinished[path] = (before + data).split(b"\n")
+        if lines or begins_anew:
+            texts = [without_control(line.decode(errors="replace")) for line in lines]
+            self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
+        self._bytes += len(data)
 
     def poll(self) -> int:
-        """Take in what is new; how many bytes."""
-        taken = 0
-        for path in [self._folder / LAUNCHER_OUTPUT, *self._folder.glob("rank*.out")]:
-            try:
-                if path.stat().st_size == self._offsets.get(path, 0):
-                    continue
-                with open(path, "rb") as file:
-                    file.seek(self._offsets.get(path, 0))
-                    data = file.read()
-            except OSError:
-                continue
-            self._offsets[path] = self._offsets.get(path, 0) + len(data)
-            taken += len(data)
-            lines = (self._unfinished.get(path, b"") + data).split(b"\n")
-            self._unfinished[path] = lines.pop()
-            now_ns = time.time_ns()
-            since_ns = self._looked_ns.get(path, now_ns)
-            for number, line in enumerate(lines, start=1):  # lines since the last look share the time since then
-                at_ns = since_ns + (now_ns - since_ns) * number // len(lines)
-                self._take(path.stem, without_control(line.decode(errors="replace")), at_ns)
-            self._looked_ns[path] = now_ns
+        """Look, and take in everything since the last time; how many bytes."""
+        self.look()
+        with self._lock:
+            arrivals, self._arrivals = self._arrivals, []
+            taken, self._bytes = self._bytes, 0
+        for arrival in arrivals:
+            self._take(arrival)
         return taken
 
-    def _take(self, source: str, line: str, at_ns: int) -> None:
+    def _take(self, arrival: _Arrival) -> None:
+        source, lines, at_ns, begins_anew = arrival
+        if begins_anew:
+            self.matches.pop(source, None)
+        if not lines:
+            return
         self.first_ns = self.first_ns or at_ns
-        self._on_line(source, line)
-        found = self._pattern.search(line) if self._pattern else None
-        if found:
-            values = {}
-            for name, text in found.groupdict().items():
-                try:
-                    value = float((text or "").replace(",", ""))
-                except ValueError:
-                    continue
-                if 0 < value < math.inf:
-                    values[name] = value
-            self.matches.setdefault(source, []).append(Match(at_ns, values))
+        for line in lines:
+            self._on_line(source, line)
+        found: dict[str, list[re.Match[str]]] = {}
+        for line in lines:
+            if self._pattern and (match := self._pattern.search(line)):
+                tag = _RANK_TAG.match(line)  # ranks that share the launcher's output step at the same time
+                found.setdefault(f"{source} rank{tag[1]}" if tag else source, []).append(match)
+        for name, together in found.items():
+            known = self.matches.setdefault(name, [])
+            since_ns = known[-1].at_ns if known else at_ns
+            for number, match in enumerate(together, start=1):  # lines that come together share the time they took
+                shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
+                known.append(Match(shared_ns, _values(match), len(together) > 1))
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
         sources = sorted(self.matches, key=lambda source: (-len(self.matches[source]), len(source), source))
         return self.matches[sources[0]] if sources else []
+
+
+def _values(found: re.Match[str]) -> dict[str, float]:
+    values = {}
+    for name, text in found.groupdict().items():
+        try:
+            value = float((text or "").replace(",", ""))
+        except ValueError:
+            continue
+        if 0 < value < math.inf:
+            values[name] = value
+    return values
 
 
 def last_lines(path: Path, count: int = 15) -> list[str]:

@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 
 from scalescope.measurement.rank_log import RankLog, Step
+from scalescope.records.job import Ending
 from scalescope.records.run import PHASES
 
 Span = tuple[int, int]
 
 
-def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: Span) -> dict[str, float]:
-    """Seconds per phase of one rank; `launch` is when the launcher started and ended, nanoseconds since the epoch."""
+def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: Ending) -> dict[str, float]:
+    """Seconds per phase of one rank."""
     first, last = steps[0].start, steps[-1].end
-    began, ended = log.wall_ns(log.began), max(launch[1], log.wall_ns(last))
+    began, last_at = log.at(log.began, launch), log.at(last, launch)
+    ended = max(launch.ended_ns, last_at)
     ns = dict.fromkeys(PHASES, 0)
-    ns["launch"] = max(began - launch[0], 0)
+    ns["launch"] = max(began - launch.started_ns, 0)
     ns["init"] = _inside(log.inits, (log.began, first))
     before_evaluation = _inside(log.evaluations, (log.began, first))
     ns["import"] = min(log.import_ns, first - log.began - ns["init"] - before_evaluation)
@@ -22,7 +24,7 @@ def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: 
     ns["steady"] = sum(step.end - step.start for step in steps[warmup:])
     between_evaluation = _inside(log.evaluations, (first, last))
     ns["pause"] = last - first - ns["warmup"] - ns["steady"] - between_evaluation
-    after = (last, last + max(ended - log.wall_ns(last), 0))
+    after = (last, last + ended - last_at)
     after_evaluation, after_saves = _inside(log.evaluations, after), _inside(log.saves, after)
     ns["pause"] += after_saves
     ns["evaluation"] = before_evaluation + between_evaluation + after_evaluation

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
+from scalescope.host import Cores
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.measurement.collect import FEWEST_STEPS
 from scalescope.measurement.request import (
@@ -23,7 +24,7 @@ from scalescope.measurement.request import (
 from scalescope.measurement.surroundings import horovod_speaks_mpi, slurm_allocation
 from scalescope.measurement.train_model import TrainingTask
 from scalescope.measurement.turns import Turns
-from scalescope.records.job import Host, Job
+from scalescope.records.job import Host, Job, place
 from scalescope.records.knobs import Knobs
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
@@ -48,18 +49,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[Host, ...]
     slots: int
     threads_per_rank: int
+    physical_cores: dict[str, int]
+    """Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs."""
     named_hosts: bool
     """Whether ranks may be on other machines than this one."""
     env: dict[str, str]
     cwd: str = ""
     since_ns: int = 0
     """When the measurement began, nanoseconds since the epoch."""
+    warnings: tuple[str, ...] = ()
+    """About every launch."""
     trace: str = ""
     """Steps that every rank captures, as the agent reads it; empty: none."""
 
 
-def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> Settings:
-    """Decide everything that holds for all points; `cores` and `slots` are those of one machine."""
+AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequence[str]]]
+"""Names, the ssh program and a Python in; cores of each host and warnings out."""
+
+
+def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
+    """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
     engines = request.engines or (("ddp",) if request.workload else (engine_of_script(request.command),))
     if "none" in engines:
@@ -85,11 +94,15 @@ def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> 
     for name in launchers.values():
         if hosts and not find_launcher(name).reaches_hosts:
             raise UsageError(f"{name} starts ranks on this machine only: use torchrun or mpirun with --hosts")
-    slots = sum(host.slots for host in hosts) if hosts else slots
-    most = max((host.slots for host in hosts), default=max(request.np))
+    slots = sum(host.slots for host in hosts) if hosts else gpus or here.logical
     named_hosts = bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127.")
     if named_hosts:
         env |= {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ}
+    placed = dict(place(max(request.np), hosts, oversubscribe=request.oversubscribe)) or {"": max(request.np)}
+    cores, warnings = ask(tuple(placed), request.ssh, python) if named_hosts else (dict.fromkeys(placed, here), ())
+    physical = {name: found.physical for name, found in cores.items()}
+    if "srun" in launchers.values():  # a node may have more cores than Slurm gave of it
+        physical |= {host.name: min(physical[host.name], host.slots) for host in hosts if host.name in physical}
     return Settings(
         request=request,
         folder=str(folder),
@@ -99,9 +112,12 @@ def settle(request: MeasureRequest, folder: Path, *, cores: int, slots: int) -> 
         knobs=knobs,
         hosts=hosts,
         slots=slots,
-        threads_per_rank=request.threads_per_rank or max(cores // min(most, max(request.np)), 1),
+        threads_per_rank=request.threads_per_rank
+        or max(min(physical[name] // count for name, count in placed.items()), 1),
+        physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
         env=env,
+        warnings=tuple(warnings),
     )
 
 

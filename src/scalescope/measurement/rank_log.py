@@ -1,5 +1,6 @@
 """Reads what the agent wrote in one rank, whole or while it grows."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.host import clock_name
+from scalescope.records.job import Ending
 
 _READS_UP_TO = 1
 
@@ -20,6 +23,7 @@ class _Line(msgspec.Struct):
     pid: int = 0
     rank: int | None = None
     wall_ns: int = 0
+    clock: str = ""
     stack_signal: int = 0
     world_size: int = 0
     backend: str = ""
@@ -81,6 +85,7 @@ class RankLog:
         self.began = 0
         self.ended = 0
         self._wall_ns = 0
+        self._clock = ""
         self._events: list[Step] = []
         self._optimizers: list[int] = []
         """Per event, which optimizer stepped."""
@@ -91,9 +96,18 @@ class RankLog:
         """How many optimizer steps have been seen."""
         return len(self._events)
 
-    def wall_ns(self, clock: int) -> int:
-        """A time of the rank's clock in nanoseconds since the epoch."""
-        return self._wall_ns + clock - self.began
+    def at(self, clock: int, launch: Ending) -> int:
+        """A time of the rank's clock on the launch's clock: the same one, unless the rank is on another host."""
+        if self._clock and self._clock == clock_name():
+            return clock
+        return launch.started_ns + self._wall_ns - launch.started_wall_ns + clock - self.began
+
+    @property
+    def last_sign(self) -> int:
+        """When the rank was last known to live, on its clock."""
+        spans = [*self.inits[-1:], *self.evaluations[-1:], *self.saves[-1:]]
+        steps = [step.end for step in self._events[-1:]]
+        return max([self.began, self.ended, *steps, *(end for _, end in spans)])
 
     def poll(self) -> int:
         """Take in the complete lines that are new; how many."""
@@ -123,7 +137,7 @@ class RankLog:
                 if line.version > _READS_UP_TO:
                     raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
                 self.rank, self.host, self.pid, self.stack_signal = line.rank, line.host, line.pid, line.stack_signal
-                self._wall_ns, self.began = line.wall_ns, line.t
+                self._wall_ns, self.began, self._clock = line.wall_ns, line.t, line.clock
             case "rank":
                 self.rank, self.world_size, self.backend = line.rank, line.world_size, line.backend
             case "init_begin":
@@ -194,4 +208,14 @@ def read_rank_logs(folder: Path) -> list[RankLog]:
         log = RankLog(path)
         log.poll()
         logs.append(log)
-    return sorted(logs, key=lambda log: (log.rank is None, log.rank or 0, log.pid))
+    return in_force(logs)
+
+
+def in_force(logs: Iterable[RankLog]) -> list[RankLog]:
+    """The ranks in order, without those whose successor began after their end: a launcher had restarted them."""
+    ranks = sorted(logs, key=lambda log: (log.rank is None, log.rank or 0, log.pid))
+    newest: dict[tuple[int, str], int] = {}
+    for log in ranks:
+        if log.rank is not None:
+            newest[log.rank, log.host] = max(newest.get((log.rank, log.host), 0), log.began)
+    return [log for log in ranks if log.rank is None or log.last_sign >= newest[log.rank, log.host]]

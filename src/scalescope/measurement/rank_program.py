@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
@@ -16,7 +17,7 @@ from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
-from scalescope.measurement.surroundings import cores_here, free_port
+from scalescope.measurement.surroundings import free_port
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
 from scalescope.records.store import complete_lines, writing
@@ -52,7 +53,7 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 def starting_s(ranks: int) -> float:
     """About what it takes to start ranks on this machine and to end them, besides what they do."""
-    return _START_S + _START_A_RANK_S * ranks / cores_here()
+    return _START_S + _START_A_RANK_S * ranks / host.cores().logical
 
 
 def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:

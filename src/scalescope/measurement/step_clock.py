@@ -126,6 +126,6 @@ def memory_limit(device: Any) -> int:
         return int(torch.cuda.get_device_properties(device).total_memory)
     import psutil
 
-    from scalescope.measurement.machine import memory_limit_bytes
+    from scalescope.host import memory_limit_bytes
 
     return int(min(psutil.virtual_memory().total, memory_limit_bytes()))

@@ -1,32 +1,50 @@
 """What is around a measurement: cores, GPUs, programs, free ports, a Slurm allocation."""
 
+import functools
 import importlib.util
+import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
+from scalescope import host
 from scalescope.errors import UsageError
+from scalescope.launchers.runner import on_host
 from scalescope.records.job import Host
 
 
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def cores_of(hosts: Sequence[str], ssh: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
+    """Cores that ranks may use on other hosts, asked there; and a warning for each host that did not tell."""
+    with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
+        answers = dict(zip(hosts, pool.map(lambda name: _ask_host(name, ssh, python), hosts), strict=True))
+    silent = [name for name, found in answers.items() if found is None]
+    here = host.cores()
+    warnings = [
+        f"host {name} did not say how many cores it has, so it was taken to have {here.physical} as this machine: "
+        "set --threads-per-rank if that is wrong"
+        for name in silent
+    ]
+    return {name: found or here for name, found in answers.items()}, warnings
 
 
-def gpus_here() -> int:
-    """GPUs that the driver shows."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")])
-    if not shutil.which("nvidia-smi"):
-        return 0
-    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+@functools.cache
+def _ask_host(name: str, ssh: str, python: str) -> host.Cores | None:
+    """Runs the file host.py on the host, so that affinity and quota are those that ranks get there."""
+    answer = on_host(ssh, name, f"{shlex.quote(python)} -", Path(host.__file__).read_text())
+    if answer is None or answer.returncode:
+        return None
+    try:
+        return host.Cores(**json.loads(answer.stdout.splitlines()[-1]))
+    except (ValueError, IndexError, TypeError):
+        return None
 
 
 def has_module(python: str, module: str) -> bool:

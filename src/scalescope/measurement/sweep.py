@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from scalescope import __version__
+from scalescope import __version__, host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
 from scalescope.launchers.base import as_shell
@@ -25,7 +25,7 @@ from scalescope.measurement.output import compile_pattern
 from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of, make_job, points, settle
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import Started, begin, resume
-from scalescope.measurement.surroundings import check_port, cores_here, gpus_here, has_module, torch_version
+from scalescope.measurement.surroundings import check_port, cores_of, has_module, torch_version
 from scalescope.measurement.traced_launch import points_to_trace, trace_folder, traced_launch
 from scalescope.measurement.watch import Audience as LaunchAudience
 from scalescope.records.request import MeasureRequest, Plan
@@ -87,10 +87,9 @@ def continue_measurement(folder: Path, changes: Mapping[str, object], audience: 
 
 
 def settle_here(request: MeasureRequest, folder: Path) -> Settings:
-    """Everything that holds for all points, on this machine."""
-    gpus = 0 if request.device == "cpu" else gpus_here()
-    cores = cores_here()
-    return settle(request, folder, cores=cores, slots=gpus or cores)
+    """Everything that holds for all points, started from this machine."""
+    gpus = 0 if request.device == "cpu" else host.gpus()
+    return settle(request, folder, here=host.cores(), gpus=gpus, ask=cores_of)
 
 
 def check_requirements(settings: Settings) -> None:
@@ -225,7 +224,7 @@ class _Rounds:
             scalescope=__version__,
             torch=torch_version() if settings.python == sys.executable else "",
             host=platform.node(),
-            cores=cores_here(),
+            cores=host.cores().logical,
             launcher=dict(settings.launchers),
             binding=BINDING,
             named_hosts=settings.named_hosts,

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 import msgspec
 import numpy as np
 
+from scalescope import host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.launch import launch, launch_folder
 from scalescope.measurement.output import last_lines
@@ -175,7 +176,7 @@ def describe(
         engine=cast(Literal["none", "ddp", "horovod"], run.engine_seen or "none"),
         backend=run.backend,
         np=point.np,
-        cores=run.load.cores if run.load else None,
+        cores=host.cores().logical if run.load else None,
         timeline=timeline,
         ranks=tuple(ranks),
         first_step=window.first,

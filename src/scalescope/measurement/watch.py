@@ -8,7 +8,7 @@ from typing import Protocol
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
 from scalescope.measurement.output import OutputFiles, last_lines, without_control
-from scalescope.measurement.rank_log import RankLog
+from scalescope.measurement.rank_log import RankLog, in_force
 from scalescope.records.job import Job
 from scalescope.units import plural
 
@@ -38,8 +38,13 @@ class LaunchWatch:
 
     @property
     def logs(self) -> list[RankLog]:
-        """What the ranks have written so far, in order of rank."""
-        return sorted(self._logs.values(), key=lambda log: (log.rank is None, log.rank or 0, log.pid))
+        """What the ranks have written so far, in order of rank; ranks that were restarted count once."""
+        return in_force(self._logs.values())
+
+    @property
+    def restarted(self) -> int:
+        """Ranks that the launcher had to start again."""
+        return len(self._logs) - len(self.logs)
 
     def tick(self) -> int:
         """Take in what is new."""
@@ -49,7 +54,7 @@ class LaunchWatch:
         self._progress += sum(log.poll() for log in self._logs.values())
         self._progress += self.output.poll()
         if self._logs:
-            self._audience.steps(min(log.events for log in self._logs.values()))
+            self._audience.steps(min(log.events for log in self.logs))
         return self._progress
 
     def stalled(self, seconds: float) -> tuple[str, str]:

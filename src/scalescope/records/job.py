@@ -1,5 +1,7 @@
 """What is to be run: a Job, the commands a launcher makes of it, and how they ended."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from scalescope.records.knobs import Knobs
@@ -10,6 +12,18 @@ class Host(msgspec.Struct, frozen=True):
 
     name: str
     slots: int
+
+
+def place(np: int, hosts: Sequence[Host], *, oversubscribe: bool) -> tuple[tuple[str, int], ...]:
+    """Hosts with the ranks each one gets, filled up one after another."""
+    left, placed = np, []
+    for index, host in enumerate(hosts):
+        last = index == len(hosts) - 1
+        count = left if last and oversubscribe else min(left, host.slots)
+        if count:
+            placed.append((host.name, count))
+        left -= count
+    return tuple(placed)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +53,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks_per_host(self) -> tuple[tuple[str, int], ...]:
-        """Hosts in order with the ranks each one gets, filled up one after another."""
-        left, placed = self.np, []
-        for index, host in enumerate(self.hosts):
-            last = index == len(self.hosts) - 1
-            count = left if last and self.oversubscribe else min(left, host.slots)
-            if count:
-                placed.append((host.name, count))
-            left -= count
-        return tuple(placed)
+        """Hosts in order with the ranks each one gets."""
+        return place(self.np, self.hosts, oversubscribe=self.oversubscribe)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +70,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a launch ended."""
 
     started_ns: int
-    """Wall clock, nanoseconds since the epoch."""
+    """On the monotonic clock of this host, which no time server sets."""
     ended_ns: int
+    started_wall_ns: int
+    """The moment of `started_ns` since the epoch, for ranks on other hosts."""
     problem: str = ""
     """Empty when all went well; otherwise one line."""
     details: str = ""

@@ -15,6 +15,13 @@ class Cores(msgspec.Struct, frozen=True, kw_only=True):
     logical: int
     usable: float
     """What this process may use: its affinity mask and its control group's quota."""
+    usable_physical: int | None = None
+    """Physical cores among them, on which threads per rank are based."""
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether some of the usable ones are hyperthreads of the same core."""
+        return self.usable_physical is not None and self.usable_physical < int(self.usable)
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):

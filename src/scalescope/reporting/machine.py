@@ -36,7 +36,8 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     cores = machine.cores
     kinds = f"{cores.logical} logical" + (f", {cores.physical} physical" if cores.physical else "")
     yield "machine", f"{machine.hostname}, {machine.system}"
-    yield "cores", f"{cores.usable:g} for this process ({kinds}); load {machine.load_average:.2f}"
+    shared = f" on {plural(cores.usable_physical or 1, 'physical core')}" if cores.shares_cores else ""
+    yield "cores", f"{cores.usable:g} for this process{shared} ({kinds}); load {machine.load_average:.2f}"
     yield "memory", format_bytes(machine.memory_bytes) + _shared_memory(machine)
     yield "GPUs", "; ".join(f"{gpu.name}, {format_bytes(gpu.memory_bytes)}" for gpu in machine.gpus) or "none"
     yield "network", "; ".join(map(_interface, machine.interfaces)) or "none"

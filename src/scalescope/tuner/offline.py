@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from scalescope import host
 from scalescope.errors import WorkFailed
 from scalescope.measurement.launch import launch
 from scalescope.measurement.plan import Settings, make_job
-from scalescope.measurement.surroundings import cores_here, horovod_has_nccl
+from scalescope.measurement.surroundings import horovod_has_nccl
 from scalescope.records.knobs import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
@@ -102,7 +103,7 @@ def tune_offline(
         survey,
         held,
         hosts=hosts,
-        cores=cores_here(),
+        cores=host.cores().physical,
         threads=settings.threads_per_rank,
         backend=str((survey or {}).get("backend", "")),
         nccl_build=point.engine == "horovod" and horovod_has_nccl(settings.python),
