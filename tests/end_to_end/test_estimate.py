@@ -17,8 +17,8 @@ import pytest
 import scalescope as api
 from command_line import CommandLine
 from scalescope.cli import run
-from scalescope.measurement.estimate import unfinished
 from scalescope.measurement.folders import held
+from scalescope.measurement.resume import unfinished_estimate
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.prediction import Prediction, Residual
 from scalescope.records.profile import ModelProfile
@@ -112,13 +112,13 @@ def test_without_a_folder_the_newest_interrupted_estimate_is_continued(interrupt
     shutil.copytree(line.folder / "out", results)
     plan = load(results / "plan.json", EstimatePlan)
     save(msgspec.structs.replace(plan, finished=False), results / "plan.json")
-    other = (*WORDS[:6], "16", *WORDS[7:])
     with contextlib.chdir(line.folder):
-        assert unfinished(plan) == ""
-        assert unfinished(msgspec.structs.replace(plan, finished=False)) == str(results.relative_to(line.folder))
+        assert unfinished_estimate(plan) == ""
+        assert unfinished_estimate(msgspec.structs.replace(plan, finished=False)) == str(
+            results.relative_to(line.folder)
+        )
         with held(results):
-            assert unfinished(msgspec.structs.replace(plan, finished=False)) == ""
-    assert other != WORDS
+            assert unfinished_estimate(msgspec.structs.replace(plan, finished=False)) == ""
 
 
 def test_the_map_has_every_cell_with_its_interval(estimated) -> None:

@@ -274,6 +274,15 @@ class Others:
         self.told.append(value)
         return value
 
+    def begin_allreduce(self, tensor: object, name: str) -> None:
+        self.told.append(MEETING)
+
+    def wait(self, handle: None) -> None:
+        pass
+
+
+MEETING = -1
+
 
 def directed(limit: int, batches: tuple[int, ...] = (8, 16, 64), repeats: int = 1) -> tuple[list[Block], list[int]]:
     task = ProfileTask(workload=MLP, batches=batches, device="cpu", seconds=1e6, repeats=repeats, crowds=(2,))
@@ -299,7 +308,22 @@ def test_crowds_are_made_at_both_ends_each_beside_steps_alone_and_all_are_told_t
     crowds = [at for at, each in enumerate(written) if each.copies == 2]
     assert [written[at].batch for at in crowds] == [8, 64]
     assert [(written[at + 1].batch, written[at + 1].copies) for at in crowds] == [(8, 1), (64, 1)]
-    assert told == [2, 8, steps_of_block(0.8), 2, 64, steps_of_block(6.4), 0]
+    # Who stepped with rank 0 has finished before rank 0 steps alone.
+    assert told == [2, 8, steps_of_block(0.8), MEETING, 2, 64, steps_of_block(6.4), MEETING, 0]
+
+
+def test_a_disturbed_profile_takes_more_time_and_an_undisturbed_one_does_not() -> None:
+    class Busy(MadeProfiler):
+        def block(self, batch: int, copies: int, steps: int = 0) -> Block:
+            self.written.append(msgspec.structs.replace(super().block(batch, copies, steps), foreign_cores=0.9))
+            return self.written[-1]
+
+    def rounds(profiler: MadeProfiler) -> int:
+        task = ProfileTask(workload=MLP, batches=(8,), device="cpu", seconds=0.2, repeats=10**6, crowds=(2,))
+        Director(task, profiler, Others(), limit_bytes=10**9).run()
+        return len(profiler.written)
+
+    assert rounds(Busy(10**9)) > 1.2 * rounds(MadeProfiler(10**9))
 
 
 def test_more_rounds_repeat_every_batch() -> None:

@@ -32,6 +32,9 @@ class Silent:
     def tick(self, done: int) -> None:
         """So much of it is done."""
 
+    def remark(self, text: str) -> None:
+        """Something that a reader of the result should know."""
+
     def continues(self, folder: Path) -> None:
         """An interrupted estimate is continued."""
 

@@ -19,6 +19,9 @@ class Audience(Protocol):
     def stage(self, what: str, seconds: float | None) -> None:
         """A part of the work begins that takes about so long."""
 
+    def remark(self, text: str) -> None:
+        """Something that a reader of the result should know."""
+
     def tick(self, done: int) -> None:
         """So many lines of it are there."""
 
@@ -51,6 +54,8 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
                     env=request.env,
                 )
             )
+            if found[-1].remark:
+                audience.remark(f"{words}: {found[-1].remark}")
     copies = [finding.copy_s_per_byte for finding in found]
     return Cluster(
         name="this machine" if not request.hosts else ",".join(each.name for each in request.hosts),

@@ -1,8 +1,6 @@
 """Estimates: a profile, a cluster, a map, and where asked for some of its cells run for real."""
 
-import contextlib
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -12,14 +10,15 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
-from scalescope.errors import ScalescopeError, UsageError
+from scalescope.errors import UsageError
 from scalescope.measurement import residuals
 from scalescope.measurement.cluster import probe_cluster
 from scalescope.measurement.fingerprint import fingerprint_here
-from scalescope.measurement.folders import check_record, held, result_folder
+from scalescope.measurement.folders import result_folder
 from scalescope.measurement.profile import take_profile
 from scalescope.measurement.profile_ranks import ProfileTask
 from scalescope.measurement.rank_program import starting_s
+from scalescope.measurement.resume import is_begun, unfinished_estimate
 from scalescope.measurement.surroundings import horovod_speaks_mpi, torch_version
 from scalescope.measurement.sweep import Audience as MeasureAudience
 from scalescope.measurement.verification import run_checks
@@ -33,12 +32,11 @@ from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
 from scalescope.records.store import load, save
+from scalescope.units import plural
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64
 """Without --np, more slots than this are shown by their doublings."""
-_CONTINUED_S = 3600.0
-"""An interrupted estimate is continued within this time; later the machine may be busy with other things."""
 
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 
@@ -51,6 +49,9 @@ class Audience(MeasureAudience, Protocol):
 
     def tick(self, done: int) -> None:
         """Blocks of it that are done."""
+
+    def remark(self, text: str) -> None:
+        """Something that a reader of the result should know."""
 
     def continues(self, folder: Path) -> None:
         """An interrupted estimate is continued."""
@@ -72,13 +73,15 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
     if given is not None:
         check_profile(given, request)
     plan = EstimatePlan(request=msgspec.structs.replace(request, folder=""), fingerprint=fingerprint_here((), "auto"))
-    with result_folder("estimate", request.folder or unfinished(plan)) as folder:
-        if _is_begun(folder, plan):
+    with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
+        if is_begun(folder, plan):
             audience.continues(folder)
         save(plan, folder / PLAN)
         profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
         profile = profile or _profile(request, threads, processes, described, folder, audience)
         save(profile, folder / PROFILE)
+        if remade := sum(point.remade for point in profile.points):
+            audience.remark(f"profile: {plural(remade, 'block')} of steps measured again, other programs were busy")
         cluster = described or _kept(folder / CLUSTER, load_cluster)
         cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, audience)
         write_cluster(cluster, folder / CLUSTER)
@@ -106,27 +109,6 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
         save(prediction, folder / PREDICTION)
         save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
     return folder, prediction
-
-
-def unfinished(plan: EstimatePlan) -> str:
-    """The newest folder in which this very estimate was interrupted a short while ago; empty when there is none."""
-    for path in sorted(Path("results").glob(f"estimate-*/{PLAN}"), reverse=True):
-        with contextlib.suppress(ScalescopeError, OSError):
-            recent = time.time() - path.stat().st_mtime < _CONTINUED_S
-            if recent and load(path, EstimatePlan) == plan:
-                with held(path.parent):  # another process may be at it
-                    return str(path.parent)
-    return ""
-
-
-def _is_begun(folder: Path, plan: EstimatePlan) -> bool:
-    """Whether the folder holds this very estimate, interrupted; UsageError when it holds another or a finished one."""
-    if not (folder / PLAN).exists():
-        return False
-    check_record(folder / PLAN, EstimatePlan)
-    if load(folder / PLAN, EstimatePlan) != plan:
-        raise UsageError(f"{folder} already holds an estimate: choose another folder with -o, or remove this one")
-    return True
 
 
 def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:

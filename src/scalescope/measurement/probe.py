@@ -51,6 +51,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     copy_s_per_byte: float
     disturbed: str = ""
     """Why it is not to be trusted, in one line; empty: it is."""
+    remark: str = ""
+    """Rounds that do not count, in one line; empty: all do."""
 
 
 def knobs_of(backend: str) -> Knobs:
@@ -128,6 +130,7 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
         overlap=_overlap(group, used),
         copy_s_per_byte=_copy(lines),
         disturbed=_disturbed(quiet, foreign_cores, [_pace_s(timed) for timed in rounds]),
+        remark=_remark(len(quiet), len(made)),
     )
 
 
@@ -234,3 +237,9 @@ def _disturbed(quiet: Sequence[_Together], foreign_cores: Sequence[float], paces
         return f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
     differ = disagreement(paces_s)
     return f"rounds of the probe differ by {differ:.0%} (one sigma)" if differ > _TOO_DIFFERENT else ""
+
+
+def _remark(quiet: int, made: int) -> str:
+    if quiet in (0, made):
+        return ""
+    return f"{made - quiet} of {made} rounds were repeated: other programs were busy"

@@ -138,24 +138,28 @@ class Rounds:
         self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
         self._local_ranks = local_ranks
         self._ends = time.monotonic() + task.seconds
+        self._round_s = 0.0
         self._paces_s: list[float] = []
         """Of undisturbed rounds."""
 
     def make(self) -> None:
         """Rank 0 decides when it is enough."""
         for number in itertools.count():
+            began = time.monotonic()
             foreign_cores, pace_s = one_round(self._probe, self._writer, self._local_ranks)
             if self._helper is not None:
                 idle(self._helper, number, self._live, self._writer)
             if foreign_cores <= QUIET:
                 self._paces_s.append(pace_s)
+            self._round_s = time.monotonic() - began
             if self._live.agree(int(self._is_enough(time.monotonic() - self._ends))):
                 return
 
     def _is_enough(self, late_s: float) -> bool:
         if len(self._paces_s) >= self._task.rounds or late_s > _PATIENCE * self._task.seconds:
             return True
-        return late_s > 0 and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
+        would_be_late = late_s + self._round_s / 2 > 0
+        return would_be_late and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
 
 
 def idle(helper: IdleHelper, number: int, live: Any, writer: Writer) -> None:

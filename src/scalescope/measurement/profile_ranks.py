@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import itertools
 import os
 import platform
 import sys
@@ -196,8 +197,8 @@ class Director:
         rounds = 0
         while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
-            for batch in self._crowd_batches():
-                for copies in self._task.crowds:
+            for batch, copies in itertools.product(self._crowd_batches(), self._task.crowds):
+                if rounds == 1 or not self._spent(self._patience()):
                     self._crowd(batch, copies)
             for batch in sorted(self._blocks):
                 if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
@@ -249,9 +250,17 @@ class Director:
         for value in (copies, batch, steps):
             self._live.agree(value)
         crowd = self._profiler.block(batch, copies, steps)
+        meet(self._live)
         self._alone(batch)  # beside it, so that drift does not count as crowding
         quiet = max(crowd.foreign_cores, self._blocks[batch][-1].foreign_cores) <= QUIET
         self._quiet_crowds[copies, batch] = self._quiet_crowds.get((copies, batch), 0) + quiet
+
+
+def meet(live: Any) -> None:
+    """Wait for all ranks: one that steps alone must not begin while others finish their steps."""
+    import torch
+
+    live.wait(live.begin_allreduce(torch.zeros(1), "scalescope.meet"))
 
 
 def follow(profiler: Profiler, live: Any, rank: int) -> None:
@@ -260,6 +269,7 @@ def follow(profiler: Profiler, live: Any, rank: int) -> None:
         batch, steps = live.agree(0), live.agree(0)
         if rank < copies:
             profiler.block(batch, copies, steps)
+        meet(live)
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
-from scalescope.measurement.surroundings import free_port
+from scalescope.measurement.surroundings import free_port, torch_version
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
 from scalescope.records.store import complete_lines, writing
@@ -28,8 +28,8 @@ ALLOCATOR = {
     "MALLOC_TOP_PAD_": "67108864",
 }
 """Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
-_START_S, _START_A_RANK_S = 3.0, 3.0
-"""Launcher and rendezvous; what importing torch and building a model keeps a core busy."""
+_START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
+"""Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build."""
 _TIMEOUT_S = 120.0
 
 
@@ -53,7 +53,8 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 def starting_s(ranks: int) -> float:
     """About what it takes to start ranks on this machine and to end them, besides what they do."""
-    return _START_S + _START_A_RANK_S * ranks / host.cores().logical
+    import_s = _IMPORT_CUDA_S if "+cu" in torch_version() else _IMPORT_S
+    return _START_S + import_s * (1 + ranks / host.cores().logical)
 
 
 def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:

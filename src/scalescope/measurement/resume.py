@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from scalescope.errors import UsageError
+from scalescope.errors import ScalescopeError, UsageError
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
-from scalescope.records.request import MeasureRequest, Plan
+from scalescope.records.request import EstimatePlan, MeasureRequest, Plan
 from scalescope.records.run import Run
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
+
+_CONTINUED_S = 3600.0
+"""An interrupted estimate is continued within this time; later the machine may be busy with other things."""
 
 
 class Started(NamedTuple):
@@ -88,3 +91,24 @@ def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
 def plan_of(folder: Path) -> Plan:
     """What the measurement in a folder set out to do."""
     return load(folder / "plan.json", Plan)
+
+
+def unfinished_estimate(plan: EstimatePlan) -> str:
+    """The newest folder in which this very estimate was interrupted a short while ago; empty when there is none."""
+    for path in sorted(Path("results").glob("estimate-*/plan.json"), reverse=True):
+        with contextlib.suppress(ScalescopeError, OSError):
+            recent = time.time() - path.stat().st_mtime < _CONTINUED_S
+            if recent and load(path, EstimatePlan) == plan:
+                with held(path.parent):  # another process may be at it
+                    return str(path.parent)
+    return ""
+
+
+def is_begun(folder: Path, plan: EstimatePlan) -> bool:
+    """Whether the folder holds this very estimate, interrupted; UsageError when it holds another or a finished one."""
+    if not (folder / "plan.json").exists():
+        return False
+    check_record(folder / "plan.json", EstimatePlan)
+    if load(folder / "plan.json", EstimatePlan) != plan:
+        raise UsageError(f"{folder} already holds an estimate: choose another folder with -o, or remove this one")
+    return True

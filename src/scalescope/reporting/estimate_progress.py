@@ -40,6 +40,10 @@ class EstimateProgress(MeasureProgress):
             passed = time.monotonic() - self._since
             self._stages.update(self._stage, completed=passed, done=f"{done} timed" if done else "starting")
 
+    def remark(self, text: str) -> None:
+        """A line that stays."""
+        self._say(f"{escape(text[0].upper() + text[1:])}.")
+
     def continues(self, folder: Path) -> None:
         """An interrupted estimate is continued."""
         self._say(f"Continuing the interrupted estimate in {escape(str(folder))}: what it finished is used again.")
