@@ -13,7 +13,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.measurement.link_probe import LinkProbe
-from scalescope.measurement.probe_ranks import Writer, around, helper_of, idle, one_round
+from scalescope.measurement.probe_ranks import Peers, Writer, around, helper_of, idle, one_round
 from scalescope.measurement.probe_ranks import file_of as probe_file
 from scalescope.measurement.profile_ranks import Profiler, ProfileTask, steps_of_block
 from scalescope.measurement.profile_ranks import file_of as profile_file
@@ -118,6 +118,7 @@ class Comparison:
         self._real = RealSteps(case, live, task.knobs) if "truth" in task.parts else None
         self._truth, self._probed = Writer(folder / f"truth-rank{rank}.jsonl"), Writer(folder / probe_file(rank))
         self._probes = "probe" in task.parts
+        self._peers = Peers(live, device_named("cpu"), rank, world)
         if rank == 0 and self._profiler:
             self._profiler.write(self._profiler.describe())
         self._steps = {batch: live.agree(steps_of_block(self._first(batch))) for batch in case.batches}
@@ -140,7 +141,7 @@ class Comparison:
                 self._live.agree(0)
                 self._truth.write(self._real.block(batch, self._steps[batch]))
         if self._probes:
-            one_round(self._probe, self._probed, self._world)
+            one_round(self._probe, self._probed, self._peers)
 
 
 def main(arguments: list[str]) -> int:
@@ -166,8 +167,8 @@ def main(arguments: list[str]) -> int:
     if "probe" in task.parts:
         writer = Writer(path.parent / probe_file(rank))
         around(probes[max(probes)], live, writer)
-        for number in range(task.rounds if helper else 0):
-            idle(helper, number, live, writer)
+        for _ in range(task.rounds if helper else 0):
+            idle(helper, live, writer)
     return 0
 
 

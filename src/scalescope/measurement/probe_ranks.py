@@ -2,7 +2,6 @@
 
 import atexit
 import importlib
-import itertools
 import math
 import os
 import sys
@@ -101,18 +100,31 @@ class Writer:
         self._file.flush()
 
 
-def ranks_here(live: Any, device: Any, rank: int, world: int) -> int:
-    """Ranks of this group on the machine whose CPU times this rank reads."""
-    import torch
+class Peers:
+    """The ranks of this group on the machine whose CPU times this rank reads: they are no foreigners."""
 
-    machine = Path("/proc/sys/kernel/random/boot_id").read_text()
-    marks = torch.zeros(world, dtype=torch.float64, device=device)
-    marks[rank] = 1 + int(machine[:8], 16)
-    live.wait(live.begin_allreduce(marks, "scalescope.machines"))
-    return int((marks == marks[rank]).sum())
+    def __init__(self, live: Any, device: Any, rank: int, world: int) -> None:
+        import torch
+
+        self._live, self._rank, self._world = live, rank, world
+        self._values = torch.zeros(world + 1, dtype=torch.float64, device=device)
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text()
+        machines = self._of_all(1 + int(machine[:8], 16))
+        self._here = machines == machines[rank]
+
+    def cpu_s(self, own_s: float) -> float:
+        """CPU seconds of all of them; every rank has to ask."""
+        return float(self._of_all(own_s)[self._here].sum())
+
+    def _of_all(self, own: float) -> Any:
+        """Every rank's value; the last element tells whether the engine adds or averages."""
+        self._values.zero_()
+        self._values[self._rank], self._values[-1] = own, 1.0
+        self._live.wait(self._live.begin_allreduce(self._values, "scalescope.peers"))
+        return (self._values[:-1] * self._world / self._values[-1]).round(decimals=9)
 
 
-def one_round(probe: LinkProbe, writer: Writer, local_ranks: int) -> tuple[float, float]:
+def one_round(probe: LinkProbe, writer: Writer, peers: Peers) -> tuple[float, float]:
     """Every collective at every size, and what compute and messages do to each other.
 
     Returns the cores that other programs used, and the seconds of one of each collective.
@@ -122,8 +134,8 @@ def one_round(probe: LinkProbe, writer: Writer, local_ranks: int) -> tuple[float
         writer.write(msgspec.convert(timed, Timed))
         pace_s += median(timed["seconds"])
     writer.write(msgspec.convert(probe.overlap(), Beside))
-    # The other ranks of the host are no foreigners: each uses as much as this one.
-    others_s = (local_ranks - 1) * (cpu_s() - used)
+    own_s = cpu_s() - used
+    others_s = peers.cpu_s(own_s) - own_s
     foreign_cores = max(meter.read().foreign_cores - others_s / meter.elapsed_s, 0.0)
     writer.write(Round(foreign_cores=foreign_cores))
     return foreign_cores, pace_s
@@ -133,10 +145,10 @@ class Rounds:
     """Rounds until enough of them were undisturbed and agree; `helper` is there where the engine's threads poll."""
 
     def __init__(
-        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: Writer, helper: IdleHelper | None, local_ranks: int
+        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: Writer, helper: IdleHelper | None, peers: Peers
     ) -> None:
         self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
-        self._local_ranks = local_ranks
+        self._peers = peers
         self._ends = time.monotonic() + task.seconds
         self._round_s = 0.0
         self._paces_s: list[float] = []
@@ -144,11 +156,11 @@ class Rounds:
 
     def make(self) -> None:
         """Rank 0 decides when it is enough."""
-        for number in itertools.count():
+        while True:
             began = time.monotonic()
-            foreign_cores, pace_s = one_round(self._probe, self._writer, self._local_ranks)
+            foreign_cores, pace_s = one_round(self._probe, self._writer, self._peers)
             if self._helper is not None:
-                idle(self._helper, number, self._live, self._writer)
+                idle(self._helper, self._live, self._writer)
             if foreign_cores <= QUIET:
                 self._paces_s.append(pace_s)
             self._round_s = time.monotonic() - began
@@ -162,11 +174,12 @@ class Rounds:
         return would_be_late and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
 
 
-def idle(helper: IdleHelper, number: int, live: Any, writer: Writer) -> None:
-    """One pair of blocks of every rank's helper, at the same time."""
-    live.agree(0)
-    alive_s, stopped_s = helper.pair(number)
-    writer.write(Idle(layer_s=alive_s, layer_without_s=stopped_s))
+def idle(helper: IdleHelper, live: Any, writer: Writer) -> None:
+    """Two pairs of blocks of every rank's helper, at the same time; the second pair in the other order."""
+    for number in range(2):
+        live.agree(0)
+        alive_s, stopped_s = helper.pair(number)
+        writer.write(Idle(layer_s=alive_s, layer_without_s=stopped_s))
 
 
 def disagreement(paces_s: Sequence[float]) -> float:
@@ -198,7 +211,7 @@ def main(arguments: list[str]) -> int:
         probe = LinkProbe(live, device, task.sizes)
         if helper is not None:
             helper.wait_until_ready()
-        Rounds(task, live, probe, writer, helper, ranks_here(live, device, rank, world)).make()
+        Rounds(task, live, probe, writer, helper, Peers(live, device, rank, world)).make()
         around(probe, live, writer)
         if helper is not None:
             helper.close()

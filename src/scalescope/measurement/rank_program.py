@@ -17,7 +17,7 @@ from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
-from scalescope.measurement.surroundings import free_port, torch_version
+from scalescope.measurement.surroundings import free_port, torch_has_cuda
 from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
 from scalescope.records.store import complete_lines, writing
@@ -53,7 +53,7 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 def starting_s(ranks: int) -> float:
     """About what it takes to start ranks on this machine and to end them, besides what they do."""
-    import_s = _IMPORT_CUDA_S if "+cu" in torch_version() else _IMPORT_S
+    import_s = _IMPORT_CUDA_S if torch_has_cuda() else _IMPORT_S
     return _START_S + import_s * (1 + ranks / host.cores().logical)
 
 

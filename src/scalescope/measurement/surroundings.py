@@ -66,6 +66,12 @@ def torch_version() -> str:
         return ""
 
 
+def torch_has_cuda() -> bool:
+    """Whether this Python's torch was built for GPUs, without importing it."""
+    found = importlib.util.find_spec("torch")
+    return bool(found and found.origin and (Path(found.origin).parent / "lib" / "libtorch_cuda.so").exists())
+
+
 def horovod_speaks_mpi(python: str) -> bool:
     """Whether this interpreter's Horovod was built with MPI and an mpirun is there."""
     return bool(shutil.which("mpirun")) and _horovod_says(python, "mpi_built")
