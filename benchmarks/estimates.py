@@ -15,13 +15,16 @@ from typing import Any
 import msgspec
 
 from benchmarks.command import scalescope
-from benchmarks.table import print_table
+from benchmarks.table import Unfinished, print_table
 from scalescope.prediction.grid import EFFICIENT, recommend
 from scalescope.records.prediction import Advice, Cell
 
 FOLDER = (Path("results") / "bench" / "estimates").absolute()
 COUNT = 10
 GRID = ("--np", "1,2", "--batch", "8,16,...,256")
+LAUNCHES = "2"
+SECONDS = 17 * 60.0
+"""A run of a section begins no estimate after this; the next run continues."""
 OFF = 0.25
 """An error that has to be announced."""
 BURSTS = """
@@ -41,14 +44,15 @@ def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # they learn from each other, and from nothing else
-    truth = _truth()
-    rows = []
+    truth, began, rows = _truth(), time.monotonic(), []
     for number in range(1, COUNT + 1):
         path = folder / f"{number}.json"
         if not path.exists():
+            if time.monotonic() - began > SECONDS:
+                raise Unfinished(rows)
             with _bursts(on=busy):
-                place = folder / f"{number}-{time.time():.0f}"
-                document, seconds = scalescope("estimate", "cnn", *GRID, "--verify", "2", "-o", str(place))
+                place, more = folder / f"{number}-{time.time():.0f}", ("--launches", LAUNCHES)
+                document, seconds = scalescope("estimate", "cnn", *GRID, "--verify", "2", *more, "-o", str(place))
             path.write_text(json.dumps({**document, "seconds": seconds}))
         rows.append(_row(number, json.loads(path.read_text()), truth))
         print_table(rows[-1:])
@@ -72,7 +76,7 @@ def _truth() -> dict[tuple[int, int], float]:
     path = FOLDER / "truth.json"
     if not path.exists():
         place = FOLDER / f"truth-{time.time():.0f}"
-        document, _ = scalescope("measure", "cnn", *GRID, "--launches", "3", "-o", str(place))
+        document, _ = scalescope("measure", "cnn", *GRID, "--launches", LAUNCHES, "-o", str(place))
         path.write_text(json.dumps(document["points"]))
     points = json.loads(path.read_text())
     return {(point["np"], point["batch"]): point["step_s"] for point in points if point["np"] > 1 or _is_alone(point)}
