@@ -64,7 +64,7 @@ def test_quick_leaves_the_baseline_to_the_launch_and_aa_takes_everything_twice()
         ({"np": (1, 3), "batch": (32,), "scaling": ("strong",)}, "take 30 or 33, or leave 3 out"),
         ({"np": (1, 4), "batch": (2,), "scaling": ("strong",)}, "take 4, or leave 4 out"),
         ({"steps": 4}, "fewer than warm-up needs"),
-        ({"quick": True, "launches": 3}, "one launch per point"),
+        ({"quick": True, "aa": True}, "inside a launch: leave --aa or --quick out"),
         ({"quick": True, "scaling": ("strong", "weak")}, "one kind of scaling"),
     ],
 )

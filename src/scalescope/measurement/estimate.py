@@ -103,7 +103,7 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
         save(prediction, folder / PREDICTION)
         if request.verify:
             audience.mapped(prediction)
-            prediction = _checked(request, prediction, threads, cluster, folder, audience)
+            prediction = _checked(request, prediction, profile, threads, cluster, folder, audience)
         if (best := step_to_draw(prediction)) is not None:
             save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
         save(prediction, folder / PREDICTION)
@@ -119,13 +119,14 @@ def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
 def _checked(
     request: EstimateRequest,
     prediction: Prediction,
+    profile: ModelProfile,
     threads: int,
     cluster: Cluster,
     folder: Path,
     audience: Audience,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, threads, _slots_here(request), folder, audience)
+    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, audience)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0

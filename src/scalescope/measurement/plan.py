@@ -125,9 +125,8 @@ def _check_modes(request: MeasureRequest) -> None:
     """--quick and --aa are ways of their own."""
     if request.quick and request.command:
         raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
-    if request.quick and (request.aa or request.launches):
-        other = "--aa" if request.aa else "--launches"
-        raise UsageError(f"--quick makes one launch per point: leave {other} or --quick out")
+    if request.quick and request.aa:
+        raise UsageError("--quick compares one process with several inside a launch: leave --aa or --quick out")
     if request.trace and request.pattern:
         raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
     if request.quick and len(request.scaling) > 1:
@@ -270,7 +269,8 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
     turns = None
     if request.quick:
         alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
-        share_s = request.budget_s / len(points(settings)) if request.budget_s else None
+        launches = len(points(settings)) * request.most_launches
+        share_s = request.budget_s / launches if request.budget_s else None
         turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
     values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
     return TrainingTask(

@@ -151,7 +151,7 @@ class _Rounds:
     def make(self) -> Measurement:
         """Launch round after round until nothing more is wanted."""
         request = self._request
-        most = 1 if request.quick else request.most_launches
+        most = request.most_launches
         fewest = min(most, FEWEST) if request.precision else most
         count_done, least = len(self._runs), fewest * len(self._planned)
         left = max(1 - count_done / least, 0.0)
@@ -159,7 +159,7 @@ class _Rounds:
         self._audience.planned(len(self._planned), fewest, most, count_done, guess)
         for number in count(1):
             wanted = points_of_round(number, self._planned, self._runs, self._failures, request)
-            if not wanted or (request.quick and number > 1):
+            if not wanted:
                 break
             for point in wanted:
                 if not self._has(number, point):

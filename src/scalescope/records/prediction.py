@@ -74,6 +74,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     measured_high_s: float
     disturbed: bool = False
     """Whether other programs were busy during every one of its launches."""
+    pace: float | None = None
+    """Step of one process during the check over the profile's: `measured_s` is at the profile's pace. None: as run."""
 
     @property
     def error(self) -> float:

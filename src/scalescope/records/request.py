@@ -63,7 +63,7 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def most_launches(self) -> int:
         """Launches of a point after which there are no more."""
-        return self.launches or (30 if self.precision else FEWEST)
+        return self.launches or (1 if self.quick else 30 if self.precision else FEWEST)
 
     @property
     def what(self) -> str:

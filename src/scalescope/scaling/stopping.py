@@ -21,7 +21,7 @@ def points_of_round(
         return []
     before = [run for run in runs if run.round < number]
     wanted = [point for point in planned if not _is_given_up(point, before, failures, number)]
-    if request.precision and number > FEWEST:
+    if request.precision and number > FEWEST and not request.quick:
         vague = [point for point in wanted if _is_vague(point, wanted, before, request)]
         needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
         wanted = [point for point in wanted if point in vague or point in needed or twin(point) in vague]
@@ -54,7 +54,7 @@ def why_it_stopped(
 ) -> str:
     """One sentence for the record."""
     if request.quick:
-        return "one launch of every point was made, in turns"
+        return f"{plural(request.most_launches, 'launch')} of every point, in interleaved blocks"
     if budget_spent:
         return "the budget was spent"
     made = plural(max((run.round for run in runs), default=0), "launch")
