@@ -16,7 +16,7 @@ ALONE_S = 8.0
 
 def launch(*pairs: tuple[float, float], foreign_cores: float = 0.0, step_s: float = 1.0) -> Run:
     return Run(
-        point=Point(engine="ddp", np=2, batch=8),
+        point=Point(engine="ddp", np=2, batch=8, threads_per_rank=1),
         folder="launch",
         wall_s=10.0,
         phases={},
