@@ -72,14 +72,6 @@ def traces_of(namespace: str) -> list[Path]:
     return [path for path in (NETNS_MOUNTS / namespace, NETNS_CONFIG / namespace) if path.exists()]
 
 
-@pytest.mark.parametrize(("variable", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
-def test_what_is_missing_skips_or_fails(variable, outcome, monkeypatch):
-    monkeypatch.setenv("SCALESCOPE_REQUIRE_ALL", variable)
-    needs.need(True, "nothing")
-    with pytest.raises(outcome, match=r"no-such-program \(apt-get install some-package\)"):
-        needs.programs("sh", "no-such-program", package="some-package")
-
-
 def test_each_host_has_its_name_and_reaches_the_others_by_name(hosts):
     lab = hosts(4)
     resolve = "import socket; print(socket.gethostname(), *[socket.gethostbyname(f'h{n}') for n in (1, 2, 3, 4)])"

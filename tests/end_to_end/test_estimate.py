@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import scalescope as api
 from command_line import CommandLine
 from scalescope.cli import run
@@ -107,6 +108,10 @@ def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])
 def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: str) -> None:
+    if backend != "gloo":
+        needs.horovod()
+    if backend == "horovod-mpi":
+        needs.openmpi()
     drawn = backend == "gloo"
     done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=drawn)
     document = json.loads(done.stdout)

@@ -95,7 +95,7 @@ def test_files_of_every_format_are_real(tmp_path: Path) -> None:
 
 
 def test_a_browser_shows_a_users_text_as_text(tmp_path: Path) -> None:
-    needs.programs("chromium", package="chromium")
+    needs.programs("chromium")
     (page, *_) = write_charts(lab11(NASTY), tmp_path, ("html",))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(
