@@ -205,6 +205,7 @@ def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
     assert "undefined" not in said
 
 
+@pytest.mark.launches
 def test_a_browser_shows_another_quantity_when_it_is_chosen(tmp_path: Path) -> None:
     needs.programs("chromium")
     (page, *_) = write_prediction_charts(both(), tmp_path, ("html",))
