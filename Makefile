@@ -6,8 +6,8 @@ export PYTHON
 BIN := .venv/bin
 # Root on Debian can have everything, so there no test may be skipped.
 REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-release && echo 1 || echo 0)
-# Tests that launch something need the cores for themselves; the others share them.
-PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
+# Most launches leave a core idle, so tests share the cores; those that compare times run alone.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test check lint bench setup horovod clean
 .NOTPARALLEL:
@@ -27,8 +27,9 @@ demo: .venv/.python
 	$(BIN)/scalescope tune cnn --np 2 --batch 32 -o results/demo/tune
 
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
-test: setup check
-	$(BIN)/python -m pytest -m launches
+test: setup lint
+	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
+	$(BIN)/python -m pytest -m alone
 
 check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)

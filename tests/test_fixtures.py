@@ -87,6 +87,7 @@ def test_each_host_has_its_name_and_reaches_the_others_by_name(hosts):
             lab.run(name, [sys.executable, "-c", SEND, "h3"], capture_output=True, check=True, timeout=60)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [100, 400])
 def test_links_carry_what_they_were_given_and_no_more(hosts, rate):
     """Whatever else the machine does can only slow a transfer down: the fastest of some shows what the link carries."""

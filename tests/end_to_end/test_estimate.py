@@ -18,6 +18,8 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.store import load, load_lines
 from scalescope.records.timeline import Timeline
 
+pytestmark = pytest.mark.alone
+
 OWN_MODEL = """
 import torch
 from torch import nn
