@@ -13,6 +13,8 @@ import needs
 from hosts import NETNS_CONFIG, NETNS_MOUNTS
 from slurm import Slurm
 
+pytestmark = pytest.mark.launches
+
 BIN = Path(sys.executable).parent
 SERVE = """
 import socket
@@ -44,8 +46,6 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 BOTH_RANKS = ["h1 rank 0 of 2 on 2 hosts: 3.0", "h2 rank 1 of 2 on 2 hosts: 3.0"]
 LAB_THAT_WAITS = """
 import time
-
-pytestmark = pytest.mark.launches
 def test_lab(hosts):
     lab = hosts(2)
     lab.popen("h2", ["sleep", "1000"])

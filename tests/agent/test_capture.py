@@ -14,6 +14,8 @@ import pytest
 from scalescope.timelines.marks import read_marks
 from watched import BEGINNING, Forked
 
+pytestmark = pytest.mark.launches
+
 LOADED = (
     BEGINNING
     + """
@@ -180,8 +182,6 @@ for _ in range(18):
     optimizer.zero_grad(); model(torch.randn(4, 8)).square().mean().backward(); optimizer.step()
 dist.barrier()
 import atexit
-
-pytestmark = pytest.mark.launches
 atexit._run_exitfuncs(); os._exit(0)
 """
     both = f"RANK=1 {sys.executable} SCRIPT & RANK=0 {sys.executable} SCRIPT && wait $!"
