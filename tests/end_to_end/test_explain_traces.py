@@ -130,7 +130,6 @@ def test_misuse_is_one_clear_line(scalescope: CommandLine, words: tuple[str, ...
     assert said in done.stderr
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["ddp", "mpirun"])
 def test_a_rank_that_sleeps_is_named(scalescope: CommandLine, backend: str) -> None:
     if backend != "ddp":
@@ -144,14 +143,12 @@ def test_a_rank_that_sleeps_is_named(scalescope: CommandLine, backend: str) -> N
     assert sum(document["accounting"].values()) == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.alone
 def test_a_slow_loader_is_found(scalescope: CommandLine) -> None:
     document = captured(scalescope, "ddp", "--loader-ms", "60")
     assert document["findings"][0]["id"] == "input_bound"
     assert document["accounting"]["input"] > 0.3
 
 
-@pytest.mark.alone
 def test_a_long_cycle_is_found(scalescope: CommandLine) -> None:
     needs.horovod()
     document = captured(scalescope, "horovod", HOROVOD_CYCLE_TIME="80")
@@ -160,7 +157,6 @@ def test_a_long_cycle_is_found(scalescope: CommandLine) -> None:
     assert found["long_cycle"]["gain"] > 0.3
 
 
-@pytest.mark.alone
 def test_a_slow_first_epoch_is_told_with_the_log(scalescope: CommandLine) -> None:
     needs.horovod()
     timeline, log = scalescope.folder / "timeline.json", scalescope.folder / "train.log"

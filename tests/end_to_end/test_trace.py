@@ -48,7 +48,6 @@ def captured(folder: Path) -> list[set[str]]:
     return [{name for name in rank if name.startswith("ProfilerStep#")} for rank in names]
 
 
-@pytest.mark.alone
 def test_measure_makes_one_more_launch_per_point_that_does_not_count(scalescope: CommandLine) -> None:
     words = ("mlp", "--np", "2", "--batch", "8", "--steps", "24", "--trace", "-o", "out", "--json")
     done = scalescope("measure", *words)
@@ -110,7 +109,6 @@ def test_a_script_that_ends_too_early_is_launched_again_for_the_steps_it_has(tmp
     assert "not known" in trace.notes[0]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("controller", ["gloo", "mpi"])
 def test_horovods_timeline_begins_at_its_start_and_marks_name_the_slow_rank(tmp_path: Path, controller: str) -> None:
     needs.horovod()

@@ -12,7 +12,7 @@ from scalescope.timelines.alignment import align, lateness, transfers
 from scalescope.timelines.kineto import read
 from scalescope.timelines.trace import Trace
 
-pytestmark = [pytest.mark.launches, pytest.mark.alone]
+pytestmark = pytest.mark.launches
 
 SCRIPT = Path(__file__).with_name("kineto_training.py")
 Trained = Callable[..., list[Trace]]
