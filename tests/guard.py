@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,14 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("launches")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
     global _running
     _running = item
-    try:
-        return (yield)
-    finally:
-        _running = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Fixtures of the session end with whichever test is the last, so that what they do then is not the test's."""
+    global _running
+    _running = None
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
