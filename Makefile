@@ -5,13 +5,17 @@ export PYTHON
 
 BIN := .venv/bin
 # Root on Debian can have everything, so there no test may be skipped.
-REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && echo 1 || echo 0)
+REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-release && echo 1 || echo 0)
+# Most launches leave a core idle, so tests share the cores; those that compare times run alone.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test lint bench setup horovod clean
+.PHONY: help demo test check lint bench setup horovod clean
+.NOTPARALLEL:
 
 help:
 	@echo "make demo    predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
 	@echo "make test    lint, types and all tests, with real Horovod, Open MPI and Slurm"
+	@echo "make check   its fast part: lint, types and the tests that launch nothing"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks; SECTION=name for one of them"
 	@echo "make setup   .venv, Debian packages (as root) and Horovod"
@@ -22,8 +26,13 @@ demo: .venv/.python
 	$(BIN)/scalescope estimate cnn --np 1,2 --batch 8,16,...,256 --verify 2 -o results/demo/estimate
 	$(BIN)/scalescope tune cnn --np 2 --batch 32 -o results/demo/tune
 
+test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint
-	SCALESCOPE_REQUIRE_ALL=$(REQUIRE_ALL) $(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
+	$(BIN)/python -m pytest -m alone
+
+check: lint
+	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
 
 lint: .venv/.python
 	$(BIN)/ruff check
@@ -46,7 +55,7 @@ clean:
 	scripts/setup python
 	@touch $@
 
-.venv/.horovod: .venv/.python scripts/build_horovod
+.venv/.horovod: .venv/.python scripts/build_horovod scripts/packages
 	scripts/setup system
 	scripts/setup horovod
 	@touch $@

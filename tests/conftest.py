@@ -15,7 +15,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared cores")
 
-pytest_plugins = ["hosts", "slurm"]
+pytest_plugins = ["guard", "hosts", "slurm"]
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -2,9 +2,13 @@
 
 import importlib.util
 import os
+import re
 import shutil
+from pathlib import Path
 
 import pytest
+
+LIST = Path(__file__).parents[1] / "scripts" / "packages"
 
 
 def need(is_there: bool, what: str) -> None:
@@ -16,10 +20,26 @@ def need(is_there: bool, what: str) -> None:
     pytest.skip(f"needs {what}")
 
 
-def programs(*names: str, package: str) -> None:
-    """Need programs on PATH; `package` is the Debian package to install."""
+def packages() -> dict[str, tuple[str, ...]]:
+    """Programs that each package of scripts/packages brings."""
+    lines = re.findall(r"^([a-z0-9+.-]+):([^(\n]*)\(.+\)$", LIST.read_text(), re.MULTILINE)
+    return {package: tuple(names.split()) for package, names in lines}
+
+
+def package_of(program: str) -> str:
+    """Package of scripts/packages that brings a program."""
+    for package, names in packages().items():
+        if program in names:
+            return package
+    raise LookupError(f"no package of scripts/packages brings {program}: add it there, so that make setup installs it")
+
+
+def programs(*names: str) -> None:
+    """Need programs on PATH, each of a listed package."""
+    brought_by = {name: package_of(name) for name in names}
     missing = [name for name in names if shutil.which(name) is None]
-    need(not missing, f"{', '.join(missing)} (apt-get install {package})")
+    to_install = " ".join(dict.fromkeys(brought_by[name] for name in missing))
+    need(not missing, f"{', '.join(missing)} (apt-get install {to_install})")
 
 
 def root() -> None:
@@ -34,19 +54,17 @@ def horovod() -> None:
 
 def openmpi() -> None:
     """Need Open MPI's mpirun."""
-    programs("mpirun", package="openmpi-bin")
+    programs("mpirun")
 
 
 def namespaces() -> None:
     """Need what makes hosts out of network namespaces."""
     root()
-    programs("ip", "tc", package="iproute2")
-    programs("unshare", "hostname", package="util-linux hostname")
+    programs("ip", "tc", "unshare", "hostname")
 
 
 def slurm() -> None:
     """Need Slurm's and MUNGE's daemons, and root to start them."""
     root()
-    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", package="slurm-wlm")
-    programs("munged", package="munge")
-    programs("unshare", "setpriv", "mount", "hostname", package="util-linux mount hostname")
+    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged")
+    programs("unshare", "setpriv", "mount", "hostname")

@@ -32,6 +32,7 @@ class Notes:
         self.told.append(f"{outcome.point.label} ends")
 
 
+@pytest.mark.launches
 def test_measure_returns_records_and_tells_its_audience(tmp_path) -> None:
     notes = Notes()
     record = scalescope.measure(

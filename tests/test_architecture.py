@@ -86,6 +86,7 @@ def modules_after(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
+@pytest.mark.launches
 def test_help_imports_little() -> None:
     loaded = modules_after("from scalescope.cli import run; run(['--help'])")
     heavy = {"torch", "numpy", "scipy", "sklearn", "altair", "pandas", "horovod"}
@@ -93,6 +94,7 @@ def test_help_imports_little() -> None:
     assert len(loaded) < 500  # 2,000 with torch
 
 
+@pytest.mark.launches
 def test_import_of_the_package_imports_nothing_else_of_ours() -> None:
     ours = {name for name in modules_after("import scalescope") if name.startswith("scalescope.")}
     assert ours == set()

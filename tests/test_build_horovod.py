@@ -16,6 +16,8 @@ import pytest
 
 import needs
 
+pytestmark = pytest.mark.launches
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "build_horovod"
 script = ModuleType("build_horovod")
 exec(compile(SCRIPT.read_text(), SCRIPT, "exec"), script.__dict__)
@@ -29,7 +31,7 @@ def build(*options: str, python: str = sys.executable, **environment: str) -> su
 @pytest.fixture
 def cache(tmp_path):
     """An empty cache of one's own, save for Horovod's source when it was downloaded before."""
-    needs.programs("make", "c++", package="make g++")
+    needs.programs("make", "c++")
     folder = tmp_path / "cache"
     sources = folder / "scalescope" / "sources"
     sources.mkdir(parents=True)
@@ -85,6 +87,19 @@ def test_without_a_compiler_one_line_says_so(tmp_path, programs, environment, sa
     assert said in told.stderr
     assert "apt-get install" in told.stderr
     assert "so Gloo alone; for MPI first: apt-get install openmpi-bin libopenmpi-dev" in told.stdout
+
+
+def test_without_pythons_headers_one_line_says_so_before_anything_is_built(cache, tmp_path):
+    """With a Python whose home has the standard library and no headers, as Debian's without python3-dev."""
+    library = Path(sysconfig.get_path("stdlib"))
+    home = tmp_path / "home"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib" / library.name).symlink_to(library)
+    borrowed = sysconfig.get_path("purelib")
+    told = build(XDG_CACHE_HOME=str(cache), PYTHONHOME=str(home), PYTHONPATH=borrowed)
+    assert told.returncode == 2
+    assert re.fullmatch(r"build_horovod: \S+/Python\.h is missing; .*apt-get install python3-dev\n", told.stderr)
+    assert not (cache / "scalescope" / "logs").exists()
 
 
 def test_a_failed_build_shows_the_lines_that_tell_and_keeps_the_log(cache, tmp_path):

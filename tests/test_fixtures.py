@@ -13,6 +13,8 @@ import needs
 from hosts import NETNS_CONFIG, NETNS_MOUNTS
 from slurm import Slurm
 
+pytestmark = pytest.mark.launches
+
 BIN = Path(sys.executable).parent
 SERVE = """
 import socket
@@ -72,14 +74,6 @@ def traces_of(namespace: str) -> list[Path]:
     return [path for path in (NETNS_MOUNTS / namespace, NETNS_CONFIG / namespace) if path.exists()]
 
 
-@pytest.mark.parametrize(("variable", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
-def test_what_is_missing_skips_or_fails(variable, outcome, monkeypatch):
-    monkeypatch.setenv("SCALESCOPE_REQUIRE_ALL", variable)
-    needs.need(True, "nothing")
-    with pytest.raises(outcome, match=r"no-such-program \(apt-get install some-package\)"):
-        needs.programs("sh", "no-such-program", package="some-package")
-
-
 def test_each_host_has_its_name_and_reaches_the_others_by_name(hosts):
     lab = hosts(4)
     resolve = "import socket; print(socket.gethostname(), *[socket.gethostbyname(f'h{n}') for n in (1, 2, 3, 4)])"
@@ -93,6 +87,7 @@ def test_each_host_has_its_name_and_reaches_the_others_by_name(hosts):
             lab.run(name, [sys.executable, "-c", SEND, "h3"], capture_output=True, check=True, timeout=60)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [100, 400])
 def test_links_carry_what_they_were_given_and_no_more(hosts, rate):
     """Whatever else the machine does can only slow a transfer down: the fastest of some shows what the link carries."""

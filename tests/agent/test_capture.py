@@ -14,6 +14,8 @@ import pytest
 from scalescope.timelines.marks import read_marks
 from watched import BEGINNING, Forked
 
+pytestmark = pytest.mark.launches
+
 LOADED = (
     BEGINNING
     + """

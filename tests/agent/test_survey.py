@@ -4,8 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
+import needs
 from piloted import BEGINNING, Ranks, one
 from scalescope.agent.survey import probe_sizes
 
@@ -84,7 +83,7 @@ def test_messages_grow_up_to_all_gradients_together() -> None:
 
 
 def test_the_wait_inside_horovods_optimizer_is_no_optimizer(watch, tmp_path: Path) -> None:
-    pytest.importorskip("horovod.torch")
+    needs.horovod()
     script = """
 import time, torch, horovod.torch as hvd
 hvd.init()

@@ -3,13 +3,13 @@
 import json
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from environments import empty_environment
 from scalescope.measurement.rank_log import read_rank_logs
 from watched import BEGINNING, samples
 
@@ -110,7 +110,7 @@ def test_a_record_cut_anywhere_is_read_as_far_as_it_goes(forked, tmp_path: Path)
 def test_it_works_however_python_is_started(watch, tmp_path: Path, kind: str) -> None:
     script = BEGINNING + "for _ in range(3): step()\nprint('scalescope' in sys.modules)"
     if kind == "no scalescope":
-        watched = watch(script, str(_interpreter_without_scalescope(tmp_path)), "SCRIPT")
+        watched = watch(script, str(empty_environment(tmp_path / "env")), "SCRIPT")
     else:
         wrapper = tmp_path / "run.sh"
         wrapper.write_text('#!/bin/sh\necho begin\n"$PYTHON" -m script\n')
@@ -118,14 +118,3 @@ def test_it_works_however_python_is_started(watch, tmp_path: Path, kind: str) ->
         watched = watch(script, str(wrapper), PYTHON=sys.executable)
     assert len(watched.log.steps()) == 3
     assert watched.stdout.splitlines()[-1] == "False"
-
-
-def _interpreter_without_scalescope(folder: Path) -> Path:
-    """A fresh environment that borrows torch from ours, but not the .pth file by which ours finds scalescope."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
-    python = folder / "env" / "bin" / "python"
-    site = subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
-    Path(site.strip(), "borrowed.pth").write_text(str(Path(torch.__path__[0]).parent) + "\n")
-    absent = subprocess.run([python, "-c", "import scalescope"], capture_output=True, check=False)
-    assert absent.returncode == 1
-    return python

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import needs
 import scalescope as api
 from command_line import CommandLine
 from scalescope.cli import run
@@ -26,6 +27,8 @@ from scalescope.records.request import EstimatePlan
 from scalescope.records.run import Run
 from scalescope.records.store import load, load_lines, save
 from scalescope.records.timeline import Timeline
+
+pytestmark = pytest.mark.alone
 
 OWN_MODEL = """
 import torch
@@ -204,6 +207,10 @@ def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])
 def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: str) -> None:
+    if backend != "gloo":
+        needs.horovod()
+    if backend == "horovod-mpi":
+        needs.openmpi()
     drawn = backend == "gloo"
     done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=drawn)
     document = json.loads(done.stdout)

@@ -224,7 +224,7 @@ def test_a_crash_after_the_training_is_a_warning(scalescope, scripts) -> None:
 
 def test_a_full_disk_is_said_and_nothing_hangs(scalescope, scripts) -> None:
     needs.root()
-    needs.programs("mount", "umount", package="mount")
+    needs.programs("mount", "umount")
     disk = scalescope.folder / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)

@@ -13,6 +13,8 @@ from prediction.made import gradients, point, profile
 from scalescope.engines import ddp_live, find_engine
 from scalescope.engines.exchange import MIB
 
+pytestmark = pytest.mark.launches
+
 LAYER = 2400
 """Bytes of a layer of the trained model: its weight and its bias."""
 

@@ -93,6 +93,7 @@ GLOO_WORDS = ("-m", "horovod.runner.launch", "-np", "2", "-H", "localhost:2", "-
 MPI_WORDS = ("mpirun", "--allow-run-as-root", "-np", "2", "-H", "localhost:2", "--bind-to", "none", sys.executable)
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(
     ("engine", "words", "knobs"),
     [

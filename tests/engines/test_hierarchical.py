@@ -11,6 +11,8 @@ import pytest
 
 from scalescope.engines import ddp_live
 
+pytestmark = pytest.mark.launches
+
 
 @pytest.fixture(scope="module")
 def found(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:

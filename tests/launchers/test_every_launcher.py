@@ -78,6 +78,7 @@ def test_launcher_arguments_pass_through(launcher: Launcher) -> None:
     assert ("--extra" in words and words[words.index("--extra") + 1] == "word") == expected
 
 
+@pytest.mark.launches
 @EVERY_LAUNCHER
 def test_what_is_printed_is_what_runs(launcher: Launcher) -> None:
     """A shell takes the printed line apart into exactly the words that would be started."""

@@ -94,8 +94,9 @@ def test_files_of_every_format_are_real(tmp_path: Path) -> None:
             assert b"\\u003c/script\\u003e\\u003cimg src=x onerror=alert(1)\\u003e" in content
 
 
+@pytest.mark.launches
 def test_a_browser_shows_a_users_text_as_text(tmp_path: Path) -> None:
-    needs.programs("chromium", package="chromium")
+    needs.programs("chromium")
     (page, *_) = write_charts(lab11(NASTY), tmp_path, ("html",))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(

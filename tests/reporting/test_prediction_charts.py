@@ -132,11 +132,11 @@ def test_what_does_not_fit_is_struck_through() -> None:
 
 
 def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
-    prediction = large()
-    page, picture = save_charts({"map": map_chart(prediction)}, tmp_path, ("html", "png"))
+    chart = map_chart(large())
+    page, picture = save_charts({"map": chart}, tmp_path, ("html", "png"))
     assert page.stat().st_size < 5_000_000
     assert picture.read_bytes().startswith(b"\x89PNG")
-    figure = with_data(map_chart(prediction))
+    figure = with_data(chart)
     assert subtitle(figure)[-1] == "shown: 64 of 1,024 batches"
     (panel,) = figure["concat"]
     assert len(rows(layers(panel, "rect")[0])) == 64 * 64
@@ -206,8 +206,9 @@ def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
     assert "undefined" not in said
 
 
+@pytest.mark.launches
 def test_a_browser_shows_another_quantity_when_it_is_chosen(tmp_path: Path) -> None:
-    needs.programs("chromium", package="chromium")
+    needs.programs("chromium")
     (page, *_) = write_prediction_charts(both(), tmp_path, ("html",))
     before, _, after = page.read_text(encoding="utf-8").rpartition("</body>")
     choose = (

@@ -90,6 +90,7 @@ def test_a_judged_log_survives_the_disk(tmp_path: Path) -> None:
     assert load(tmp_path / "autotune.json", Autotune) == record
 
 
+@pytest.mark.launches
 def test_a_fresh_log_of_horovod_is_read(tmp_path: Path) -> None:
     needs.horovod()
     script = tmp_path / "train.py"

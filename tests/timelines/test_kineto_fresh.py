@@ -12,6 +12,8 @@ from scalescope.timelines.alignment import align, lateness, transfers
 from scalescope.timelines.kineto import read
 from scalescope.timelines.trace import Trace
 
+pytestmark = pytest.mark.launches
+
 SCRIPT = Path(__file__).with_name("kineto_training.py")
 Trained = Callable[..., list[Trace]]
 SLEEP_S = 0.06

@@ -1,6 +1,7 @@
 """A found setting written, read again, and read by horovodrun."""
 
 import argparse
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import needs
 from scalescope.engines import ENGINES
 from scalescope.errors import UsageError
 from scalescope.records.knobs import Knob
@@ -108,7 +110,8 @@ def test_horovodruns_own_file_reads_and_says_what_it_leaves_out(tmp_path: Path) 
 
 
 def test_horovodrun_takes_the_file_and_makes_the_same_variables_of_it() -> None:
-    config_parser = pytest.importorskip("horovod.runner.common.util.config_parser")
+    needs.horovod()
+    config_parser = importlib.import_module("horovod.runner.common.util.config_parser")
     values = {
         "fusion_threshold_mb": 2.0,
         "cycle_time_ms": 2.5,

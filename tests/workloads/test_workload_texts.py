@@ -150,6 +150,7 @@ def test_bad_model_arguments(texts: list[str], annotation: object, message: str)
         parse_model_args(texts, {"a": annotation})
 
 
+@pytest.mark.launches
 def test_importing_the_room_and_parsing_does_not_import_torch() -> None:
     program = (
         "import sys; from scalescope.workloads import parse_input, parse_model_args, spec_from_options; "
