@@ -94,6 +94,7 @@ def test_without_a_topology_every_hyperthread_is_a_core(tmp_path):
     assert (found.physical, found.logical, found.machine_physical) == (3, 3, None)
 
 
+@pytest.mark.launches
 def test_the_file_alone_answers_on_another_host():
     file = Path(sys.modules["scalescope.host"].__file__)
     answer = subprocess.run(
@@ -120,6 +121,7 @@ esac
 """
 
 
+@pytest.mark.launches
 def test_hosts_are_asked_where_ranks_run(tmp_path: Path):
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH % min(os.sched_getaffinity(0)))
@@ -155,6 +157,7 @@ def one_core() -> Iterator[Path]:
             folder.rmdir()
 
 
+@pytest.mark.launches
 def test_measure_obeys_a_real_quota(one_core: Path, tmp_path: Path):
     def inside(*words: str) -> subprocess.CompletedProcess[str]:
         enter = 'echo $$ > "$0"; exec "$@"'

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import needs
 from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Measurement, Run
@@ -159,8 +160,8 @@ def test_a_measurement_goes_on_only_on_its_machine(scalescope) -> None:
     assert load(path, Plan).fingerprint == plan.fingerprint
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_fewer_cores_are_another_machine(scalescope) -> None:
+    needs.need(len(os.sched_getaffinity(0)) > 1, "two cores")
     (scalescope.folder / "out").mkdir()
     here, cores = str(scalescope.folder), os.sched_getaffinity(0)
     tuned = TunePlan(

@@ -56,6 +56,7 @@ def test_of_a_machine_that_only_launches_the_software_counts() -> None:
     assert not runs_elsewhere((), "torchrun", ("python", "srun"))
 
 
+@pytest.mark.launches
 def test_the_python_of_the_command_is_asked() -> None:
     own, other = fingerprint_here((), "cpu"), fingerprint_here((sys._base_executable, "train.py"), "cpu")
     assert own == fingerprint_here((sys.executable, "train.py"), "cpu")
@@ -65,6 +66,7 @@ def test_the_python_of_the_command_is_asked() -> None:
     assert msgspec.structs.replace(other, python=own.python, torch=own.torch) == own
 
 
+@pytest.mark.launches
 def test_torch_is_not_imported() -> None:
     code = (
         "import sys; from scalescope.measurement.fingerprint import fingerprint_here; fingerprint_here((), 'auto')\n"
