@@ -18,11 +18,14 @@ from benchmarks.command import scalescope
 from benchmarks.table import Unfinished, print_table
 from scalescope.prediction.grid import EFFICIENT, recommend
 from scalescope.records.prediction import Advice, Cell
+from scalescope.records.run import Run
+from scalescope.records.store import load_lines
 
 FOLDER = (Path("results") / "bench" / "estimates").absolute()
 COUNT = 10
 GRID = ("--np", "1,2", "--batch", "8,16,...,256")
 LAUNCHES = "2"
+TRUTH = ("--budget", "150s")
 SECONDS = 17 * 60.0
 """A run of a section begins no estimate after this; the next run continues."""
 OFF = 0.25
@@ -72,18 +75,22 @@ def _bursts(*, on: bool) -> Iterator[None]:
 
 
 def _truth() -> dict[tuple[int, int], float]:
-    """Measured seconds of a step of every cell, on the quiet machine; taken once."""
+    """Measured seconds of a step of every cell, on the quiet machine; taken once.
+
+    One process and two step in interleaved blocks, because the machine's own speed drifts.
+    """
     path = FOLDER / "truth.json"
     if not path.exists():
         place = FOLDER / f"truth-{time.time():.0f}"
-        document, _ = scalescope("measure", "cnn", *GRID, "--launches", LAUNCHES, "-o", str(place))
-        path.write_text(json.dumps(document["points"]))
-    points = json.loads(path.read_text())
-    return {(point["np"], point["batch"]): point["step_s"] for point in points if point["np"] > 1 or _is_alone(point)}
-
-
-def _is_alone(point: dict[str, Any]) -> bool:
-    return bool(point["engine"] == "none")
+        scalescope("measure", "cnn", "--np", "2", *GRID[2:], "--quick", "--launches", "3", *TRUTH, "-o", str(place))
+        steps = []
+        runs = load_lines(place / "runs.jsonl", Run)
+        for batch in sorted({run.point.batch or 0 for run in runs}):
+            pairs = [pair for run in runs if run.point.batch == batch for pair in run.pairs]
+            alone_s = median(alone for alone, _ in pairs)
+            steps += [(1, batch, alone_s), (2, batch, alone_s * median(both / alone for alone, both in pairs))]
+        path.write_text(json.dumps(steps))
+    return {(np, batch): step_s for np, batch, step_s in json.loads(path.read_text())}
 
 
 def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> Advice | None:

@@ -63,6 +63,8 @@ def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float
 def _start(command: Command, job: Job) -> subprocess.Popen[bytes]:
     path = Path(job.folder, LAUNCHER_OUTPUT)
     with writing(path), open(path, "ab") as output:
+        # An interrupt that arrives while the process is forked would be lost: Python's own fork handlers swallow it.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         try:
             return subprocess.Popen(
                 command.argv,
@@ -72,20 +74,24 @@ def _start(command: Command, job: Job) -> subprocess.Popen[bytes]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_terminate_when_parent_dies,
+                preexec_fn=_in_the_child,
             )
         except FileNotFoundError:
             raise UsageError(f"there is no program '{command.argv[0]}': check the command's first word") from None
         except PermissionError:
             raise UsageError(f"'{command.argv[0]}' is not executable: chmod +x it or name its interpreter") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _libc = ctypes.CDLL(None)
 
 
-def _terminate_when_parent_dies() -> None:
-    """Runs in the child: even when we are killed with SIGKILL, the launcher is asked to end its ranks."""
+def _in_the_child() -> None:
+    """Even when we are killed with SIGKILL, the launcher is asked to end its ranks; interrupts reach it as usual."""
     _libc.prctl(1, int(signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
 
 
 def _wait(processes: list[subprocess.Popen[bytes]], watch: Watch, timeout_s: float) -> tuple[str, str]:

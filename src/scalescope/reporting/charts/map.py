@@ -123,13 +123,19 @@ def _figure(
         params=[quantity.param, info.param],
         **frame(
             f"{title}: {headline(prediction)}",
-            verdict_words(prediction),
-            f"recommended: {advice_words(prediction)}",
+            *_verdict(prediction),
             check_words(prediction) or trust_words(prediction),
             "; ".join([*key, *_key(shown, best)]),
             *dict.fromkeys(left_out),
         ),
     )
+
+
+def _verdict(prediction: Prediction) -> list[str]:
+    """What to do, or why nothing is recommended, a line each."""
+    if not prediction.trusted:
+        return ["not to be trusted, so nothing is recommended:", *prediction.doubts]
+    return [verdict_words(prediction), f"recommended: {advice_words(prediction)}"]
 
 
 def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
