@@ -121,6 +121,15 @@ def test_noise_is_of_steps_and_the_error_of_blocks() -> None:
     assert assembled([block()]).points[0].error == 0.02  # one block says nothing about others
 
 
+def test_the_first_of_many_blocks_found_memory_cold_and_does_not_count() -> None:
+    found = assembled([block(8, 2.0), block(8, 1.0), block(8, 1.01), block(8, 0.99)]).points[0]
+    assert found.step_s == pytest.approx(1.0)
+    assert found.error < 0.02
+    assert found.remade == 0
+    few = assembled([block(8, 2.0), block(8, 1.0), block(8, 1.01)]).points[0]
+    assert few.step_s == pytest.approx(1.01)
+
+
 def test_disturbed_blocks_count_only_when_there_are_no_better_ones() -> None:
     blocks = [block(8, 3.0, foreign_cores=0.9), block(8, 1.0), block(8, 1.2, foreign_cores=0.1), block(8, 1.1)]
     (point,) = assembled(blocks).points

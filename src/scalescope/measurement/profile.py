@@ -19,6 +19,7 @@ from scalescope.records.store import complete_lines
 from scalescope.records.workload import WorkloadSpec
 from scalescope.stats import relative_deviation, standard_error
 
+_FEW = 3
 _OUTLYING = 0.05
 """Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
 
@@ -94,8 +95,12 @@ def assemble(
 
 
 def _best(made: Sequence[Block]) -> Sequence[Block]:
-    """The blocks that no other program disturbed, or all when there are none."""
-    return [block for block in made if block.foreign_cores <= QUIET] or made
+    """The blocks that no other program disturbed, or all when there are none; of many the first does not count.
+
+    The first block of a batch size finds memory that its process has not used yet.
+    """
+    quiet = [block for block in made if block.foreign_cores <= QUIET] or list(made)
+    return quiet[1:] if len(quiet) > _FEW and quiet[0] is made[0] else quiet
 
 
 def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
@@ -137,7 +142,7 @@ def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> Pr
         cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
         memory_bytes=round(median(block.memory_bytes for block in made)),
         steps=len(steps),
-        remade=max(len(made) - len(best), 0),
+        remade=sum(block.foreign_cores > QUIET for block in made if block not in best),
         outlying=outlying,
         foreign_cores=median(block.foreign_cores for block in best),
     )

@@ -15,7 +15,7 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
 
-_BLOCKS_S = 6.0
+_BLOCKS_S = 4.0
 """Of interleaved blocks in each launch."""
 
 
