@@ -127,17 +127,25 @@ def _row(number: int, document: dict[str, Any], truth: dict[tuple[int, int], flo
         "its true rate over the best's": rate / best.throughput if rate else None,
         "errors %": ", ".join(f"{100 * check['error']:+.1f}" for check in checks),
         "inside": sum(check["inside"] for check in checks),
+        "inside as run": sum(check["low_s"] <= _as_run(check) <= check["high_s"] for check in checks),
         "checks": len(checks),
         "half-width %": 100 * median(halves),
+        "paces": ", ".join(f"{check['pace'] or 1:.2f}" for check in checks),
         "worst": max(abs(check["error"]) for check in checks),
+        "worst as run": max(abs(check["predicted_s"] / _as_run(check) - 1) for check in checks),
         "trusted before": not before,
         "trusted": document["trusted"],
     }
 
 
+def _as_run(check: dict[str, Any]) -> float:
+    """The step as the launches had it, at the machine's speed at that time instead of the profile's."""
+    return float(check["measured_s"] * (check["pace"] or 1.0))
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the goals speak of."""
-    checks, inside = (sum(row[name] for row in rows) for name in ("checks", "inside"))
+    checks, inside, as_run = (sum(row[name] for row in rows) for name in ("checks", "inside", "inside as run"))
     near = [row["its true rate over the best's"] for row in rows if row["its true rate over the best's"]]
     return {
         "of": len(rows),
@@ -145,8 +153,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "within 5 % of its rate": sum(rate >= 0.95 for rate in near),
         "nothing recommended": sum(row["recommended"] == "nothing" for row in rows),
         "checks inside 90 %": f"{inside} of {checks} ({100 * inside / checks:.0f} %, goal 85)",
+        "as run": f"{as_run} of {checks}",
         "median half-width % (goal 15)": median(row["half-width %"] for row in rows),
         "worst error %": 100 * max(row["worst"] for row in rows),
+        "as run, %": 100 * max(row["worst as run"] for row in rows),
         "off by > 25 % and trusted (goal 0)": sum(row["worst"] > OFF and row["trusted before"] for row in rows),
         "not trusted": sum(not row["trusted"] for row in rows),
         "median seconds": median(row["seconds"] for row in rows),
