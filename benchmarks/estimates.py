@@ -104,6 +104,7 @@ def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> A
                 cell,
                 step_s=step_s,
                 speedup=speedup,
+                speedup_high=speedup,
                 efficiency=speedup / cell.np,
                 throughput=cell.global_batch / step_s,
             )
@@ -113,16 +114,17 @@ def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> A
 
 def _row(number: int, document: dict[str, Any], truth: dict[tuple[int, int], float]) -> dict[str, Any]:
     cells = [msgspec.convert(cell, Cell) for cell in document["cells"]]
-    best, advice = _truly_best(cells, truth), document["recommended"]
+    best = _truly_best(cells, truth)
+    advice = recommend(cells, EFFICIENT) if document["trusted"] else None  # by today's rule, also of an older map
     assert best
     checks = document["checks"]
     halves = [math.sqrt(check["high_s"] / check["low_s"]) - 1 for check in checks]
     before = [doubt for doubt in document["doubts"] if not doubt.startswith("after the checks")]
-    rate = advice["global_batch"] / truth[advice["np"], advice["batch"]] if advice else None
+    rate = advice.global_batch / truth[advice.np, advice.batch] if advice else None
     return {
         "number": number,
         "seconds": document["seconds"],
-        "recommended": f"{advice['np']} x {advice['batch']}" if advice else "nothing",
+        "recommended": f"{advice.np} x {advice.batch}" if advice else "nothing",
         "truly best": f"{best.np} x {best.batch}",
         "its true rate over the best's": rate / best.throughput if rate else None,
         "errors %": ", ".join(f"{100 * check['error']:+.1f}" for check in checks),

@@ -18,9 +18,9 @@ BATCHES = (8, 16, 32, 64, 128)
 
 
 def test_the_step_that_is_drawn_is_the_recommended_one_or_the_nearest_that_communicates() -> None:
-    def drawn(np: tuple[int, ...], goal: float = 0.8) -> tuple[int, int] | None:
+    def drawn(np: tuple[int, ...], goal: float = 0.8, mib: float = 4) -> tuple[int, int] | None:
         question = Question(
-            profile=proportional(8, 128, gradient_mib=4),
+            profile=proportional(8, 128, gradient_mib=mib),
             cluster=described(slots=16),
             knobs=Knobs(engine="ddp"),
             np=np,
@@ -31,7 +31,7 @@ def test_the_step_that_is_drawn_is_the_recommended_one_or_the_nearest_that_commu
         return found and (found.np, found.batch)
 
     assert drawn((1, 2, 4)) == (4, 64)
-    assert drawn((1, 2, 4), goal=0.999) == (2, 8)
+    assert drawn((1, 2, 4), goal=0.999, mib=64) == (2, 8)
     assert drawn((1,)) is None
 
 

@@ -146,6 +146,15 @@ def test_the_goal_decides_how_far_to_go(goal: float, processes: int) -> None:
     assert (found.recommended.regret == 0) == (processes == 8)
 
 
+def test_an_efficiency_that_the_interval_does_not_tell_from_the_goal_is_not_one_process() -> None:
+    efficiency = 8 / 9.6
+    found = asked(profile=WIDE, np=(1, 2), efficiency_goal=1.02 * efficiency)
+    assert (found.recommended.np, found.most_efficient_np) == (2, 2)
+    surer = Calibration(estimates=9, factor=1.0, spread=0.0, mean_error=0.0)
+    exact = asked(profile=WIDE, np=(1, 2), efficiency_goal=1.1 * efficiency, calibration=surer)
+    assert (exact.recommended.np, exact.most_efficient_np) == (1, 1)
+
+
 def test_when_nothing_is_efficient_the_fastest_that_gains_something_is_recommended() -> None:
     found = asked(profile=WIDE, np=(2, 4), efficiency_goal=0.99)
     assert found.recommended.np == 4

@@ -19,6 +19,8 @@ RESIDUAL = 0.04
 """Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)."""
 EFFICIENT = 0.8
 """An efficiency that is worth its devices, unless another is asked for."""
+_NEARLY = 0.9
+"""Part of the wished efficiency from which on the interval of a cell may make up for the rest."""
 _REGRET = 0.05
 """Throughput that may be given up for fewer processes."""
 _INTERVAL = 1.645
@@ -166,14 +168,19 @@ def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     if not usable:
         return None
     fastest = max(usable, key=lambda cell: cell.throughput)
-    efficient = [cell for cell in usable if cell.efficiency >= goal]
+    efficient = _efficient(usable, goal)
     worth = [cell for cell in usable if cell.np == 1 or cell.speedup > 1]
     pool = efficient or worth or usable
     best = max(cell.throughput for cell in pool)
     close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
     chosen = min(close, key=lambda cell: (cell.np, cell.global_batch))
     why = f"the fewest processes within {_REGRET:.0%} of the fastest"
-    why += f" whose efficiency is at least {goal:.0%}" if efficient else "; none is as efficient as wished"
+    if not efficient:
+        why += "; none is as efficient as wished"
+    elif chosen.efficiency < goal:
+        why += f" whose interval holds an efficiency of {goal:.0%}"
+    else:
+        why += f" whose efficiency is at least {goal:.0%}"
     return Advice(
         np=chosen.np,
         batch=chosen.batch,
@@ -187,9 +194,21 @@ def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     )
 
 
+def _efficient(cells: Sequence[Cell], goal: float) -> list[Cell]:
+    """Cells that are as efficient as wished; where only one process is, also those whose interval does not tell.
+
+    Otherwise an error of one percent would turn "use 16 processes" into "use one".
+    """
+    surely = [cell for cell in cells if cell.efficiency >= goal]
+    if any(cell.np > 1 for cell in surely):
+        return surely
+    nearly = [cell for cell in cells if cell.np > 1 and cell.efficiency >= _NEARLY * goal]
+    return [*surely, *(cell for cell in nearly if cell.speedup_high / cell.np >= goal)]
+
+
 def most_efficient(cells: Sequence[Cell], goal: float) -> int | None:
     """The largest number of processes with a cell that keeps the goal."""
-    return max((cell.np for cell in cells if cell.fits and cell.efficiency >= goal), default=None)
+    return max((cell.np for cell in _efficient([cell for cell in cells if cell.fits], goal)), default=None)
 
 
 def _warnings(question: Question) -> list[str]:
