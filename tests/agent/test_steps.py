@@ -62,12 +62,14 @@ for _ in range(5): step()
     assert len(forked(script).steps()) == 5
 
 
-def test_a_step_that_raises_is_left_out_and_the_others_counted(forked) -> None:
+@pytest.mark.parametrize("before_s", [0.0, 0.05], ids=["after a short step", "after a long step"])
+def test_a_step_that_raises_is_left_out_and_the_others_counted(forked, before_s: float) -> None:
     script = (
         BEGINNING
         + """
 class Picky(torch.optim.SGD):
     def step(self, closure=None):
+        if k == 0: time.sleep(PAUSE)
         if k == 1: raise ValueError("planted")
         return super().step(closure)
 optimizer = Picky(model.parameters(), lr=0.01)
@@ -76,7 +78,7 @@ for k in range(60):
     except ValueError: pass
 """
     )
-    assert len(forked(script).steps()) == 59
+    assert len(forked(script.replace("PAUSE", str(before_s))).steps()) == 59
 
 
 def test_evaluation_and_pauses_are_no_part_of_a_step(watch) -> None:

@@ -19,6 +19,19 @@ _DEEPEST = 32
 """So many begins and ends without a match are no optimizers inside optimizers."""
 
 
+def _closed_by_the_last(times: list[int]) -> int:
+    """How many begins lie between the last end and its own begin; 0 when ends elsewhere close more: an inner end."""
+    open_at: list[int] = []
+    largest = last = 0
+    for place, time in enumerate(times):
+        if time < 0:
+            open_at.append(place)
+        elif open_at:
+            last = (place - open_at.pop() + 1) // 2
+            largest = max(largest, last)
+    return last if last == largest else 0
+
+
 class StepsDone(SystemExit):
     """Ends a rank cleanly after the number of steps that was asked for."""
 
@@ -150,8 +163,12 @@ class StepClock:
         if ends < begins and len(self._times) < _DEEPEST:
             return []
         times = self._times[-2 * begins :]
-        if ends != begins:  # a step that raised left its begin behind: what came since are plain steps
-            begins, times = 1, self._times[-2:]
+        if ends != begins:  # a step that raised left its begin behind
+            begins = _closed_by_the_last(self._times)
+            if not begins and len(self._times) < 2 * _DEEPEST:
+                return []
+            begins = begins or 1
+            times = self._times[-2 * begins :]
         self._times[:] = [time for time in self._times[: -2 * begins] if time > 0]
         self._ends_per_step = begins
         return times
