@@ -108,7 +108,7 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
 
 
 def _moved(cell: Cell, factor: float, wider: float) -> Cell:
-    """The cell with its step multiplied, and its interval so many times wider."""
+    """The cell with its step multiplied by a factor, and its interval widened by another."""
     step_s = cell.step_s * factor
     low_s, high_s = (step_s * (end / cell.step_s) ** wider for end in (cell.low_s, cell.high_s))
     return _with_step(cell, step_s, low_s, high_s, verified=False)
