@@ -70,16 +70,27 @@ def relative_deviation(values: Sequence[float]) -> float:
     return robust_deviation(values) / median(values)
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Relative standard error of a typical one of two or more positive values.
+def standard_errors(groups: Sequence[Sequence[float]]) -> list[float] | None:
+    """Relative standard error of a typical value of each group; None when no group has two values.
 
+    What shakes one group of positive values shakes the others too, so the deviation is taken from all groups together.
     Scaled by Student's t, so that 1.645 of it on each side hold 90 % for three values as for thirty.
     """
     from scipy.special import stdtrit
 
-    count = len(values)
-    wider = float(stdtrit(count - 1, 0.95)) / _NINETY
-    return wider * stdev([math.log(value) for value in values]) / math.sqrt(count)
+    logs = [[math.log(value) for value in group] for group in groups]
+    freedom = sum(len(group) - 1 for group in logs)
+    if not freedom:
+        return None
+    squares = sum((value - fmean(group)) ** 2 for group in logs for value in group)
+    wider = float(stdtrit(freedom, 0.95)) / _NINETY
+    return [wider * math.sqrt(squares / freedom / len(group)) for group in logs]
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """The same of one group of two or more values."""
+    (error,) = standard_errors([values]) or (math.nan,)
+    return error
 
 
 class Line(NamedTuple):

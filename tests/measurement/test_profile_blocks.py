@@ -118,7 +118,7 @@ def test_noise_is_of_steps_and_the_error_of_blocks() -> None:
     assert found.step_s == pytest.approx(1.05)
     assert found.noise == pytest.approx(1.4826 * 0.05 / 1.05)
     assert found.error == pytest.approx(standard_error([1.0, 1.05, 1.1]))
-    assert assembled([block()]).points[0].error == 0.02  # one block says nothing about others
+    assert assembled([block()]).points[0].error == 0.03  # one block says nothing about others
 
 
 def test_the_first_of_many_blocks_found_memory_cold_and_does_not_count() -> None:

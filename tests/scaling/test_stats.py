@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width
+from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width, standard_error, standard_errors
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -74,3 +74,20 @@ def test_standard_errors_are_those_of_repeated_fits() -> None:
 
 def test_no_line_through_one_place() -> None:
     assert fit_line([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
+
+
+@pytest.mark.parametrize("counts", [(3,), (2, 2, 2), (1, 3, 6)], ids=str)
+def test_standard_errors_hold_ninety_percent_for_few_values(counts: tuple[int, ...]) -> None:
+    generator, inside = random.Random(3), 0
+    for _ in range(2000):
+        groups = [[math.exp(generator.gauss(0, 0.1)) for _ in range(count)] for count in counts]
+        errors = standard_errors(groups) or []
+        inside += sum(
+            abs(fmean(map(math.log, group))) <= 1.645 * error for group, error in zip(groups, errors, strict=True)
+        )
+    assert inside / 2000 / len(counts) == pytest.approx(0.90, abs=0.02)
+
+
+def test_single_values_tell_no_error_and_one_group_is_a_group() -> None:
+    assert standard_errors([[1.0], [2.0]]) is None
+    assert standard_errors([[1.0, 1.2, 1.1]]) == [standard_error([1.0, 1.2, 1.1])]

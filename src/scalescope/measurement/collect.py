@@ -1,15 +1,18 @@
 """Turns what the ranks of one launch wrote into a Run."""
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
+from scalescope import host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.output import Match
 from scalescope.measurement.phases import split_into_phases
 from scalescope.measurement.rank_log import RankLog, Step
+from scalescope.measurement.turns import FEWEST, Pairs
 from scalescope.records.job import Ending
-from scalescope.records.run import PHASES, Point, RankSummary, Run
+from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
 from scalescope.scaling.steady import blocks, steadiness
 from scalescope.scaling.warmup import enough_steps, warmup_steps
 from scalescope.units import plural
@@ -169,30 +172,33 @@ def _together(matches: Sequence[Match], told: bool) -> list[str]:
     ]
 
 
-def collect_turns(
-    point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Sequence[tuple[float, float]]
-) -> Run:
+def collect_turns(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Pairs) -> Run:
     """A quick launch: what one process alone and all processes took, in turn."""
     _check_world(point, logs)
-    if len(pairs) < 2:
-        raise WorkFailed(f"only {len(pairs)} pairs of turns were made: raise --budget")
-    step_s = median(together for _, together in pairs)
+    if len(pairs.seconds) < FEWEST:
+        raise WorkFailed(f"only {len(pairs.seconds)} pairs of turns were made: raise --budget")
+    step_s = median(together for _, together in pairs.seconds)
     samples = float(point.global_batch) if point.global_batch else None
     return Run(
         point=point,
         folder=folder,
         wall_s=ending.wall_s,
         phases={},
-        steps=len(pairs),
+        steps=len(pairs.seconds),
         warmup_steps=0,
         step_s=step_s,
-        mean_step_s=fmean(together for _, together in pairs),
-        pairs=tuple(pairs),
+        mean_step_s=fmean(together for _, together in pairs.seconds),
+        pairs=pairs.seconds,
         throughput=samples / step_s if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
         backend=logs[0].backend,
         source="turns",
+        load=Load(
+            foreign_cores=pairs.foreign_cores,
+            cores=host.cores().machine_logical,
+            load_average=os.getloadavg()[0],
+        ),
         ranks=(),
     )
 

@@ -62,7 +62,7 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, audience: 
     return msgspec.structs.replace(
         outcome,
         round=round_,
-        load=meter.read() if ours else None,
+        load=outcome.load or (meter.read() if ours else None),
         warnings=(*_notes(settings, launched, outcome), *outcome.warnings),
     )
 

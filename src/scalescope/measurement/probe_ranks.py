@@ -17,9 +17,8 @@ from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError
 from scalescope.measurement.idle_cost import IdleHelper
 from scalescope.measurement.link_probe import LinkProbe
-from scalescope.measurement.load import LoadMeter
+from scalescope.measurement.load import LoadMeter, Peers
 from scalescope.measurement.rank_program import USAGE_MARK
-from scalescope.measurement.step_clock import cpu_s
 from scalescope.measurement.train_model import device_named
 from scalescope.records.run import QUIET
 
@@ -100,43 +99,17 @@ class Writer:
         self._file.flush()
 
 
-class Peers:
-    """The ranks of this group on the machine whose CPU times this rank reads: they are no foreigners."""
-
-    def __init__(self, live: Any, device: Any, rank: int, world: int) -> None:
-        import torch
-
-        self._live, self._rank, self._world = live, rank, world
-        self._values = torch.zeros(world + 1, dtype=torch.float64, device=device)
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text()
-        machines = self._of_all(1 + int(machine[:8], 16))
-        self._here = machines == machines[rank]
-
-    def cpu_s(self, own_s: float) -> float:
-        """CPU seconds of all of them; every rank has to ask."""
-        return float(self._of_all(own_s)[self._here].sum())
-
-    def _of_all(self, own: float) -> Any:
-        """Every rank's value; the last element tells whether the engine adds or averages."""
-        self._values.zero_()
-        self._values[self._rank], self._values[-1] = own, 1.0
-        self._live.wait(self._live.begin_allreduce(self._values, "scalescope.peers"))
-        return (self._values[:-1] * self._world / self._values[-1]).round(decimals=9)
-
-
 def one_round(probe: LinkProbe, writer: Writer, peers: Peers) -> tuple[float, float]:
     """Every collective at every size, and what compute and messages do to each other.
 
     Returns the cores that other programs used, and the seconds of one of each collective.
     """
-    meter, used, pace_s = LoadMeter(), cpu_s(), 0.0
+    meter, pace_s = LoadMeter(), 0.0
     for timed in probe.collectives():
         writer.write(msgspec.convert(timed, Timed))
         pace_s += median(timed["seconds"])
     writer.write(msgspec.convert(probe.overlap(), Beside))
-    own_s = cpu_s() - used
-    others_s = peers.cpu_s(own_s) - own_s
-    foreign_cores = max(meter.read().foreign_cores - others_s / meter.elapsed_s, 0.0)
+    foreign_cores = peers.foreign_cores(meter)
     writer.write(Round(foreign_cores=foreign_cores))
     return foreign_cores, pace_s
 

@@ -17,8 +17,10 @@ from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoi
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.records.workload import WorkloadSpec
-from scalescope.stats import relative_deviation, standard_error
+from scalescope.stats import relative_deviation, standard_errors
 
+_ERROR_OF_ONE = 0.03
+"""Relative standard error that is assumed where nothing was repeated."""
 _FEW = 3
 _OUTLYING = 0.05
 """Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
@@ -71,7 +73,12 @@ def assemble(
     misses = misses_of(steps_s)
     used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
     order = _order(used, alone)
-    points = [_point(made, order, outlying=_is_outlying(batch, steps_s)) for batch, made in sorted(alone.items())]
+    sizes = sorted(alone)
+    errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
+    points = [
+        _point(alone[batch], order, error, outlying=_is_outlying(batch, steps_s))
+        for batch, error in zip(sizes, errors or [_ERROR_OF_ONE] * len(sizes), strict=True)
+    ]
     regular = [abs(misses[point.batch]) for point in points if point.batch in misses and not point.outlying]
     return ModelProfile(
         workload=workload,
@@ -123,7 +130,7 @@ def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
     return misses[batch] > max(_OUTLYING, 2 * max(map(abs, left.values()))) and grown < _OUTLYING / 2
 
 
-def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> ProfilePoint:
+def _point(made: Sequence[Block], order: Sequence[int], error: float, *, outlying: bool) -> ProfilePoint:
     best = _best(made)
     steps = [step for block in best for step in _steps(block)]
     step_s = median(block.step_s for block in best)
@@ -138,7 +145,7 @@ def _point(made: Sequence[Block], order: Sequence[int], *, outlying: bool) -> Pr
         optimizer_s=parts[2] * scale,
         ready_s=tuple(median(block.ready_s.get(str(at), block.step_s) for block in best) * scale for at in order),
         noise=relative_deviation(steps),
-        error=standard_error([block.step_s for block in best]) if len(best) > 1 else 0.02,
+        error=error,
         cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
         memory_bytes=round(median(block.memory_bytes for block in made)),
         steps=len(steps),
@@ -169,7 +176,10 @@ class _Ratio(NamedTuple):
 
 
 def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
-    """Steps among others over the steps alone that were made right after them."""
+    """Steps among others over the steps alone that were made right after them.
+
+    Rounds that other programs disturbed count only where there are no others.
+    """
     found: dict[tuple[int, int], list[_Ratio]] = {}
     places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
     for at, block in enumerate(blocks[0]):
@@ -190,18 +200,18 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
                 foreign_cores=max(block.foreign_cores, after.foreign_cores),
             )
         )
-    return tuple(_crowd(copies, batch, made) for (copies, batch), made in sorted(found.items()))
-
-
-def _crowd(copies: int, batch: int, made: Sequence[_Ratio]) -> Crowd:
-    """What the rounds say that no other program disturbed, or all when there are none."""
-    quiet = [ratio for ratio in made if ratio.foreign_cores <= QUIET] or made
-    slowdowns = [ratio.slowdown for ratio in quiet]
-    return Crowd(
-        copies=copies,
-        batch=batch,
-        slowdown=median(slowdowns),
-        error=standard_error(slowdowns) if len(slowdowns) > 1 else 0.03,
-        noise=max(median(ratio.noise for ratio in quiet), 0.0),
-        foreign_cores=median(ratio.foreign_cores for ratio in quiet),
+    rounds = [
+        (key, [each for each in made if each.foreign_cores <= QUIET] or made) for key, made in sorted(found.items())
+    ]
+    errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
+    return tuple(
+        Crowd(
+            copies=copies,
+            batch=batch,
+            slowdown=median(each.slowdown for each in quiet),
+            error=error,
+            noise=max(median(each.noise for each in quiet), 0.0),
+            foreign_cores=median(each.foreign_cores for each in quiet),
+        )
+        for ((copies, batch), quiet), error in zip(rounds, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.measurement.load import Peers
 from scalescope.measurement.turns import Turns, take_turns
 from scalescope.records.workload import WorkloadSpec
 
@@ -54,7 +55,7 @@ def train(task: TrainingTask, folder: Path) -> None:
 
     live = importlib.import_module(find_engine(task.engine).live_module)
     device = device_named(task.device)
-    rank, _ = live.start(str(device), task.knobs)
+    rank, world = live.start(str(device), task.knobs)
     workload = load(task.workload)
     model = workload.model.to(device)
     model, optimizer = live.wrap(model, workload.optimizer(model.parameters()), task.knobs)
@@ -63,7 +64,15 @@ def train(task: TrainingTask, folder: Path) -> None:
         apart = load(task.workload)
         model = apart.model.to(device)
         alone = _step(apart, model, apart.optimizer(model.parameters()), task.turns.alone_batch, device)
-        take_turns(_waited(step, device), _waited(alone, device), live, rank, task.turns, folder)
+        take_turns(
+            _waited(step, device),
+            _waited(alone, device),
+            live,
+            Peers(live, device, rank, world),
+            rank,
+            task.turns,
+            folder,
+        )
     else:
         for _ in range(task.steps):
             step()

@@ -63,7 +63,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Cores' worth of CPU time that other processes, or the hypervisor, took on average."""
     cores: int
     load_average: float
-    """Over one minute, when the launch began."""
+    """Over one minute."""
 
 
 class Run(Record, frozen=True, kw_only=True, tag="run"):
