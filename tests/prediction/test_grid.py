@@ -286,3 +286,15 @@ def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, eng
         assert 0 <= found.recommended.regret < 1
         fastest = max(one.throughput for one in found.cells if one.fits)
         assert found.recommended.throughput == pytest.approx((1 - found.recommended.regret) * fastest)
+
+
+def test_a_profile_whose_steps_vary_too_much_is_not_built_upon() -> None:
+    def varying(error: float) -> Prediction:
+        steady = proportional(8, 64)
+        last = msgspec.structs.replace(steady.points[-1], error=error)
+        return asked(profile=msgspec.structs.replace(steady, points=(*steady.points[:-1], last)))
+
+    assert varying(0.13).trusted
+    shaky = varying(0.14)
+    assert shaky.doubts == ("the profile knows steps of one process within 26% only",)
+    assert shaky.recommended is None

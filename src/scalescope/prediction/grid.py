@@ -1,5 +1,6 @@
 """The map: every number of processes with every batch size, its interval, and which of them to use."""
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -24,6 +25,8 @@ _NEARLY = 0.9
 _REGRET = 0.05
 """Throughput that may be given up for fewer processes."""
 _INTERVAL = 1.645
+_SHAKY = 0.25
+"""Half-width of a profiled step, relative, above which a map is not to be trusted."""
 """Standard deviations on each side of a 90 % interval."""
 _CHUNK = 16384
 _SAMPLES_PER_DEVICE_HOURS = 1e6
@@ -226,9 +229,15 @@ def _warnings(question: Question) -> list[str]:
     return said
 
 
+def profile_doubts(profile: ModelProfile) -> list[str]:
+    """Whether one process stepped so unevenly that nothing can be built on it."""
+    error = math.expm1(_INTERVAL * max(point.error for point in profile.points))
+    return [f"the profile knows steps of one process within {error:.0%} only"] if error > _SHAKY else []
+
+
 def _doubts(question: Question) -> list[str]:
-    """Parts that other programs disturbed all the time, although they were repeated."""
-    profile, said = question.profile, []
+    """Parts that other programs disturbed all the time, although they were repeated, and those that vary too much."""
+    profile, said = question.profile, profile_doubts(question.profile)
     busy = max(point.foreign_cores for point in profile.points)
     if max(question.np) > 1:
         busy = max([busy, *(crowd.foreign_cores for crowd in profile.crowds)])
