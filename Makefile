@@ -9,13 +9,14 @@ REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-releas
 # Most launches leave a core idle, so tests share the cores; those that compare times run alone.
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check lint bench setup horovod clean
+.PHONY: help demo test check goldens lint bench setup horovod clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
 	@echo "make test    lint, types and all tests, with real Horovod, Open MPI and Slurm"
 	@echo "make check   its fast part: lint, types and the tests that launch nothing"
+	@echo "make goldens write the kept help, terminal and JSON texts of the tests anew"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks; SECTION=name for one of them"
 	@echo "make setup   .venv, Debian packages (as root) and Horovod"
@@ -33,6 +34,9 @@ test: setup lint
 
 check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
+
+goldens: .venv/.python
+	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/reporting/test_golden.py
 
 lint: .venv/.python
 	$(BIN)/ruff check

@@ -31,7 +31,7 @@ def run(words: list[str]) -> int:
     """Run one command; its exit code."""
     arguments, command = split_at_dashes(words)
     try:
-        result = _application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
+        result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
         return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
     except ScalescopeError as problem:
@@ -55,7 +55,8 @@ def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     return words[:at], tuple(words[at + 1 :])
 
 
-def _application() -> typer.Typer:
+def application() -> typer.Typer:
+    """The command line with all its verbs."""
     app = typer.Typer(
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
