@@ -11,7 +11,8 @@ from prediction.made import GIB, crowd, described, point, profile, proportional
 from scalescope.errors import UsageError
 from scalescope.prediction.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
 from scalescope.records.knobs import Knobs
-from scalescope.records.prediction import Calibration, Cell, Prediction
+from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
+from scalescope.records.profile import ProfilePoint
 
 DDP = Knobs(engine="ddp")
 STEADY = proportional(8, 64)
@@ -298,3 +299,24 @@ def test_a_profile_whose_steps_vary_too_much_is_not_built_upon() -> None:
     shaky = varying(0.14)
     assert shaky.doubts == ("the profile knows steps of one process within 26% only",)
     assert shaky.recommended is None
+
+
+def test_the_profiles_error_cancels_in_a_speedup_at_the_same_batch_and_counts_twice_at_two() -> None:
+    exact = [msgspec.structs.replace(point, error=0.0) for point in proportional(8, 64).points]
+    vague = [msgspec.structs.replace(point, error=0.08) for point in exact]
+
+    def halves(points: list[ProfilePoint], scaling: Scaling) -> tuple[float, float]:
+        made = msgspec.structs.replace(proportional(8, 64), points=tuple(points))
+        found = cell(
+            asked(profile=made, np=(1, 4), batches=(8,) if scaling == "weak" else (32,), scalings=(scaling,)),
+            4,
+            scaling=scaling,
+        )
+        return math.log(found.high_s / found.step_s), math.log(found.speedup_high / found.speedup)
+
+    weak_step, weak = halves(vague, "weak")
+    assert weak_step > 1.645 * 0.07
+    assert weak < 0.8 * weak_step
+    strong_step, strong = halves(vague, "strong")
+    assert strong == pytest.approx(math.hypot(strong_step, 1.645 * 0.08))
+    assert halves(exact, "weak")[1] == pytest.approx(halves(exact, "weak")[0])

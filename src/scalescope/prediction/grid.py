@@ -112,10 +112,11 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
     seconds = made.step_s * factor
     alone = work(profile, totals if scaling == "strong" else batches)
     speedup = alone.step_s / seconds * (1 if scaling == "strong" else ranks)
-    # What the profile got wrong, it got wrong on both sides of a speedup.
     model = np.where(ranks > 1, _spread(question), 0.0)
     half = np.exp(_INTERVAL * np.hypot(made.error, model))
-    ratio_half = np.exp(_INTERVAL * np.where(ranks > 1, np.hypot(made.error, model), 0.0))
+    # With the same batch on both sides of a speedup the profile's error cancels; with two batches both errors count.
+    ratio_error = np.hypot(made.error, alone.error) if scaling == "strong" else made.ratio_error
+    ratio_half = np.exp(_INTERVAL * np.where(ranks > 1, np.hypot(ratio_error, model), 0.0))
     rates = totals / seconds
     fits = _fits(made, profile, batches)
     measured = (batches >= profile.points[0].batch) & (batches <= profile.points[-1].batch)

@@ -33,6 +33,8 @@ class Steps:
     optimizer_s: Floats
     error: Floats
     """Relative standard error from what the profile and the probe vary."""
+    ratio_error: Floats
+    """The same of the step over that of one process with the same batch, where most of the profile's error cancels."""
     memory_bytes: Floats
 
     @property
@@ -81,15 +83,16 @@ def steps(
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
     exposed = (broadcast_s + outcome.exposed_s) / whole_s
-    shared = np.hypot(crowd.error, frictions.idle_error)
-    own = np.hypot(alone.error[row], np.where(together, shared, 0.0))
+    shared = np.where(together, np.hypot(crowd.error, frictions.idle_error), 0.0)
+    own, sent = alone.error[row], exposed * links.error()
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
         outcome=outcome,
         finish_s=finish_s,
         optimizer_s=optimizer_s,
-        error=np.hypot((1 - exposed) * own, exposed * links.error()),
+        error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
+        ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
         memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
     )
 
