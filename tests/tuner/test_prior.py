@@ -79,7 +79,7 @@ def test_without_costs_there_is_no_prediction() -> None:
 
 def test_one_process_needs_no_costs() -> None:
     told = survey(costs={}, ranks_per_host=1)
-    seconds = predict(online_space(hello(1), told, {}), told)
+    seconds = predict(online_space(hello(1), told, {}, ("gradient_as_bucket_view",)), told)
     assert seconds is not None
     assert len(seconds) == 2
 

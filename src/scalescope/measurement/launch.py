@@ -74,6 +74,8 @@ def run_job(
     steps: int,
     audience: Audience,
     pattern: re.Pattern[str] | None = None,
+    *,
+    keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; when their port was taken meanwhile, again with another one."""
     launcher = launcher_of(settings, point)
@@ -85,20 +87,18 @@ def run_job(
                 (folder / "task.json").write_bytes(msgspec.json.encode(make_task(settings, point, steps)))
         mark = f"{folder.name}-{secrets.token_hex(6)}"
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
-        launched = _run_once(settings, launcher, job, audience, pattern)
+        watch = LaunchWatch(job, audience, pattern, keeps_steps=keeps_steps)
+        launched = _run_once(settings, launcher, job, watch)
         if not launched.problem or attempt == attempts or not _port_was_taken(folder):
             break
     return launched
 
 
-def _run_once(
-    settings: Settings, launcher: Launcher, job: Job, audience: Audience, pattern: re.Pattern[str] | None
-) -> Launched:
+def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWatch) -> Launched:
     commands = launcher.commands(job)
     path = Path(job.folder, "command.txt")
     with writing(path):
         path.write_text("".join(as_shell(command) + "\n" for command in commands))
-    watch = LaunchWatch(job, audience, pattern)
     with watch.output.followed():
         ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
     problem, details, harmless = ending.problem, ending.details, ""

@@ -28,8 +28,12 @@ class Audience(Protocol):
 class LaunchWatch:
     """The runner's watch on one launch."""
 
-    def __init__(self, job: Job, audience: Audience, pattern: re.Pattern[str] | None) -> None:
+    def __init__(
+        self, job: Job, audience: Audience, pattern: re.Pattern[str] | None, *, keeps_steps: bool = True
+    ) -> None:
+        """`keeps_steps`: otherwise they are counted only, for a training of any length."""
         self._job = job
+        self._keeps_steps = keeps_steps
         self._folder = Path(job.folder)
         self._audience = audience
         self.output = OutputFiles(self._folder, pattern, audience.line)
@@ -50,7 +54,7 @@ class LaunchWatch:
         """Take in what is new."""
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
-                self._logs[path] = RankLog(path)
+                self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
         self._progress += sum(log.poll() for log in self._logs.values())
         self._progress += self.output.poll()
         if self._logs:

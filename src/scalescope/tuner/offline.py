@@ -102,6 +102,7 @@ def tune_offline(
         point.engine,
         survey,
         held,
+        request.search,
         hosts=hosts,
         cores=host.cores().physical,
         threads=settings.threads_per_rank,
