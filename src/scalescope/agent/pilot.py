@@ -91,7 +91,8 @@ class Conductor:
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if self._is_first:
-            self.trouble = self.trouble or objection(lambda: self._pilot.tell({"kind": kind, **fields}))
+            problem = objection(lambda: self._pilot.tell({"kind": kind, **fields}))
+            self.trouble = self.trouble or problem
 
     def _hello(self, **fields: Any) -> None:
         self._said_hello = True
