@@ -205,7 +205,7 @@ final = [each.full_tensor() if hasattr(each, "full_tensor") else each for each i
 note("sha", hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in final)).hexdigest())
 """
     )
-    lines = ranks.run(script, [sample(0, {"bucket_cap_mb": 0.1})])
+    lines = ranks.run(script, [{"id": 0, "kind": "survey", "steps": 3}, sample(1, {"bucket_cap_mb": 0.1})])
     assert reason in one(lines, "hello")["refused"]
     assert ranks.noted("by then") == "True"
     tuned = ranks.noted("sha")
@@ -214,7 +214,7 @@ note("sha", hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in fi
 
 def test_a_search_begins_late(ranks: Ranks) -> None:
     """While nobody says what comes first, steps pass."""
-    ranks.start(training().replace("range(30)", "range(400)"), [])
+    ranks.start(training().replace("range(30)", "range(150)"), [])
     while not ranks.lines():
         time.sleep(0.02)
     ranks.direct({"id": 0, "kind": "let_go", "why": "it was not meant"})
