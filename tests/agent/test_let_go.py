@@ -221,3 +221,29 @@ def test_a_search_begins_late(ranks: Ranks) -> None:
     assert ranks.finish() == [0, 0]
     assert next(line for line in ranks.lines() if line["kind"] == "end")["problem"] == "it was not meant"
     assert "not tuned: it was not meant; the training goes on as it was before" in ranks.errors
+
+
+def test_a_rank_without_room_for_messages_is_surveyed_without_them(ranks: Ranks) -> None:
+    script = (
+        BEGINNING
+        + """
+from scalescope.agent.between import BetweenSteps
+from scalescope.agent.meeting import TorchMeeting
+from scalescope.agent.survey import survey
+model = wrapped()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+meeting, between = TorchMeeting(dist.group.WORLD), BetweenSteps()
+def work():
+    for crowd in (0, 1 << 50):
+        meeting.ranks_here += crowd * rank  # of what is free on its host, nothing is left to rank 1
+        found = yield from survey(between, model, meeting, 2, None)
+        note(f"survey {bool(crowd)}", json.dumps([len(found["gradients"]), list(found["costs"])]))
+between.start(work(), 2)
+for _ in range(8):
+    optimizer.zero_grad(); model(torch.randn(4, 64)).square().mean().backward(); optimizer.step()
+"""
+    )
+    ranks.run(script, [], SCALESCOPE_TUNE="")
+    for rank in (0, 1):
+        assert json.loads(ranks.noted("survey False", rank)) == [26, ["flat"]]
+        assert json.loads(ranks.noted("survey True", rank)) == [26, []]
