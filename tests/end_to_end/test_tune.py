@@ -245,7 +245,8 @@ def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:
 
 def test_a_search_by_relaunch_goes_on_where_it_was_interrupted(scalescope: CommandLine) -> None:
     training = ("--", sys.executable, str(SCRIPTS / "ddp.py"), "--steps", "1000")
-    words = ("--np", "2", "--offline", "--steps-per-sample", "8", "-o", "out", *training)
+    enough = ("--search", "gradient_as_bucket_view")  # settings for more than two samples
+    words = ("--np", "2", "--offline", *enough, "--steps-per-sample", "8", "-o", "out", *training)
     assert "tune --resume out" in interrupted_after(scalescope, 1, "tune", *words)
     first = (scalescope.folder / "out" / "samples.jsonl").read_text()
     interrupted_after(scalescope, 2, "tune", "--resume", "out")
