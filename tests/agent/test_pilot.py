@@ -235,6 +235,13 @@ def test_what_cannot_be_tuned_is_said_and_trains_on(ranks: Ranks, kind: str) -> 
     assert len(lines) == 2
 
 
+def test_unused_parameters_are_no_reason_where_the_search_for_them_is_switched_off(ranks: Ranks) -> None:
+    making, _ = REFUSED["find_unused_parameters"]
+    off = json.dumps({"find_unused_parameters": False})
+    lines = ranks.run(BEGINNING + making + LOOP, [sample(0, {"bucket_cap_mb": 0.1})], ranks=1, SCALESCOPE_KNOBS=off)
+    assert one(lines, "hello")["refused"] == ""
+
+
 def test_a_model_that_is_wrapped_but_never_trained_is_named(ranks: Ranks) -> None:
     lines = ranks.run(BEGINNING + "model = wrapped()", [], ranks=1)
     assert one(lines, "hello")["refused"].endswith("DistributedDataParallel, but only 0 steps were made")
