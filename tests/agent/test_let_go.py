@@ -212,6 +212,18 @@ note("sha", hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in fi
     assert tuned == plain(ranks, script)
 
 
+def test_a_rank_that_trains_alone_before_the_others_is_not_waited_for(ranks: Ranks) -> None:
+    """After these steps it believes that nothing will be wrapped; the others have to hear it."""
+    alone = "optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)\n"
+    alone += "for _ in range(9 if rank == 0 else 0): plain(torch.ones(2, 64)).sum().backward(); optimizer.step()\n"
+    script = training().replace("model = wrapped()", alone + "model = wrapped()")
+    script = script.replace("optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n", "")
+    lines = ranks.run(script, [sample(0, {"bucket_cap_mb": 0.1})])
+    assert [line["kind"] for line in lines] == ["hello", "end", "hello", "end"]
+    assert lines[2]["refused"] == "the model was wrapped in DistributedDataParallel after the first steps"
+    assert_as_it_was(ranks, script)
+
+
 def test_a_search_begins_late(ranks: Ranks) -> None:
     """While nobody says what comes first, steps pass."""
     ranks.start(training().replace("range(30)", "range(150)"), [])

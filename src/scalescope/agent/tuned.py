@@ -9,7 +9,7 @@ from typing import Any
 from .between import BetweenSteps, Work
 from .directives import FORMAT_VERSION, FilePilot
 from .knobs import SHARDED, Wrappers, engine_file, say
-from .meeting import HorovodMeeting, Meeting, TorchMeeting
+from .meeting import HorovodMeeting, Meeting, TorchMeeting, objection
 from .pilot import Conductor
 from .recorder import rank_from_environment
 from .steps import StepClock
@@ -34,6 +34,7 @@ class Tuned:
         self._survey_after = int(os.environ.get("SCALESCOPE_SURVEY") or 0)
         self._conductor: Conductor | None = None
         self._first_steps: BetweenSteps | None = None
+        self._has_refused = False
         self._wrappers.reset()
 
     def _on_wrapped(self, ddp: Any) -> None:
@@ -42,8 +43,15 @@ class Tuned:
         if self._conductor is None:
             if self._first_steps:
                 self._first_steps.stop()
-            self._conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
-            self._conductor.attach()
+            conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
+            if self._has_refused:  # perhaps this rank alone: the others have to hear it
+                conductor.trouble = "the model was wrapped in DistributedDataParallel after the first steps"
+            problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
+            if problem:
+                self._searches = False
+                self._refuse(_rank(), "ddp", problem)
+            else:
+                self._conductor = conductor
         else:
             self._conductor.trouble = "the script wrapped another model in DistributedDataParallel"
 
@@ -57,7 +65,6 @@ class Tuned:
             self._first_steps.start(self._without_wrapper(engine), _WITHOUT_WRAPPER)
 
     def _without_wrapper(self, engine: str) -> Work:
-        self._searches = False  # one that is wrapped from now on is not tuned
         self._refuse(_rank(), engine)
         yield from ()
 
@@ -87,15 +94,16 @@ class Tuned:
         if self._conductor is not None:
             steps = self._clock.complete
             self._conductor.close(f"a model was wrapped in DistributedDataParallel, but only {steps} steps were made")
-        else:
+        elif not self._has_refused:
             self._refuse(rank, engine)
 
-    def _refuse(self, rank: int, engine: str) -> None:
+    def _refuse(self, rank: int, engine: str, why: str = "") -> None:
         """Say why there is nothing to tune, to the search and to people."""
+        self._has_refused = True
         if rank:
             return
         engine = "fsdp" if self._wrappers.sharded else engine
-        why = self._why(engine)
+        why = why or self._why(engine)
         pilot = FilePilot(self._folder)
         pilot.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
         pilot.tell({"kind": "end", "steps": self._clock.complete})
