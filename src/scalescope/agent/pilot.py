@@ -152,7 +152,7 @@ class Conductor:
         refused = cannot_meet(self._ddp)
         if not refused:
             self._meeting = TorchMeeting(self._ddp.process_group)
-            refused = self._meeting.agree(self.trouble or objection(self._refusal))
+            refused = self._meeting.agree(objection(self._refusal) or self.trouble)
         if refused:
             self._end(refused, "as it is")
             return
