@@ -145,7 +145,7 @@ from pathlib import Path
 from scalescope.engines.ddp_live import current
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-limits = dict(warmup_samples=1, steps_per_sample=4, max_samples=12)
+limits = dict(warmup_samples=30, steps_per_sample=4)  # harm comes while it warms up
 
 class Training:
     def __init__(self, **options):
@@ -163,7 +163,7 @@ class Training:
         there = torch.zeros(1)
         while not there:
             self.step()
-            there.fill_((folder / "samples.jsonl").exists())
+            there.fill_((folder / "training" / "directive-00001.json").exists())
             dist.broadcast(there, 0)
     def parameters(self):
         return torch.cat([each.detach().flatten() for each in self.plain.parameters()])
@@ -174,8 +174,8 @@ def kill(training):
 
 def fill(training):
     try:
-        with open("disk/full", "wb", buffering=0) as file:
-            while rank == 0: file.write(b"0" * 4096)
+        with open(f"disk/full-{rank}", "wb", buffering=0) as file:
+            while True: file.write(b"0" * 4096)
     except OSError: pass
 
 def join(training):
@@ -188,11 +188,11 @@ def run(case, folder, harm, **options):
         if harm: tuned.until(place)
         before = tuned.steps
         if harm: harm(tuned)
-        for _ in range(60): tuned.step()
+        for _ in range(150): tuned.step()
     plain = Training(**options)
     for _ in range(before): plain.step()
     if harm is join: join(plain)
-    for _ in range(60): plain.step()
+    for _ in range(150): plain.step()
     same = torch.equal(tuned.parameters(), plain.parameters())
     print(f"{case}: the same {same} {current(tuned.model)['bucket_cap_mb']}", flush=True)
 

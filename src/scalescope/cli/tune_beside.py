@@ -1,5 +1,6 @@
 """The search beside a script that tunes itself: `with scalescope.tuning(model):` starts it on rank 0."""
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -40,7 +41,8 @@ def main(folder: Path) -> int:
 
 def _wait_for_the_end(over: threading.Event) -> None:
     """Rank 0 holds the other end of our input, until it closes it or dies."""
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+        pass
     over.set()
 
 
