@@ -76,7 +76,7 @@ class Conductor:
         self._pilot = pilot
         self._ddp = ddp
         self._wrappers = wrappers
-        self._between = BetweenSteps(clock)
+        self._between = BetweenSteps(clock, ddp)
         self._is_first = False
         self._said_hello = False
         self._waited = 0

@@ -46,6 +46,7 @@ class Meaning(IntEnum):
     OPTIMIZER = 7
     INPUT = 8
     COLLECTIVE = 9
+    ZERO_GRAD = 10
 
 
 _HOST_NAMES = (
@@ -58,6 +59,7 @@ _HOST_NAMES = (
     ("DistributedDataParallel.forward", Meaning.FORWARD),
     ("ProfilerStep#", Meaning.STEP),
     ("Optimizer.step#", Meaning.OPTIMIZER),
+    ("Optimizer.zero_grad#", Meaning.ZERO_GRAD),
     ("enumerate(Data", Meaning.INPUT),
     ("gloo:", Meaning.COLLECTIVE),
 )
