@@ -128,4 +128,4 @@ def test_ranks_stop_after_the_same_step(watch, tmp_path: Path, engine: str) -> N
     watched = watch(STOPPED.replace("ENGINE", begin).replace("WRAPPED", wrap), *words, **env)
     assert watched.stdout.count("stopped") == 2
     alone = 3  # steps of rank 0 before anything is wrapped
-    assert [len(log.steps()) for log in watched.logs] == [alone + 9, 9]
+    assert [log.events for log in watched.logs] == [alone + 9, 9]
