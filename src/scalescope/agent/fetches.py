@@ -6,7 +6,12 @@ evaluate in between. Batches since the beginning of the pass count, unless there
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from .recorder import now
+from .steps import StepClock
 
 
 class Fetch(NamedTuple):
@@ -33,7 +38,7 @@ class Fetches:
         self._trained_on.add(_dataset(iterator))
 
     def is_for_evaluation(self, iterator: Any) -> bool:
-        """Whether an iterator that is used during an evaluation is not one of the training's."""
+        """Whether an iterator that is used while the model is not in training is none of the training's."""
         return bool(self._trained_on) and _dataset(iterator) not in self._trained_on
 
     def add(self, fetch: Fetch) -> None:
@@ -51,3 +56,27 @@ class Fetches:
 
 def _dataset(iterator: Any) -> int:
     return id(getattr(iterator, "_dataset", None))
+
+
+def watch_fetches(
+    module: Any, clock: StepClock, pass_begins: Callable[[], None], fetched: Callable[[Any, Any, int, int], None]
+) -> None:
+    """See passes over loaders and, while the clock looks closely, what they give; `module` is torch's of loaders."""
+    loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+    make_iterator, fetch = loader.__iter__, iterator.__next__
+
+    @functools.wraps(make_iterator)
+    def begin_pass(self_: Any) -> Any:
+        pass_begins()
+        return make_iterator(self_)
+
+    @functools.wraps(fetch)
+    def timed_fetch(self_: Any) -> Any:
+        if not clock.looks_closely:
+            return fetch(self_)
+        started = now()
+        batch = fetch(self_)
+        fetched(self_, batch, started, now())
+        return batch
+
+    loader.__iter__, iterator.__next__ = begin_pass, timed_fetch

@@ -14,7 +14,7 @@ from typing import Any
 
 from .cuda import CudaClock
 from .exchanged import Exchanged
-from .fetches import Fetch, Fetches
+from .fetches import Fetch, Fetches, watch_fetches
 from .modules import never_compile, watch_calls, watch_modes, watch_scripting, wrapped_in
 from .recorder import Recorder, guarded, now
 from .steps import StepClock
@@ -77,26 +77,9 @@ class Interruptions:
 
     def watch_loaders(self, module: Any) -> None:
         """A new pass over a loader is no part of a step; a fetch is, and its time and samples are noted."""
-        loader, iterator, clock = module.DataLoader, module._BaseDataLoaderIter, self._clock
-        make_iterator, fetch = loader.__iter__, iterator.__next__
         pass_begins = guarded("passes over a loader are not seen", self._pass_begins)
         fetched = guarded("samples are not counted as they should be", self._on_fetch)
-
-        @functools.wraps(make_iterator)
-        def begin_pass(self_: Any) -> Any:
-            pass_begins()
-            return make_iterator(self_)
-
-        @functools.wraps(fetch)
-        def timed_fetch(self_: Any) -> Any:
-            if not clock.looks_closely:
-                return fetch(self_)
-            started = now()
-            batch = fetch(self_)
-            fetched(self_, batch, started, now())
-            return batch
-
-        loader.__iter__, iterator.__next__ = begin_pass, timed_fetch
+        watch_fetches(module, self._clock, pass_begins, fetched)
 
     # The model
 
@@ -210,7 +193,7 @@ class Interruptions:
         self._training_may_go_on()
         # the first fetch of a pass with workers waits for them to start: part of the pause
         self._fetch_at = ended if iterator._num_workers else started
-        if not (self._evaluating_since and self._fetches.is_for_evaluation(iterator)):
+        if self._is_training() or not self._fetches.is_for_evaluation(iterator):
             self._fetches.add(Fetch(self._fetch_at, ended - started, samples_in(batch)))
 
     # What is no step
@@ -246,8 +229,8 @@ class Interruptions:
         """The model has been switched back, or has not been switched at all; its next call will tell."""
         if self._root is not None and self._is_training():
             self._see_train(False)
+            self._listen(True)  # before other hooks: a step begins no later than its forward
             self.on_mode(True)
-            self._listen(True)
 
     def _close_evaluation(self, at: int) -> None:
         if self._evaluating_since:

@@ -74,7 +74,8 @@ class Marks:
         """An optimizer stepped; what its closure did is no part of that."""
         if self._file < 0:
             return
-        inside = [(*span, part) for part in ("input", "forward", "backward") for span in self._spans[part]]
+        parts = ("input", "forward", "backward")
+        inside = [(span[0], span[1], part) for part in parts for span in self._spans[part]]
         for first, last, part in sorted(inside):
             if last > began:
                 if first > began and part != "backward":  # what lies before a backward is the loss
