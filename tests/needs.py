@@ -65,6 +65,5 @@ def namespaces() -> None:
 
 def slurm() -> None:
     """Need Slurm's and MUNGE's daemons, and root to start them."""
-    root()
-    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged")
-    programs("unshare", "setpriv", "mount", "hostname")
+    namespaces()
+    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged", "setpriv")

@@ -58,6 +58,11 @@ def test_threads_and_folder_reach_every_rank_at_every_size(launcher: Launcher, n
     assert "SCALESCOPE_LAUNCH=mark" in words
 
 
+def test_threads_that_nobody_asked_for_are_left_to_the_launch_line() -> None:
+    words = all_words(find_launcher("own"), job(threads_per_rank=None))
+    assert not [word for word in words if "NUM_THREADS" in word]
+
+
 @EVERY_LAUNCHER
 def test_the_users_command_arrives_word_by_word(launcher: Launcher) -> None:
     assert all_words(launcher, job())[-4:] == list(job().command)

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from . import collectives
 from .capture import Capture, window_from_environment
 from .files import StaleReads
 from .imports import ImportWatch
@@ -113,6 +114,7 @@ class Agent:
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
             module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
+            collectives.watch_groups(module, self._recorder)
 
     def _watch_horovod(self, module: Any) -> None:
         module.init = self._timed_init(module.init, self._horovod_identity)
@@ -157,6 +159,7 @@ class Agent:
         if self._capture:
             self._capture.close()
         if self._recorder.is_rank:
+            collectives.record_collectives(self._recorder)
             if self._tuned:
                 self._tuned.close(self._identity["rank"] or 0, self._engine)
             self._recorder.line("end", t=now())

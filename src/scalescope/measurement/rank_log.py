@@ -76,6 +76,8 @@ class RankLog:
         self.world_size = 0
         self.backend = ""
         self.engine = ""
+        self.collectives: int | None = None
+        """Of all process groups of torch; None: the rank could not tell."""
         self.import_ns = 0
         self.in_init = False
         self.inits: list[tuple[int, int]] = []
@@ -149,6 +151,8 @@ class RankLog:
                 self.import_ns = line.ns
             case "engine":
                 self.engine = line.name
+            case "collectives":
+                self.collectives = max(self.collectives or 0, line.n)
             case "evaluation":
                 self.evaluations.append((line.s, line.t))
             case "save":

@@ -22,7 +22,16 @@ from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import check_hosts
 from scalescope.measurement.launch import launch, launch_folder
 from scalescope.measurement.output import compile_pattern
-from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of, make_job, points, settle
+from scalescope.measurement.plan import (
+    BINDING,
+    Settings,
+    batches,
+    launcher_of,
+    make_job,
+    points,
+    settle,
+    started_as_it_is,
+)
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.measurement.surroundings import check_port, cores_of, has_module, torch_version
@@ -110,6 +119,12 @@ def check_requirements(settings: Settings) -> None:
         check_port(settings.request.port)
 
 
+def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
+    """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
+    if settings.named_hosts and "srun" not in settings.launchers.values():
+        check_hosts(make_job(settings, point, folder, "none", 0))
+
+
 def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
@@ -117,8 +132,7 @@ def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
         settle_here(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
     )
     planned = points(settings)
-    if settings.named_hosts:
-        check_hosts(make_job(settings, planned[0], folder, "none", 0))
+    check_reachable(settings, planned[0], folder)
     if settings.request.workload and not plan.steps:
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
@@ -182,7 +196,8 @@ class _Rounds:
             folder = trace_folder(self._settings, point)
             if not (folder / TRACE_RECORD).exists():
                 index = len(self._runs) + len(self._traces) + 1
-                traced_launch(self._settings, point, None if self._request.quick else known, index, self._audience)
+                settings = self._settings_of(point)
+                traced_launch(settings, point, None if self._request.quick else known, index, self._audience)
             self._traces.append(str(folder.relative_to(self._folder)))
             self._save("")
 
@@ -197,9 +212,16 @@ class _Rounds:
             return False
         return time.monotonic() - self._began + fmean(known) > budget_s
 
+    def _settings_of(self, point: Point) -> Settings:
+        """What an earlier launch found out about how to start the command holds for the next ones."""
+        for run in self._runs:
+            if run.as_it_is and (run.point.np > 1 or run.point.np == point.np):
+                return started_as_it_is(self._settings, run.as_it_is)
+        return self._settings
+
     def _launch(self, number: int, point: Point) -> None:
         self._audience.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
-        outcome = launch(self._settings, number, point, self._plan.steps, self._audience)
+        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._audience)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
             append(outcome, self._folder / "runs.jsonl")

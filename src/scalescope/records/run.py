@@ -21,7 +21,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     np: int
     batch: int | None
     """Per process; None when the script alone knows it."""
-    threads_per_rank: int
+    threads_per_rank: int | None
+    """None: a launch line of the user decided it."""
     arm: str = ""
     """A or B when a configuration is compared with itself."""
 
@@ -94,6 +95,11 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     samples_per_step: float | None
     """Over all ranks."""
     engine_seen: str
+    """What the ranks really used; empty when only their output was read."""
+    exchanges: bool | None = None
+    """Whether ranks exchanged something in every step; None: not known, or there was one rank."""
+    as_it_is: str = ""
+    """Why the command was started without the launcher that was planned; empty: it was not."""
     backend: str
     source: str
     """Where steps came from: the optimizer, or a pattern on the output."""
@@ -166,3 +172,10 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """Why no more launches were made."""
     warnings: tuple[str, ...] = ()
     """About the measurement as a whole."""
+
+    def as_seen(self) -> "Measurement":
+        """The same with every point under the engine that its ranks really used, where that is known."""
+        seen = {run.point: run.engine_seen for run in self.runs if run.engine_seen}
+        points = {point: msgspec.structs.replace(point, engine=engine) for point, engine in seen.items()}
+        runs = (msgspec.structs.replace(run, point=points.get(run.point, run.point)) for run in self.runs)
+        return msgspec.structs.replace(self, runs=tuple(runs))

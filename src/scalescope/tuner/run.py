@@ -8,13 +8,12 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.launchers.base import as_shell
-from scalescope.launchers.runner import check_hosts
 from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.launch import launch_folder
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
-from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
@@ -42,8 +41,7 @@ def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
         request = msgspec.structs.replace(request, folder=str(folder))
         save(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), folder / PLAN)
         settings = msgspec.structs.replace(settings, cwd=str(Path.cwd()), folder=str(folder))
-        if settings.named_hosts:
-            check_hosts(make_job(settings, point, folder, "none", 0))
+        check_reachable(settings, point, folder)
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, audience)
