@@ -60,6 +60,7 @@ def _curve(
     measurement: Measurement, points: Sequence[Point], own: Sequence[Point], scaling: str, batch: int | None
 ) -> Curve:
     baseline = baseline_of(own[-1], scaling, points)
+    baseline = None if [baseline] == own else baseline  # one point alone has nothing to be compared with
     among = {*own, baseline}
     runs = [run for run in measurement.runs if run.point in among]
     nodes = measurement.named_hosts
