@@ -132,8 +132,10 @@ class Agent:
             self._become_rank()
             started = now()
             self._recorder.line("init_begin", s=started)
-            result = original(*arguments, **options)
-            self._recorder.line("init", s=started, t=now())
+            try:
+                result = original(*arguments, **options)
+            finally:  # a script may go on without a group that could not be made
+                self._recorder.line("init", s=started, t=now())
             identity()
             return result
 

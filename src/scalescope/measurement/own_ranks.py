@@ -152,7 +152,7 @@ class OwnRanksWatch:
             raise StartsItsOwnRanks("the script waited for ranks that nobody started")
 
     def _in_init_s(self, log: RankLog) -> float:
-        if not log.in_init:
+        if not log.in_init or log.engine:  # in training it waits for nobody
             self._init_since.pop(log.pid, None)
             return 0.0
         return time.monotonic() - self._init_since.setdefault(log.pid, time.monotonic())
