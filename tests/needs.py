@@ -66,4 +66,5 @@ def namespaces() -> None:
 def slurm() -> None:
     """Need Slurm's and MUNGE's daemons, and root to start them."""
     namespaces()
-    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged", "setpriv")
+    programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged")
+    programs("setpriv", "nsenter", "mount")

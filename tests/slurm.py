@@ -18,13 +18,14 @@ import pytest
 
 import needs
 import removal
-from hosts import Lab
+from hosts import NETNS_CONFIG, NETNS_MOUNTS, Lab
 
 NODES = ("n1", "n2", "n3", "n4")
 CONTROLLER = "controller"
 START_SECONDS = 60
-# What dies with the tests is told to by the kernel.
-WITH_THE_TESTS = ["setpriv", "--pdeathsig", "TERM"]
+# Not `ip netns exec`, which hides the control groups that slurmd wants. What dies with the tests is told by the kernel.
+ENTER = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+AS_NODE = ["unshare", "--uts", "--mount", "sh", "-c", ENTER]
 PREFIX = "scalescope-slurm"
 CONFIGURATION = """\
 ClusterName=lab
@@ -133,7 +134,9 @@ class Slurm:
 
     def command(self, node: str, argv: list[str]) -> list[str]:
         """The command line that runs argv on a node, or on the login node, until the tests end."""
-        return [*WITH_THE_TESTS, *self.lab.command(node, argv)]
+        namespace = self.lab.namespace(node)
+        enter = ["setpriv", "--pdeathsig", "TERM", "nsenter", f"--net={NETNS_MOUNTS / namespace}"]
+        return [*enter, *AS_NODE, str(NETNS_CONFIG / namespace / "hosts"), node, *argv]
 
     def _is_idle(self) -> bool:
         shown = self.run(["sinfo", "--noheader", "--format=%T %D"], capture_output=True, text=True)

@@ -30,7 +30,7 @@ def test_ranks_that_a_script_spawns(scalescope, scripts) -> None:
     point, line = measured(scalescope, scripts / "spawns_ranks.py")
     assert (point["engine_seen"], point["np"], point["steps"], point["exchanges"]) == ("ddp", 2, 8, True)
     assert "torch.distributed.run" not in line
-    assert point["warnings"] == []  # its source tells: nothing was tried first
+    assert not any("as it is" in warning for warning in point["warnings"])  # its source tells: nothing was tried first
 
 
 def test_ranks_that_a_script_starts_by_running_itself_again(scalescope, scripts) -> None:

@@ -248,7 +248,7 @@ def test_a_script_that_spawns_its_ranks_is_recognised(tmp_path: Path, source: st
     [
         ({"np": (2,)}, "--np 1"),
         ({"launcher": "mpirun"}, "leave --launcher mpirun out"),
-        ({"engines": ("ddp", "none")}, ""),
+        ({"engines": ("ddp", "none")}, "the baseline anyway"),
     ],
 )
 def test_without_an_engine_a_command_is_one_plain_process(changes: dict, complaint: str) -> None:

@@ -125,7 +125,7 @@ def test_ranks_that_never_exchange_are_said_first() -> None:
     assert sentence(apart).startswith(
         "The ranks never exchanged gradients on 2 processes: each trained a model of its own"
     )
-    assert apart.doubt in shown(apart).replace("\n", " ").replace("  ", " ")
+    assert apart.doubt in " ".join(shown(apart).split())
     assert studied(run("none", 1, 80), run("ddp", 2, 160, exchanges=True)).doubt == ""
 
 
