@@ -21,11 +21,6 @@ FEWEST_STEPS = 5
 def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool) -> Run:
     """The launch as measured by the agents in its ranks; `own`: the command started them itself."""
     warnings = []
-    if not logs and own:
-        raise WorkFailed(
-            "no rank left a record: a launch line must hand PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH to its "
-            "ranks on other hosts (srun --export=ALL, mpirun -x NAME); for a training without torch give --pattern"
-        )
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
     if not logs:
@@ -47,7 +42,8 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
             "put {launch} or {run_dir} into the path"
         )
     if ending.leftovers:
-        warnings.append(f"{ending.leftovers} processes were still running after the launcher's end and were removed")
+        left = plural(ending.leftovers, "process")
+        warnings.append(f"{left} still ran after the launcher's end and had to be removed")
     ranks = [_summary(log, steps_of[id(log)], warmup, ending) for log in logs]
     samples = _samples_per_step(point, ranks)
     if samples and point.global_batch and abs(samples / point.global_batch - 1) > 0.05:

@@ -27,6 +27,10 @@ from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
 from scalescope.units import plural
 
+_HAND_ON = (
+    "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "
+    "(srun --export=ALL, mpirun -x NAME)"
+)
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
@@ -177,6 +181,8 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
             raise
         except ScalescopeError as trouble:
             problem = str(trouble)
+            if own and settings.named_hosts and not watch.logs:
+                problem += f"; {_HAND_ON}"
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
     if launched.as_it_is:
         problem += f" ({launched.as_it_is})"
