@@ -116,8 +116,9 @@ def test_a_point_goes_by_the_engine_that_was_seen_and_none_is_lost() -> None:
     assert [(point.engine, point.np) for point in curve.points] == [("none", 1), ("ddp", 2)]
     document = as_document(measurement(*guessed), studied(*guessed))
     assert [point["engine_seen"] for point in document["points"]] == ["none", "ddp"]
-    swapped = studied(run("ddp", 1, 80), run("ddp", 2, 120, engine_seen="none"))
-    assert {(point.engine, point.np) for curve in swapped.curves for point in curve.points} == {("ddp", 1), ("none", 2)}
+    for exchanges, engine in ((False, "none"), (True, ""), (None, "")):
+        odd = studied(run("ddp", 1, 80), run("ddp", 2, 120, engine_seen="none", exchanges=exchanges))
+        assert {(point.engine, point.np) for curve in odd.curves for point in curve.points} == {("ddp", 1), (engine, 2)}
 
 
 def test_ranks_that_never_exchange_are_said_first() -> None:

@@ -138,6 +138,13 @@ def _with_scaling(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "scaling": [scaling], "batch": sorted(sizes)}
 
 
+def _engine(run: Run) -> str:
+    """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
+    if run.engine_seen == "none" and run.point.np > 1 and run.exchanges is not False:
+        return ""
+    return run.engine_seen or run.point.engine
+
+
 class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """A sweep over points: what was asked, where it ran and what came out."""
 
@@ -175,7 +182,6 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
 
     def as_seen(self) -> "Measurement":
         """The same with every point under the engine that its ranks really used, where that is known."""
-        seen = {run.point: run.engine_seen for run in self.runs if run.engine_seen}
-        points = {point: msgspec.structs.replace(point, engine=engine) for point, engine in seen.items()}
-        runs = (msgspec.structs.replace(run, point=points.get(run.point, run.point)) for run in self.runs)
+        points = {run.point: msgspec.structs.replace(run.point, engine=_engine(run)) for run in self.runs}
+        runs = (msgspec.structs.replace(run, point=points[run.point]) for run in self.runs)
         return msgspec.structs.replace(self, runs=tuple(runs))

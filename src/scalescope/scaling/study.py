@@ -30,9 +30,9 @@ def study(measurement: Measurement) -> Scaling:
         source="quick" if measurement.quick else "measurement",
         curves=curves,
         doubt=doubt,
-        trust=which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
+        trust=(doubt,) if doubt else which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
         findings=what_stands_out(curves, repeat=REPEAT),
-        warnings=(*([doubt] if doubt else []), *noted),
+        warnings=noted,
         self_comparisons=comparisons,
     )
 
