@@ -10,9 +10,9 @@ import msgspec
 
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.launchers import Launcher
-from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.measurement.collect import collect, collect_matches, collect_turns
+from scalescope.measurement.environment import shown_commands
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.load import LoadMeter
 from scalescope.measurement.output import compile_pattern, last_lines
@@ -97,7 +97,7 @@ def _run_once(
     commands = launcher.commands(job)
     path = Path(job.folder, "command.txt")
     with writing(path):
-        path.write_text("".join(as_shell(command) + "\n" for command in commands))
+        path.write_text("\n".join([*shown_commands(launcher, job, settings.request.env), ""]))
     watch = LaunchWatch(job, audience, pattern)
     with watch.output.followed():
         ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)

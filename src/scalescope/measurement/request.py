@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scalescope.errors import UsageError
+from scalescope.measurement.environment import MASK
 from scalescope.records.job import Host
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
@@ -31,7 +32,10 @@ def parse_environment(assignments: list[str]) -> dict[str, str]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env takes NAME=VALUE, not '{assignment}'")
+            said = f"not '{name}=...'" if equals else "and there is no ="
+            raise UsageError(f"--env takes NAME=VALUE, {said}: write it like NCCL_DEBUG=INFO")
+        if value == MASK:
+            raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
         variables[name] = value
     return variables
 

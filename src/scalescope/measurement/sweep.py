@@ -18,8 +18,8 @@ import msgspec
 from scalescope import __version__, host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
-from scalescope.launchers.base import as_shell
-from scalescope.launchers.runner import check_hosts
+from scalescope.launchers.runner import check_hosts, check_system
+from scalescope.measurement.environment import save_plan, shown_commands
 from scalescope.measurement.launch import launch, launch_folder
 from scalescope.measurement.output import compile_pattern
 from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of, make_job, points, settle
@@ -58,7 +58,7 @@ def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)
-        shown.append((point, [as_shell(command) for command in launcher_of(settings, point).commands(job)]))
+        shown.append((point, shown_commands(launcher_of(settings, point), job, request.env)))
     return shown
 
 
@@ -94,6 +94,7 @@ def settle_here(request: MeasureRequest, folder: Path) -> Settings:
 
 def check_requirements(settings: Settings) -> None:
     """Programs and modules that the launches need, before the first of them."""
+    check_system()
     command = settings.request.command
     if command and not settings.named_hosts and not shutil.which(command[0]):
         raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
@@ -122,7 +123,7 @@ def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
     if settings.request.workload and not plan.steps:
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
-        save(plan, folder / "plan.json")
+        save_plan(plan, folder)
     return folder, _Rounds(settings, planned, plan, started, audience).make()
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.environment import shown_commands
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import begin
@@ -40,7 +40,7 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     limited = msgspec.structs.replace(settings.request, steps=steps)
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
     job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
-    return [as_shell(command) for command in launcher_of(settings, point).commands(job)]
+    return shown_commands(launcher_of(settings, point), job, request.env)
 
 
 def _settled(request: MeasureRequest) -> tuple[Settings, Point]:
