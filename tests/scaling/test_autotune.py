@@ -201,6 +201,28 @@ def test_what_lies_outside_of_the_space_is_marked_and_not_recommended_where_it_c
     assert record.environment == {"HOROVOD_FUSION_THRESHOLD": str(4 << 20), "HOROVOD_CYCLE_TIME": "5"}
 
 
+@pytest.mark.parametrize(
+    ("cycle_ms", "fusion_mb", "outside"),
+    [(1, 0, False), (100, 64, False), (0.99, 8, True), (100.1, 8, True), (5, -0.1, True), (5, 64.1, True)],
+)
+def test_autotune_searches_from_1_to_100_ms_and_up_to_64_mib(
+    tmp_path: Path, cycle_ms: float, fusion_mb: float, outside: bool
+) -> None:
+    record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,{cycle_ms},{fusion_mb},60\n")
+    assert [setting.out_of_range for setting in record.settings] == [False, outside]
+
+
+def test_of_few_samples_the_setting_that_was_measured_more_often_is_trusted_more(tmp_path: Path) -> None:
+    rows = ("5,4,95", "5,4,100", "5,4,105", "50,32,101")
+    record = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows), ""]))
+    assert record.noise is not None
+    assert (record.noise.source, record.noise.relative) == ("repeats", pytest.approx(0.05, abs=0.001))
+    assert [setting.score for setting in record.settings] == pytest.approx([100, 101], abs=0.1)
+    assert record.settings[record.recommended].samples == 3
+    better = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows[:3]), "0,0,0, 1,50,32,104", ""]))
+    assert better.settings[better.recommended].samples == 1
+
+
 def test_few_samples_tell_no_noise(tmp_path: Path) -> None:
     record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,50,32,60\n")
     assert record.noise is None
