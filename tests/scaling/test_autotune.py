@@ -1,6 +1,8 @@
 """Horovod's autotune logs: real ones, and some whose truth is known."""
 
+import math
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -124,6 +126,24 @@ def test_planted_noise_is_found(tmp_path: Path) -> None:
         found = [judged(tmp_path, planted_log(truth, 0.05, seed)).noise for seed in range(30)]
         assert 0.8 < median(noise.relative / 0.05 for noise in found if noise) < 1.25
         assert {noise.source for noise in found if noise} == {"repeats", "neighbours"}
+
+
+def turned_round(seed: int) -> str:
+    """A log with noise of 5 %, in which longer cycles cost as much without the cache as they gain with it."""
+    chance = random.Random(seed)
+    places = [(2 ** chance.uniform(0, 6.6), 2 ** chance.uniform(0, 6)) for _ in range(10)]
+    rows = [
+        (cache, cycle, fusion, 100 * (cycle / 10) ** (0.22 if cache else -0.22) * math.exp(chance.gauss(0, 0.05)))
+        for cache in (0, 1)
+        for cycle, fusion in places
+    ]
+    return "\n".join([HEADER, *(f"0,0,0, {c},{cycle:.6g},{f:.6g},{score:.6g}" for c, cycle, f, score in rows), ""])
+
+
+def test_a_switch_that_turns_the_landscape_round_is_not_taken_for_noise(tmp_path: Path) -> None:
+    found = [judged(tmp_path, turned_round(seed)).noise for seed in range(6)]
+    assert {noise.source for noise in found if noise} == {"neighbours"}
+    assert 0.5 < median(noise.relative / 0.05 for noise in found if noise) < 2
 
 
 def test_no_choice_among_equals_is_called_clear(tmp_path: Path) -> None:
