@@ -9,18 +9,19 @@ REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-releas
 # Most launches leave a core idle, so tests share the cores; those that compare times run alone.
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check goldens lint bench setup horovod clean
+.PHONY: help demo test test-scripts check goldens lint bench setup horovod clean
 .NOTPARALLEL:
 
 help:
-	@echo "make demo    predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
-	@echo "make test    lint, types and all tests, with real Horovod, Open MPI and Slurm"
-	@echo "make check   its fast part: lint, types and the tests that launch nothing"
-	@echo "make goldens write the kept help, terminal and JSON texts of the tests anew"
-	@echo "make lint    ruff and mypy"
-	@echo "make bench   the benchmarks; SECTION=name for one of them"
-	@echo "make setup   .venv, Debian packages (as root) and Horovod"
-	@echo "make clean   remove .venv, caches and the demo's results; built Horovod wheels stay in the user's cache"
+	@echo "make demo          predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
+	@echo "make test          lint, types and all tests, with real Horovod, Open MPI and Slurm"
+	@echo "make check         its fast part: lint, types and the tests that launch nothing"
+	@echo "make test-scripts  Lightning, transformers, ignite and other scripts under measure, explain and tune"
+	@echo "make goldens       write the kept help, terminal and JSON texts of the tests anew"
+	@echo "make lint          ruff and mypy"
+	@echo "make bench         the benchmarks; SECTION=name for one of them"
+	@echo "make setup         .venv, Debian packages (as root) and Horovod"
+	@echo "make clean         remove .venv, .venv-scripts, caches and the demo's results; built Horovod wheels stay in the user's cache"
 
 demo: .venv/.python
 	rm -rf results/demo
@@ -29,8 +30,12 @@ demo: .venv/.python
 
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint
-	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not alone and not user_scripts" $(PARALLEL)
 	$(BIN)/python -m pytest -m alone
+
+test-scripts: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
+test-scripts: setup .venv-scripts/.python
+	.venv-scripts/bin/python -m pytest tests/user_scripts --numprocesses 2 --dist loadgroup
 
 check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
@@ -52,11 +57,15 @@ horovod: .venv/.python
 	$(BIN)/python scripts/build_horovod
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist results/demo
+	rm -rf .venv .venv-scripts .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist results/demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python: pyproject.toml constraints.txt scripts/setup
 	scripts/setup python
+	@touch $@
+
+.venv-scripts/.python: .venv/.python
+	scripts/setup scripts
 	@touch $@
 
 .venv/.horovod: .venv/.python scripts/build_horovod scripts/packages

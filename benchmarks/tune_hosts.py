@@ -15,10 +15,11 @@ from benchmarks.tune_section import Case, Rows, run_section, study
 from scalescope.records.job import Host
 from scalescope.records.tuning import TuneRequest
 from scalescope.records.workload import WorkloadSpec
+from scalescope.tuner.space import ON_REQUEST
 
 MODEL = WorkloadSpec(model="benchmarks/emulated.py:emulated", model_args={"layers": 13, "kilobytes": 512})
 """6.8 MB of gradients."""
-REQUEST = TuneRequest(workload=MODEL, np=4, batch=8, threads_per_rank=1)
+REQUEST = TuneRequest(workload=MODEL, np=4, batch=8, threads_per_rank=1, search=ON_REQUEST)
 CASES = (
     Case("2 hosts, 200 Mbit/s", REQUEST, Plan(rounds=2, again=6, most_cells=48), steps=5, runs=3),
     Case("2 hosts, 1 Gbit/s", REQUEST, Plan(rounds=3, again=8, most_cells=48), steps=6, runs=3),

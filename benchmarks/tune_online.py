@@ -18,7 +18,7 @@ from scalescope.records.tuning import Sample, TuneRequest, Values
 from scalescope.tuner.options import ONLINE
 from scalescope.tuner.pilot_files import PilotFiles
 from scalescope.tuner.prior import predict
-from scalescope.tuner.space import Space, online_space
+from scalescope.tuner.space import ON_REQUEST, Space, online_space
 
 _FOREVER = 1_000_000_000
 _WARMUP_STEPS = 20
@@ -82,7 +82,7 @@ class Trained:
         files.send("warmup", steps=_WARMUP_STEPS)
         files.send("survey", steps=_SURVEY_STEPS)
         self.survey: dict[str, Any] = files.survey()
-        self.space: Space = online_space(self._hello, self.survey, {})
+        self.space: Space = online_space(self._hello, self.survey, {}, ON_REQUEST)
 
     def blocks(self, settings: Sequence[Values], steps: int) -> list[list[float]]:
         """All directives are there at once, so that no rank waits for the next one."""

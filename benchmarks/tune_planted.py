@@ -17,10 +17,10 @@ from benchmarks.tune_peers import Draw, decide
 from benchmarks.tune_section import RESULTS
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.options import ONLINE
-from scalescope.tuner.space import Space
+from scalescope.tuner.space import ON_REQUEST, Space
 
 FOLDER = RESULTS / "tune_planted"
-TRANSFORMER = TuneRequest(workload=MID, np=2, batch=16)
+TRANSFORMER = TuneRequest(workload=MID, np=2, batch=16, search=ON_REQUEST)
 TRAININGS = {"200 small tensors": (SMALL, 150.0), "a small transformer": (TRANSFORMER, 150.0)}
 """Of each: for how many seconds its steps are noted, all with the default."""
 _AT_ONCE, _STEPS = 5, 50

@@ -12,7 +12,7 @@ from scalescope.tuner.blocks import Block
 from scalescope.tuner.confirmation import verdict
 from scalescope.tuner.prior import predict
 from scalescope.tuner.search import coordinates
-from scalescope.tuner.space import Space, offline_space, online_space
+from scalescope.tuner.space import ON_REQUEST, Space, offline_space, online_space
 from scalescope.tuner.tuner import ONLINE, Tuner
 
 LANDSCAPES = 40
@@ -109,7 +109,7 @@ def landscape(rng: Generator, number: int) -> Landscape:
         space = offline_space("horovod", seen, {}, hosts=names, cores=cores, threads=1)
     else:
         hello = {"engine": "ddp", "world_size": len(names), "hosts": names, "backend": "gloo"}
-        space = online_space(hello, seen, {})
+        space = online_space(hello, seen, {}, ON_REQUEST)
     predicted, actual = predict(space, seen), predict(space, real)
     assert predicted
     assert actual

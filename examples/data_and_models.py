@@ -22,6 +22,7 @@ def parse_options(description):
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--workers", type=int, default=0, help="data loader processes per training process")
+    parser.add_argument("--save", type=Path, help="file for the trained parameters")
     options = parser.parse_args()
     if options.data and options.samples:
         parser.error("--samples is for made-up data: remove it or --data")

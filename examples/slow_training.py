@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first-epoch-ms", type=float, default=0, help="steps of the first epoch take so much longer")
     parser.add_argument("--bucket-mb", type=float, default=None, help="DDP's bucket_cap_mb")
     parser.add_argument("--norm", action="store_true", help="layers with BatchNorm, whose buffers DDP broadcasts")
+    parser.add_argument("--save", help="file for the trained parameters")
     return parser.parse_args()
 
 
@@ -86,6 +87,8 @@ def main() -> None:
             optimizer.step()
         if rank == 0:
             print(f"Epoch {epoch + 1}: {time.perf_counter() - began:.3f} s, loss {loss.item():.4f}", flush=True)
+    if asked.save and rank == 0:
+        torch.save(model.state_dict(), asked.save)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,8 @@ def main():
                 f"- loss {loss:.3f} - accuracy {accuracy:.1%}",
                 flush=True,
             )
+    if options.save and dist.get_rank() == 0:
+        torch.save(model.module.state_dict(), options.save)
     dist.destroy_process_group()
 
 

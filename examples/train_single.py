@@ -56,6 +56,8 @@ def main():
             f"- loss {loss:.3f} - accuracy {accuracy:.1%}",
             flush=True,
         )
+    if options.save:
+        torch.save(model.state_dict(), options.save)
 
 
 if __name__ == "__main__":

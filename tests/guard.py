@@ -23,6 +23,7 @@ _running: pytest.Item | None = None
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "launches: starts processes; make check leaves it out")
     config.addinivalue_line("markers", "alone: compares times, so that no other test may run next to it")
+    config.addinivalue_line("markers", "user_scripts: needs the extra `scripts`; make test-scripts runs it")
     sys.addaudithook(_on_event)
 
 

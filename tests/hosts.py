@@ -48,20 +48,23 @@ _serial = itertools.count(1)
 
 
 class Lab:
-    """Up to 4 hosts h1, h2, ... on one switch; `rate` limits each host's eth0 in both directions."""
+    """Hosts on one switch, which loopback does not connect; `rate` limits each host's eth0 in both directions."""
 
     network = "10.78.0.0/24"
     interface = "eth0"
 
-    def __init__(self, count: int, rate: str, folder: Path) -> None:
-        assert 2 <= count <= 4, "2 to 4 hosts"
+    def __init__(self, names: tuple[str, ...], folder: Path, rate: str = "") -> None:
         self._id = f"{PREFIX}-{os.getpid()}-{next(_serial)}"
         self._switch = f"{self._id}-switch"
-        self.names = tuple(f"h{number}" for number in range(1, count + 1))
+        self.names = names
         self.ssh = folder / f"ssh-{self._id}" / "ssh"
         _labs.append(self)
-        self._make(rate)
-        self._write_ssh()
+        try:
+            self._make(rate)
+            self._write_ssh()
+        except BaseException:
+            self.remove()
+            raise
 
     def address(self, name: str) -> str:
         """Address of a host's eth0."""
@@ -108,7 +111,7 @@ class Lab:
             _ip("-n", host, "link", "set", "eth0", "addrgenmode", "none", "up")
             _ip("-n", host, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             _ip("-n", host, "link", "set", "lo", "up")
-            for namespace, device in ((host, "eth0"), (self._switch, port)):
+            for namespace, device in ((host, "eth0"), (self._switch, port)) if rate else ():
                 shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
                 _call(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shape])
 
@@ -170,7 +173,7 @@ def _remove_leftovers() -> None:
 
 
 @pytest.fixture(scope="session")
-def _lab_guard() -> None:
+def lab_guard() -> None:
     """Remove labs also when the test process is told to end."""
     _remove_leftovers()
     removal.at_the_end(_remove_all)
@@ -180,10 +183,13 @@ def _lab_guard() -> None:
 def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
     """Make hosts: `lab = hosts(2, rate="200mbit")`; see Lab."""
     needs.namespaces()
-    request.getfixturevalue("_lab_guard")
+    request.getfixturevalue("lab_guard")
+    made: list[Lab] = []
 
     def make(count: int = 2, rate: str = "1gbit") -> Lab:
-        return Lab(count, rate, tmp_path)
+        made.append(Lab(tuple(f"h{number}" for number in range(1, count + 1)), tmp_path, rate))
+        return made[-1]
 
     yield make
-    _remove_all()  # also one that failed while it was made
+    for lab in made:
+        lab.remove()

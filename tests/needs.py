@@ -1,5 +1,6 @@
 """What a test needs of the machine: without it the test is skipped, or fails where SCALESCOPE_REQUIRE_ALL=1."""
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -52,6 +53,12 @@ def horovod() -> None:
     need(importlib.util.find_spec("horovod") is not None, "Horovod (.venv/bin/python scripts/build_horovod)")
 
 
+def installed(*packages: str) -> None:
+    """Need Python packages in this environment, such as those of the extra `scripts`."""
+    missing = [name for name in packages if not any(importlib.metadata.Distribution.discover(name=name))]
+    need(not missing, f"{', '.join(missing)} (make test-scripts)")
+
+
 def openmpi() -> None:
     """Need Open MPI's mpirun."""
     programs("mpirun")
@@ -65,6 +72,6 @@ def namespaces() -> None:
 
 def slurm() -> None:
     """Need Slurm's and MUNGE's daemons, and root to start them."""
-    root()
+    namespaces()
     programs("slurmctld", "slurmd", "srun", "salloc", "sinfo", "scancel", "munged")
-    programs("unshare", "setpriv", "mount", "hostname")
+    programs("setpriv", "nsenter", "mount")

@@ -57,7 +57,8 @@ class Ranks:
         self.folder = folder
         self._runs = 0
         self.env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "SCALESCOPE_TUNE": "1"}
-        around = {**os.environ, **self.env, "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+        paths = f"{AGENT_HOOK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
+        around = {**os.environ, **self.env, "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": paths}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with (folder / "stderr").open("w") as errors:
             self.server = subprocess.Popen(

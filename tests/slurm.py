@@ -1,10 +1,12 @@
-"""A real Slurm of four nodes n1 to n4 on this machine, for the session, with its own MUNGE, ports and folder."""
+"""A real Slurm of four nodes n1 to n4 on this machine, for the session, with its own MUNGE, network and folder.
+
+Every node is a network namespace with an address of its own, so that what works over loopback only fails here as well.
+"""
 
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,18 +18,18 @@ import pytest
 
 import needs
 import removal
+from hosts import NETNS_CONFIG, NETNS_MOUNTS, Lab
 
 NODES = ("n1", "n2", "n3", "n4")
 CONTROLLER = "controller"
 START_SECONDS = 60
-# A node has its own name, and knows the others by name. What dies with the tests is told to by the kernel.
+# Not `ip netns exec`, which hides the control groups that slurmd wants. What dies with the tests is told by the kernel.
 ENTER = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
-AS_NODE = ["setpriv", "--pdeathsig", "TERM", "unshare", "--uts", "--mount", "sh", "-c", ENTER]
+AS_NODE = ["unshare", "--uts", "--mount", "sh", "-c", ENTER]
 PREFIX = "scalescope-slurm"
 CONFIGURATION = """\
 ClusterName=lab
-SlurmctldHost={controller}(127.0.0.1)
-SlurmctldPort={port}
+SlurmctldHost={controller}({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -51,14 +53,14 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
+NODE = "NodeName={name} NodeHostname={name} NodeAddr={address} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
 
 
 class Slurm:
-    """The running cluster; its commands are run as on a login node, which resolves the nodes' names."""
+    """The running cluster; its commands are run as on a login node, the controller's."""
 
     nodes = NODES
-    interface = "lo"
+    interface = Lab.interface
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-"))
@@ -66,13 +68,14 @@ class Slurm:
         self.conf = self._folder / "slurm.conf"
         self.env = {"SLURM_CONF": str(self.conf)}
         removal.at_the_end(self.stop)
+        self.lab = Lab((CONTROLLER, *NODES), self._folder)
         self._write()
         self._start()
 
     def run(self, argv: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """subprocess.run on the login node, outside any allocation."""
         environment = {**(options.pop("env", None) or os.environ), **self.env}
-        return subprocess.run(self._on(socket.gethostname(), argv), env=environment, **options)
+        return subprocess.run(self.command(CONTROLLER, argv), env=environment, **options)
 
     def allocate(self, nodes: int, argv: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a command with a fresh allocation (SLURM_JOB_ID and the rest), given back when the command ends."""
@@ -96,17 +99,17 @@ class Slurm:
                 daemon.kill()
                 daemon.wait()
         self._daemons.clear()
-        _remove_folder(self._folder)
+        _end_tasks(self._folder)
+        if hasattr(self, "lab"):
+            self.lab.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self) -> None:
         for name in ("state", "log", *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in NODES)):
             (self._folder / name).mkdir(parents=True)
-        ports = _free_ports(len(NODES) + 1)
-        text = CONFIGURATION.format(controller=CONTROLLER, port=ports.pop(), folder=self._folder)
-        nodes = "".join(NODE.format(name=name, port=port) for name, port in zip(NODES, ports, strict=True))
-        self.conf.write_text(nodes + text)
-        names = "".join(f"127.0.0.1 {name}\n" for name in (CONTROLLER, *NODES))
-        (self._folder / "hosts").write_text(Path("/etc/hosts").read_text() + "\n" + names)
+        address = self.lab.address
+        text = CONFIGURATION.format(controller=CONTROLLER, address=address(CONTROLLER), folder=self._folder)
+        self.conf.write_text("".join(NODE.format(name=name, address=address(name)) for name in NODES) + text)
         key = self._folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(128))
@@ -124,13 +127,16 @@ class Slurm:
     def _daemon(self, node: str, argv: list[str]) -> None:
         with (self._folder / "log" / f"{argv[0]}.{node}.out").open("wb") as log:
             environment = {**os.environ, **self.env}
-            command = self._on(node, argv)
+            command = self.command(node, argv)
             self._daemons.append(
                 subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
 
-    def _on(self, node: str, argv: list[str]) -> list[str]:
-        return [*AS_NODE, str(self._folder / "hosts"), node, *argv]
+    def command(self, node: str, argv: list[str]) -> list[str]:
+        """The command line that runs argv on a node, or on the login node, until the tests end."""
+        namespace = self.lab.namespace(node)
+        enter = ["setpriv", "--pdeathsig", "TERM", "nsenter", f"--net={NETNS_MOUNTS / namespace}"]
+        return [*enter, *AS_NODE, str(NETNS_CONFIG / namespace / "hosts"), node, *argv]
 
     def _is_idle(self) -> bool:
         shown = self.run(["sinfo", "--noheader", "--format=%T %D"], capture_output=True, text=True)
@@ -145,8 +151,8 @@ class Slurm:
             time.sleep(0.1)
 
 
-def _remove_folder(folder: Path) -> None:
-    """Remove a cluster's folder after its slurmstepds and tasks, which outlive slurmd and carry its SLURM_CONF."""
+def _end_tasks(folder: Path) -> None:
+    """End a cluster's slurmstepds and tasks, which outlive slurmd and carry its SLURM_CONF."""
     mark = f"SLURM_CONF={folder / 'slurm.conf'}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -154,24 +160,16 @@ def _remove_folder(folder: Path) -> None:
                 os.kill(int(process.name), signal.SIGKILL)
         except OSError:
             continue  # it ended by itself
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[Slurm]:
+def slurm(lab_guard: None) -> Iterator[Slurm]:
     """A real four-node Slurm: `slurm.allocate(2, ["srun", "hostname"])`."""
     needs.slurm()
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"):
         if removal.is_gone(folder.name.split("-")[2]):
-            _remove_folder(folder)
+            _end_tasks(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     cluster = Slurm()
     yield cluster
     cluster.stop()

@@ -11,7 +11,7 @@ import pytest
 
 import needs
 from hosts import NETNS_CONFIG, NETNS_MOUNTS
-from slurm import Slurm
+from slurm import CONTROLLER, Slurm
 
 pytestmark = pytest.mark.launches
 
@@ -180,7 +180,20 @@ def test_slurm_gives_a_fresh_allocation(slurm):
     assert [sorted(nodes) for _, *nodes in seen] == [["n1", "n2"], ["n1", "n2"]]
     assert seen[0][0] != seen[1][0]
     assert slurm.allocate(4, ["srun", "sh", "-c", "exit 7"], capture_output=True).returncode == 7
-    assert slurm.run(["getent", "hosts", "n4"], capture_output=True, text=True).stdout.split()[0] == "127.0.0.1"
+    assert slurm.run(["getent", "hosts", "n4"], capture_output=True, text=True).stdout.split()[0] == "10.78.0.5"
+
+
+def test_loopback_does_not_connect_slurms_nodes(slurm):
+    """What listens on a node's loopback is not there for the others."""
+    ask = "import socket; print(socket.socket().connect_ex(('%s', 5001)) == 0)"
+    serve = slurm.command("n1", [sys.executable, "-c", SERVE])
+    with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        for name, address, reached in (("n1", "127.0.0.1", True), ("n2", "127.0.0.1", False)):
+            shown = subprocess.run(
+                slurm.command(name, [sys.executable, "-c", ask % address]), capture_output=True, text=True, check=True
+            )
+            assert shown.stdout.split() == [str(reached)]
 
 
 def test_slurm_starts_horovod_over_pmix(slurm):
@@ -197,7 +210,8 @@ def test_slurm_takes_everything_with_it(tmp_path):
     task_file = tmp_path / "task"
     environment = {**os.environ, **cluster.env}
     step = ["srun", "sh", "-c", f"trap '' TERM; echo $$ > {task_file}; sleep 1000"]
-    with subprocess.Popen(step, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+    command = cluster.command(CONTROLLER, step)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         deadline = time.monotonic() + 60
         while not (task_file.exists() and task_file.read_text()) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -78,17 +78,24 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
 class Forked:
     """Like `watch`, for scripts that need no start of their own: a forked rank is a rank, torch is slow to import."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, agent: bool = True) -> None:
         self.folder = folder
-        around = {**os.environ, "OMP_NUM_THREADS": "1", "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+        around = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if agent:
+            around |= {"SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.server = subprocess.Popen([sys.executable, "-c", SERVER], cwd=folder, env=around, text=True, **pipes)
 
-    def __call__(self, script: str, code: int = 0) -> RankLog:
+    def run(self, script: str, code: int = 0) -> int:
+        """Its process id."""
         self.server.stdin.write(json.dumps(textwrap.dedent(script)) + "\n")
         self.server.stdin.flush()
         pid, ended_with = map(int, self.server.stdout.readline().split())
         assert ended_with == code
+        return pid
+
+    def __call__(self, script: str, code: int = 0) -> RankLog:
+        pid = self.run(script, code)
         (log,) = (log for log in read_rank_logs(self.folder) if log.pid == pid)
         return log
 

@@ -40,7 +40,8 @@ def cores(
     cgroups: Path = _CGROUPS,
 ) -> Cores:
     """Cores that this process and its children may use; `mask` overrides the affinity mask."""
-    mask = frozenset(os.sched_getaffinity(0)) if mask is None else mask
+    if mask is None:  # only Linux has affinity masks
+        mask = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     quota = cpu_quota(proc, cgroups)
     everything = {number: _core_of(cpus, number) for number in _numbers(cpus)}
     in_mask = {everything.get(number) or frozenset([number]) for number in mask}

@@ -123,13 +123,11 @@ def test_a_killed_rank_leaves_the_samples_that_were_finished(ranks: Ranks) -> No
     assert one(ranks.lines(), "sample")["id"] == 0
 
 
-def test_a_switch_that_fails_is_told_and_ends_the_training(ranks: Ranks) -> None:
-    ranks.start(TRAINING, [sample(0, {}), sample(1, {"hierarchical_allreduce": True})])
-    assert 0 not in ranks.finish()
-    lines = ranks.lines()
-    assert one(lines, "sample")["id"] == 0
-    told = next(line for line in lines if line["kind"] == "end")
-    assert told["problem"].startswith('the switch to {"hierarchical_allreduce": true} failed: ')
+def test_a_switch_that_fails_is_told_and_the_next_setting_is_tried(ranks: Ranks) -> None:
+    asked = [sample(0, {}), sample(1, {"hierarchical_allreduce": True}), sample(2, {"bucket_cap_mb": 0.1})]
+    samples = [line for line in ranks.run(TRAINING, asked) if line["kind"] == "sample"]
+    assert "no hierarchical allreduce: all ranks are on one host" in samples[1]["problem"]
+    assert [len(line["step_ns"]) for line in samples] == [6, 0, 6]
 
 
 def test_a_second_model_that_is_wrapped_later_ends_the_search_with_the_scripts_own_setting(ranks: Ranks) -> None:
@@ -220,11 +218,11 @@ for _ in range(4):
 note("reducer", getattr(model, "_ddp_init_helper", model.forward).__module__)
 """
 REFUSED = {
-    "find_unused_parameters": ("model = wrapped(find_unused_parameters=True)", "find_unused_parameters is on"),
+    "find_unused_parameters": ("model = wrapped(find_unused_parameters=True)", "ddp_find_unused_parameters=False"),
     "compiled wrapper": ("model = torch.compile(wrapped(), backend='eager')", "torch.compile"),
     "compiled model": ("plain = torch.compile(plain, backend='eager'); model = wrapped()", "compiled"),
     "two wrappers": ("model, other = wrapped(), torch.nn.parallel.DistributedDataParallel(layers[0])", "2 models"),
-    "no wrapper": ("model = plain", "4 steps without DistributedDataParallel"),
+    "no wrapper": ("model = plain", "made 4 steps without DistributedDataParallel"),
 }
 
 
@@ -235,6 +233,13 @@ def test_what_cannot_be_tuned_is_said_and_trains_on(ranks: Ranks, kind: str) -> 
     assert reason in one(lines, "hello")["refused"]
     assert one(lines, "end")["steps"] == 4
     assert len(lines) == 2
+
+
+def test_unused_parameters_are_no_reason_where_the_search_for_them_is_switched_off(ranks: Ranks) -> None:
+    making, _ = REFUSED["find_unused_parameters"]
+    off = json.dumps({"find_unused_parameters": False})
+    lines = ranks.run(BEGINNING + making + LOOP, [sample(0, {"bucket_cap_mb": 0.1})], ranks=1, SCALESCOPE_KNOBS=off)
+    assert one(lines, "hello")["refused"] == ""
 
 
 def test_a_model_that_is_wrapped_but_never_trained_is_named(ranks: Ranks) -> None:

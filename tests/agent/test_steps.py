@@ -104,7 +104,7 @@ for epoch in range(3):
     steps = log.steps()
     assert len(steps) == 24
     assert samples(log) == {4}
-    assert len(log.evaluations) == 3
+    assert (len(log.evaluations), len(log.saves)) == (3, 3)
     for start, end in [*log.evaluations, *log.saves]:
         assert all(step.end <= start or end <= step.start for step in steps)
     launch = Ending(started_ns=log.began, ended_ns=log.ended, started_wall_ns=0)  # on this host that one is not needed

@@ -101,6 +101,11 @@ def test_all_slots_of_the_hosts_are_used(asked) -> None:
     assert asked("cnn", "--hosts", "a:2,b:3", "--np", "4").np == 4
 
 
+def test_a_knob_that_scripts_may_notice_is_searched_when_it_is_named(asked) -> None:
+    assert asked("cnn").search == ()
+    assert asked("cnn", "--search", "gradient-as-bucket-view").search == ("gradient_as_bucket_view",)
+
+
 def test_offline_is_short_for_its_method(asked) -> None:
     assert asked("cnn", "--offline").method == asked("cnn", "--method", "offline", "--offline").method == "offline"
     assert asked("cnn").method is None
@@ -201,6 +206,9 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("cnn", "--bucket-cap-mb", "4", "--hold", "bucket_cap_mb=5"), "keep one"),
         (("cnn", "--hold", "static_graph=on", "--hold", "static-graph=off"), "keep one"),
         (("cnn", "--hold", "threads_per_rank=2", "--threads-per-rank", "3"), "keep one"),
+        (("cnn", "--search", "bucket_cap_mb"), "use gradient_as_bucket_view"),
+        (("cnn", "--search", "gradient_as_bucket_view", "--gradient-as-bucket-view"), "keep one"),
+        (("cnn", *HOROVOD, "--search", "gradient_as_bucket_view"), "leave it out"),
         (("cnn", "--cache-capacity", "5"), "add --engine horovod"),
         (("cnn", *HOROVOD, "--static-graph"), "a knob of ddp"),
         (("cnn", "--config-file", "none.yaml"), "cannot read none.yaml"),

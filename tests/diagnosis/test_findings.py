@@ -10,7 +10,16 @@ from scalescope.diagnosis.findings import FINDINGS, find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.replay import Replay
-from scalescope.records.explanation import Epoch, Explanation, Finding, HorovodAccount, Period, RankAccount, Transfer
+from scalescope.records.explanation import (
+    Clock,
+    Epoch,
+    Explanation,
+    Finding,
+    HorovodAccount,
+    Period,
+    RankAccount,
+    Transfer,
+)
 from scalescope.records.run import Point
 from scalescope.records.timeline import Breakdown
 from scalescope.records.trace_folder import RankTrace, TraceFolder
@@ -72,9 +81,13 @@ def trace() -> Trace:
 
 
 def findings(
-    explanation: Explanation, *, replay: Replay | None = None, record: TraceFolder | None = None
+    explanation: Explanation,
+    *,
+    replay: Replay | None = None,
+    record: TraceFolder | None = None,
+    clocks: tuple[Clock, ...] = (),
 ) -> dict[str, Finding]:
-    made = find(Case(explanation, Material("profiler traces", (trace(),), record=record), replay))
+    made = find(Case(explanation, Material("profiler traces", (trace(),), clocks, record=record), replay))
     assert [each.gain or 0 for each in made] == sorted((each.gain or 0 for each in made), reverse=True)
     return {each.id: each for each in made}
 
@@ -100,6 +113,30 @@ def test_a_late_rank_is_named_and_its_gain_is_the_wait_for_it() -> None:
 def test_waiting_for_a_late_rank_is_no_exposed_communication() -> None:
     waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
     assert "exposed_communication" not in findings(job([waiting, HEALTHY], late=(0.0, 0.03), straggler=1))
+    nothing = parts(0.1, compute=0.1, exposed=0.0, hidden=0.0)
+    assert "exposed_communication" not in findings(job([nothing, waiting])), (
+        "the rank that never waits tells what messages cost"
+    )
+
+
+def allreduces(mib: int, wait_s: float) -> Transfer:
+    """One a step, short but for the wait."""
+    rates = {"algorithm_bytes_per_s": 1e9, "bus_bytes_per_s": 1e9}
+    return Transfer(operation="allreduce", bytes=mib * MIB, ranks=2, count=20, seconds=0.001, wait_s=wait_s, **rates)
+
+
+def test_ranks_that_wait_now_for_one_and_now_for_another_are_told_with_what_they_wait() -> None:
+    compared = (Clock(rank=1, offset_s=0.0, drift=0.0, residual_s=0.0, pairs=9),)
+    sent = (allreduces(1, 0.015), allreduces(2, 0.010))
+    found = findings(job([WAITS, WAITS], late=(0.012, 0.013), transfers=sent), clocks=compared)
+    assert list(found) == ["uneven_ranks"]
+    assert found["uneven_ranks"].gain == pytest.approx(0.1 / 0.075 - 1)
+    assert found["uneven_ranks"].evidence["wait for the last rank, by size"] == "1 MiB: 15 ms, 2 MiB: 10 ms"
+    assert found["uneven_ranks"].evidence["held up by, by rank"] == "0: 12 ms, 1: 13 ms"
+    hidden = job([WAITS, parts(0.1, compute=0.08, exposed=0.02, hidden=0.02)], late=(0.0, 0.0), transfers=sent)
+    less = findings(hidden, clocks=compared)["uneven_ranks"]
+    assert less.gain == pytest.approx(0.1 / 0.08 - 1), "no more than the rank that waits least could save"
+    assert "uneven_ranks" not in findings(job([WAITS, HEALTHY], transfers=sent), clocks=compared)
 
 
 def test_a_slow_loader_is_found() -> None:
@@ -165,6 +202,18 @@ def horovod(**changes: object) -> HorovodAccount:
         first_negotiation_s=0.01,
     )
     return msgspec.structs.replace(made, **changes)
+
+
+def test_horovod_that_fuses_nothing_is_told_with_half_of_what_its_messages_cost() -> None:
+    def unfused(exposed: float = 0.05, tensors: float = 2.0) -> dict[str, Finding]:
+        many = horovod(responses=20.0, tensors_per_response=tensors, collectives_s={"A": 0.04, "B": 0.02})
+        return findings(job([parts(0.1, exposed=exposed)], engine="horovod", horovod=many, bucket_bytes=(10_000,) * 20))
+
+    found = unfused()["small_messages"]
+    assert found.gain == pytest.approx(0.1 / (0.1 - 18 * 0.003 / 2) - 1), "of 20 messages of 3 ms two remain"
+    assert found.gain_from == "accounting"
+    assert unfused(exposed=0.02)["small_messages"].gain == pytest.approx(0.1 / 0.08 - 1), "what is hidden costs nothing"
+    assert "small_messages" not in unfused(tensors=3.0)
 
 
 def test_a_long_cycle_is_found_and_a_usual_one_is_not() -> None:

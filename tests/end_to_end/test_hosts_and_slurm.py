@@ -72,11 +72,16 @@ def test_srun_over_two_nodes_with_both_engines(slurm, tmp_path) -> None:
 
 
 def test_an_own_srun_line(slurm, scripts, tmp_path) -> None:
-    names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 GLOO_SOCKET_IFNAME=lo"
-    line = ("srun", "-n", "{np}", "-N", "2", "sh", "-c", f"{names} exec {sys.executable} {scripts / 'ddp.py'}")
-    words = ("--np", "2", "--steps", "12", "--", *line)
-    (point,) = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
-    assert (point["np"], point["engine_seen"]) == (2, "ddp")
+    """Slurm places its ranks: neither loopback nor the slots and threads of this machine are of use to them."""
+    names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n1 MASTER_PORT=29517"
+    line = ("srun", "-n", "{np}", "-N", "3", "sh", "-c", f"{names} exec {sys.executable} {scripts / 'ddp.py'}")
+    words = ("--np", "3", "--steps", "12", "--timeout", "100s", "--", *line)
+    (point,) = measure(lambda argv, **options: slurm.allocate(3, argv, **options), *words, folder=tmp_path)
+    assert (point["np"], point["engine_seen"], point["nodes"], point["threads_per_rank"]) == (3, "ddp", 3, None)
+    assert hosts_of(tmp_path, point) == ["n1", "n2", "n3"]
+    command = (tmp_path / "out" / point["folder"] / "command.txt").read_text()
+    assert "GLOO_SOCKET_IFNAME" not in command
+    assert "OMP_NUM_THREADS" not in command
 
 
 def test_srun_outside_an_allocation_says_how_to_get_one(scalescope, monkeypatch) -> None:

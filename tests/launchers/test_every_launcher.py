@@ -14,9 +14,8 @@ from scalescope.records.job import Host, Job
 from scalescope.records.knobs import Knobs
 
 EVERY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
-REACHING_HOSTS = pytest.mark.parametrize(
-    "launcher", [each for each in LAUNCHERS.values() if each.reaches_hosts], ids=lambda each: each.name
-)
+HOST_LAUNCHERS = ("torchrun", "mpirun", "srun")
+REACHING_HOSTS = pytest.mark.parametrize("launcher", [LAUNCHERS[name] for name in HOST_LAUNCHERS], ids=HOST_LAUNCHERS)
 TWO_HOSTS = (Host("a", 2), Host("b", 2))
 
 
@@ -58,6 +57,11 @@ def test_threads_and_folder_reach_every_rank_at_every_size(launcher: Launcher, n
     assert "SCALESCOPE_LAUNCH=mark" in words
 
 
+def test_threads_that_nobody_asked_for_are_left_to_the_launch_line() -> None:
+    words = all_words(find_launcher("own"), job(threads_per_rank=None))
+    assert not [word for word in words if "NUM_THREADS" in word]
+
+
 @EVERY_LAUNCHER
 def test_the_users_command_arrives_word_by_word(launcher: Launcher) -> None:
     assert all_words(launcher, job())[-4:] == list(job().command)
@@ -93,6 +97,11 @@ def test_it_says_how_to_get_it(launcher: Launcher) -> None:
     assert launcher.name == "own" or (launcher.remedy and (launcher.program or launcher.module))
 
 
+@EVERY_LAUNCHER
+def test_it_says_whether_it_reaches_hosts(launcher: Launcher) -> None:
+    assert launcher.reaches_hosts == (launcher.name in HOST_LAUNCHERS)
+
+
 @REACHING_HOSTS
 def test_hosts_are_filled_in_order(launcher: Launcher) -> None:
     lines = " ".join(as_shell(command) for command in launcher.commands(job(3, hosts=TWO_HOSTS)))
@@ -119,6 +128,38 @@ def test_mpirun_places_by_slots_and_carries_the_environment() -> None:
     assert command.argv[command.argv.index("plm_rsh_agent") + 1] == "myssh"
     carried = {command.argv[at + 1] for at, word in enumerate(command.argv) if word == "-x"}
     assert carried == set(command.env)
+
+
+def has(words: tuple[str, ...], *sequence: str) -> bool:
+    """Whether these words stand one after another."""
+    return any(words[at : at + len(sequence)] == sequence for at in range(len(words)))
+
+
+def test_mpirun_yields_its_cores_only_where_ranks_share_them() -> None:
+    (alone,) = find_launcher("mpirun").commands(job())
+    (shared,) = find_launcher("mpirun").commands(job(oversubscribe=True))
+    yields = ("--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
+    assert has(shared.argv, *yields)
+    assert set(shared.argv) - set(alone.argv) == {"--oversubscribe", "mpi_yield_when_idle", "1"}
+
+
+def test_srun_places_as_many_tasks_on_a_node_as_the_fullest_gets() -> None:
+    (uneven,) = find_launcher("srun").commands(job(3, hosts=TWO_HOSTS))
+    assert has(uneven.argv, "--ntasks", "3")
+    assert has(uneven.argv, "--nodes", "2", "--nodelist", "a,b", "--ntasks-per-node", "2", "--distribution=block")
+    (fuller,) = find_launcher("srun").commands(job(4, hosts=(Host("a", 1), Host("b", 3))))
+    assert has(fuller.argv, "--ntasks-per-node", "3")
+    (anywhere,) = find_launcher("srun").commands(job(3))
+    assert not {"--nodes", "--nodelist", "--ntasks-per-node", "--distribution=block"} & set(anywhere.argv)
+
+
+def test_srun_gives_ranks_cores_of_their_own_unless_they_share_them_and_pmix_where_mpi_needs_it() -> None:
+    looked_at = {"--cpus-per-task=3", "--overcommit", "--mpi=pmix"}
+    (alone,) = find_launcher("srun").commands(job())
+    assert looked_at & set(alone.argv) == {"--cpus-per-task=3"}
+    through_mpi = Knobs(engine="horovod", values={"controller": "mpi"})
+    (shared,) = find_launcher("srun").commands(job(oversubscribe=True, knobs=through_mpi))
+    assert looked_at & set(shared.argv) == {"--overcommit", "--mpi=pmix"}
 
 
 @pytest.mark.parametrize(

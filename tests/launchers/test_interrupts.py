@@ -9,7 +9,8 @@ import pytest
 SCRIPT = """
 import os, signal, sys
 from scalescope.launchers.base import Command
-from scalescope.launchers.runner import processes_of, run
+from scalescope.launchers.processes import carrying, of_launch
+from scalescope.launchers.runner import run
 from scalescope.records.job import Job
 from scalescope.records.knobs import Knobs
 
@@ -25,7 +26,7 @@ try:
     run([command], job, Watch(), timeout_s=8)
     print("lost")
 except KeyboardInterrupt:
-    print("heard", list(processes_of(job.launch)))
+    print("heard", list(carrying(of_launch(job.launch))))
 """
 
 

@@ -47,10 +47,12 @@ MLP = EstimateRequest(workload=WorkloadSpec(model="mlp"), profile="mine.json")
 HERE = profile(torch=torch_version())
 
 
-def test_a_profile_of_this_model_and_torch_is_taken() -> None:
-    check_profile(HERE, MLP)
+def test_a_profile_of_this_model_and_torch_is_taken_however_torch_was_built() -> None:
     release = torch_version().partition("+")[0]
-    check_profile(msgspec.structs.replace(HERE, torch=f"{release}+cu128"), MLP)
+    for torch in (torch_version(), f"{release}+cu128"):
+        check_profile(msgspec.structs.replace(HERE, torch=torch), MLP)
+    with pytest.raises(UsageError, match="was taken with torch"):
+        check_profile(msgspec.structs.replace(HERE, torch=f"{release}1"), MLP)
 
 
 @pytest.mark.parametrize(

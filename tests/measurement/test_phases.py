@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.host import clock_name
+from scalescope.measurement.collect import collect
 from scalescope.measurement.phases import split_into_phases
 from scalescope.measurement.rank_log import RankLog, in_force
 from scalescope.records.job import Ending
-from scalescope.records.run import PHASES
+from scalescope.records.run import PHASES, Point
 
 S = 1_000_000_000
 
@@ -119,6 +121,15 @@ def test_gpu_times_replace_the_clock_where_they_are_known(tmp_path: Path) -> Non
     steps = [step(second, second + 1) for second in range(60, 65)]
     log = rank_log(tmp_path, *steps, {"kind": "gpu", "marks": marks})
     assert [each.seconds for each in log.steps()] == pytest.approx([3, 2, 2, 1, 1])
+
+
+def test_processes_that_outlived_their_launcher_are_warned_of(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, *(step(second, second + 1) for second in range(60, 68)))
+    point = Point(engine="none", np=1, batch=8, threads_per_rank=1)
+    assert collect(point, [log], launch(50, 70), "launch").warnings == ()
+    left = msgspec.structs.replace(launch(50, 70), leftovers=2)
+    (warning,) = collect(point, [log], left, "launch").warnings
+    assert warning.startswith("2 processes were still running after the launcher's end")
 
 
 def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path: Path) -> None:

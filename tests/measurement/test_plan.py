@@ -8,13 +8,13 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.host import Cores
-from scalescope.measurement.plan import AGENT_HOOK, launcher_of, make_job, points, settle
+from scalescope.measurement.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.measurement.plan import AGENT_HOOK, launcher_of, make_job, points, settle, started_as_it_is
 from scalescope.measurement.request import (
     engine_of_script,
     fill_placeholders,
     parse_environment,
     parse_hosts,
-    starts_ranks_itself,
 )
 from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
@@ -157,6 +157,12 @@ def test_hosts_and_environment_as_people_write_them() -> None:
         ("/usr/bin/mpirun -np 2 x", True),
         ("torchrun x.py", True),
         ("python -m torch.distributed.run x.py", True),
+        ("python3.11 -u -m torch.distributed.launch x.py", True),
+        ("env A=1 B=2 accelerate launch x.py", True),
+        ("python -m accelerate.commands.launch x.py", True),
+        ("deepspeed --num_gpus 2 x.py", True),
+        ("fabric run --devices 2 x.py", True),
+        ("fabric --version", False),
         ("python -m x", False),
         ("python x.py", False),
         ("./run.sh", False),
@@ -164,6 +170,96 @@ def test_hosts_and_environment_as_people_write_them() -> None:
 )
 def test_a_launch_line_is_recognised(line: str, own: bool) -> None:
     assert starts_ranks_itself(tuple(line.split())) == own
+
+
+@pytest.mark.parametrize(
+    ("line", "elsewhere"),
+    [
+        ("srun -n 2 python x.py", True),
+        ("mpirun -np 2 python x.py", True),
+        ("deepspeed x.py", True),
+        ("torchrun --nproc-per-node 2 x.py", False),
+        ("torchrun --nnodes 1 --nproc-per-node=2 x.py", False),
+        ("torchrun --nnodes=1:2 --nproc-per-node=2 x.py", True),
+        ("python -m torch.distributed.run --nnodes 2 x.py", True),
+        ("python x.py", False),
+        ("./run.sh", True),
+    ],
+)
+def test_nothing_of_this_machine_holds_for_ranks_that_a_launch_line_places(line: str, elsewhere: bool) -> None:
+    command = (*line.replace("python", sys.executable).split(), "{np}")
+    assert places_ranks_elsewhere(command, "own") == elsewhere
+    settings = settled(physical=1, logical=2, command=command, launcher="own", np=(1, 4), oversubscribe=not elsewhere)
+    assert {point.threads_per_rank for point in points(settings)} == {None if elsewhere else 1}
+    assert settings.named_hosts == elsewhere
+    assert bool(settings.physical_cores) != elsewhere
+    job = make_job(settings, points(settings)[-1], Path("/out/x"), "m", 1)
+    assert "GLOO_SOCKET_IFNAME" not in job.env
+    if not elsewhere:
+        with pytest.raises(UsageError, match="--np 4 is more than the 2 slots"):
+            points(settled(physical=1, logical=2, command=command, launcher="own", np=(1, 4)))
+
+
+def test_ranks_that_we_place_on_this_machine_talk_over_loopback() -> None:
+    settings = settled(command=(sys.executable, "x.py"), np=(2,))
+    (point,) = points(settings)
+    assert make_job(settings, point, Path("/out/x"), "m", 1).env["GLOO_SOCKET_IFNAME"] == "lo"
+    as_it_is = make_job(started_as_it_is(settings, "because"), point, Path("/out/x"), "m", 1)
+    assert "GLOO_SOCKET_IFNAME" not in as_it_is.env
+
+
+def test_a_command_that_starts_its_ranks_must_be_told_how_many() -> None:
+    with pytest.raises(UsageError, match=r"put \{np\} where it takes their number"):
+        settled(command=("torchrun", "--nproc-per-node=2", "x.py"), np=(1, 2))
+    assert points(settled(command=("torchrun", "--nproc-per-node=2", "x.py"), np=(2,)))
+
+
+SPAWNS = (
+    ("import torch.multiprocessing as mp\nmp.spawn(f)", True),
+    ("from torch.multiprocessing import spawn\nspawn(f)", True),
+    ("import torch\ntorch.multiprocessing.start_processes(f)", True),
+    ("from torch import multiprocessing\nmultiprocessing.spawn(f)", True),
+    ("import ignite.distributed as idist\nidist.spawn('gloo', f)", True),
+    ("import torch.multiprocessing as mp, os\nos.environ['RANK'] = '0'\nmp.spawn(f)", True),
+    (
+        "import torch.multiprocessing as mp, os\nrank = os.environ['RANK']\nmp.spawn(f)",
+        False,
+    ),  # takes it if there is one
+    ("import torch.multiprocessing as mp\n# mp.spawn(f)", False),
+    ("import torch.multiprocessing as mp\nmp.set_start_method('spawn')", False),
+    ("import pexpect\npexpect.spawn('sh')", False),
+    ("def broken(:", False),
+)
+
+
+@pytest.mark.parametrize(("source", "own"), SPAWNS)
+def test_a_script_that_spawns_its_ranks_is_recognised(tmp_path: Path, source: str, own: bool) -> None:
+    script = tmp_path / "x.py"
+    script.write_text(source)
+    assert starts_ranks_itself((sys.executable, "-u", str(script), "--epochs", "2")) == own
+    settings = settled(command=(sys.executable, str(script)), np=(2,))
+    assert settings.launchers == {"ddp": "own" if own else "torchrun"}
+    asked = settled(command=(sys.executable, str(script)), np=(2,), launcher="torchrun")
+    assert asked.launchers == {"ddp": "torchrun"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"np": (2,)}, "--np 1"),
+        ({"launcher": "mpirun"}, "leave --launcher mpirun out"),
+        ({"engines": ("ddp", "none")}, "the baseline anyway"),
+    ],
+)
+def test_without_an_engine_a_command_is_one_plain_process(changes: dict, complaint: str) -> None:
+    plain = {"command": (sys.executable, "x.py"), "np": (1,), "engines": ("none",)}
+    settings = settled(**plain)
+    (point,) = points(settings)
+    assert (point.engine, launcher_of(settings, point).name) == ("none", "own")
+    with pytest.raises(UsageError, match=complaint):
+        settled(**{**plain, **changes})
+    with pytest.raises(UsageError, match="the baseline anyway"):
+        settled(workload=MLP, np=(1,), engines=("none",))
 
 
 def test_a_scripts_engine_is_read_from_its_imports(tmp_path: Path) -> None:

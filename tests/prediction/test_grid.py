@@ -116,6 +116,7 @@ def test_when_nothing_fits_nothing_is_recommended() -> None:
 
 def test_memory_that_does_not_grow_says_nothing_about_the_largest_batch() -> None:
     assert largest_batch(STEADY) is None
+    assert largest_batch(msgspec.structs.replace(STEADY, too_large=48)) == 47, "but that one did not fit does"
 
 
 def test_batches_outside_the_profile_are_marked() -> None:

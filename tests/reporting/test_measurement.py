@@ -110,6 +110,26 @@ def test_the_document_has_units_in_its_names_and_every_launch() -> None:
     assert document["fit"] is None or set(document["fit"]) >= {"fixed_s", "fixed_s_error", "work", "work_error"}
 
 
+def test_a_point_goes_by_the_engine_that_was_seen_and_none_is_lost() -> None:
+    guessed = (run("ddp", 1, 80, engine_seen="none"), run("ddp", 2, 120))
+    (curve,) = studied(*guessed).curves
+    assert [(point.engine, point.np) for point in curve.points] == [("none", 1), ("ddp", 2)]
+    document = as_document(measurement(*guessed), studied(*guessed))
+    assert [point["engine_seen"] for point in document["points"]] == ["none", "ddp"]
+    for exchanges, engine in ((False, "none"), (True, ""), (None, "")):
+        odd = studied(run("ddp", 1, 80), run("ddp", 2, 120, engine_seen="none", exchanges=exchanges))
+        assert {(point.engine, point.np) for curve in odd.curves for point in curve.points} == {("ddp", 1), (engine, 2)}
+
+
+def test_ranks_that_never_exchange_are_said_first() -> None:
+    apart = studied(run("none", 1, 80), run("none", 2, 160, exchanges=False))
+    assert sentence(apart).startswith(
+        "The ranks never exchanged gradients on 2 processes: each trained a model of its own"
+    )
+    assert apart.doubt in " ".join(shown(apart).split())
+    assert studied(run("none", 1, 80), run("ddp", 2, 160, exchanges=True)).doubt == ""
+
+
 def test_against_itself_is_said_and_drawn() -> None:
     arms = []
     for number in range(1, 6):

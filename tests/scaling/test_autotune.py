@@ -1,6 +1,8 @@
 """Horovod's autotune logs: real ones, and some whose truth is known."""
 
+import math
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -126,6 +128,24 @@ def test_planted_noise_is_found(tmp_path: Path) -> None:
         assert {noise.source for noise in found if noise} == {"repeats", "neighbours"}
 
 
+def turned_round(seed: int) -> str:
+    """A log with noise of 5 %, in which longer cycles cost as much without the cache as they gain with it."""
+    chance = random.Random(seed)
+    places = [(2 ** chance.uniform(0, 6.6), 2 ** chance.uniform(0, 6)) for _ in range(10)]
+    rows = [
+        (cache, cycle, fusion, 100 * (cycle / 10) ** (0.22 if cache else -0.22) * math.exp(chance.gauss(0, 0.05)))
+        for cache in (0, 1)
+        for cycle, fusion in places
+    ]
+    return "\n".join([HEADER, *(f"0,0,0, {c},{cycle:.6g},{f:.6g},{score:.6g}" for c, cycle, f, score in rows), ""])
+
+
+def test_a_switch_that_turns_the_landscape_round_is_not_taken_for_noise(tmp_path: Path) -> None:
+    found = [judged(tmp_path, turned_round(seed)).noise for seed in range(6)]
+    assert {noise.source for noise in found if noise} == {"neighbours"}
+    assert 0.5 < median(noise.relative / 0.05 for noise in found if noise) < 2
+
+
 def test_no_choice_among_equals_is_called_clear(tmp_path: Path) -> None:
     verdicts = Counter(
         judged(tmp_path, planted_log(flat, 0.05, seed, samples)).verdict for seed in range(40) for samples in (9, 21)
@@ -199,6 +219,28 @@ def test_what_lies_outside_of_the_space_is_marked_and_not_recommended_where_it_c
     assert [setting.out_of_range for setting in record.settings] == [False, False, True, True]
     assert record.winner == 3
     assert record.environment == {"HOROVOD_FUSION_THRESHOLD": str(4 << 20), "HOROVOD_CYCLE_TIME": "5"}
+
+
+@pytest.mark.parametrize(
+    ("cycle_ms", "fusion_mb", "outside"),
+    [(1, 0, False), (100, 64, False), (0.99, 8, True), (100.1, 8, True), (5, -0.1, True), (5, 64.1, True)],
+)
+def test_autotune_searches_from_1_to_100_ms_and_up_to_64_mib(
+    tmp_path: Path, cycle_ms: float, fusion_mb: float, outside: bool
+) -> None:
+    record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,{cycle_ms},{fusion_mb},60\n")
+    assert [setting.out_of_range for setting in record.settings] == [False, outside]
+
+
+def test_of_few_samples_the_setting_that_was_measured_more_often_is_trusted_more(tmp_path: Path) -> None:
+    rows = ("5,4,95", "5,4,100", "5,4,105", "50,32,101")
+    record = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows), ""]))
+    assert record.noise is not None
+    assert (record.noise.source, record.noise.relative) == ("repeats", pytest.approx(0.05, abs=0.001))
+    assert [setting.score for setting in record.settings] == pytest.approx([100, 101], abs=0.1)
+    assert record.settings[record.recommended].samples == 3
+    better = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows[:3]), "0,0,0, 1,50,32,104", ""]))
+    assert better.settings[better.recommended].samples == 1
 
 
 def test_few_samples_tell_no_noise(tmp_path: Path) -> None:

@@ -52,6 +52,22 @@ def test_a_bar_that_overwrites_itself_counts_once(logs) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ending", "seconds"),
+    [
+        ("00:25<00:00,  2.54s/it", 25.4),
+        ("00:25<00:00,  2.54S/it", 25.4),
+        ("00:04<00:00,  2.27it/s", 10 / 2.27),
+        ("01:02:03<00:00, 372.35s/it", 3723.5),
+        ("00:25<00:00,  9.99s/it", 25.0),
+        ("00:25<00:00,  0.00it/s", 25.0),
+    ],
+)
+def test_the_pace_of_a_bar_tells_more_than_its_whole_seconds(logs, ending: str, seconds: float) -> None:
+    bars = "".join(f"Epoch {number}: 100%|####| 10/10 [{ending}]\n" for number in range(4))
+    assert logs(n1=bars).curves[0].points[0].train_s == pytest.approx(4 * seconds)
+
+
+@pytest.mark.parametrize(
     ("lines", "steady", "says"),
     [
         (("Img/sec per GPU: 200 +-0.5", "Img/sec per GPU: 190.0 +-1"), 3.8, ""),
@@ -71,6 +87,14 @@ def test_rate_lines(logs, lines: tuple[str, str], steady: float, says: str) -> N
     assert not values(scaling, "train")
     assert says in "\n".join(scaling.findings)
     assert ("read as" in "\n".join(scaling.findings)) == bool(says)
+
+
+def test_a_single_log_with_a_bare_rate_is_read_as_the_total(logs) -> None:
+    scaling = logs(n4="100 images/sec\n" * 5)
+    (point,) = scaling.curves[0].points
+    assert point.throughput is not None
+    assert point.throughput.value == pytest.approx(100)
+    assert any("read as the total of all 4 processes" in finding for finding in scaling.findings)
 
 
 def test_the_whole_training_of_a_hugging_face_trainer(logs) -> None:

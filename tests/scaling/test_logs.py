@@ -86,6 +86,26 @@ def test_which_cost_the_first_epoch_is(logs, excess: tuple[float, ...], says: st
     assert [found[np] for np in (1, 2, 4, 8)] == pytest.approx(list(excess), abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("two", "said"),
+    [
+        ([40.0, *[4.0] * 11], True),
+        ([4.0] * 12, False),
+        ([16.0, *[4.0] * 11], False),
+        ([20.0, *[5.0] * 11], False),
+        ([6.0] * 12, False),
+    ],
+    ids=["slower with faster epochs", "faster", "as long", "epochs as long", "slower"],
+)
+def test_a_slower_training_with_faster_epochs_is_told(logs, two: list[float], said: bool) -> None:
+    scaling = logs(n1=epochs([5.0] * 12), n2=epochs(two))
+    (train, steady) = (values(scaling, name)[2] for name in ("train", "steady"))
+    found = [finding for finding in scaling.findings if "although a steady epoch" in finding]
+    assert bool(found) == (train < 1 < steady) == said
+    if said:
+        assert "2 processes were slower than 1 (0.71x) although a steady epoch was 1.25x as fast" in found[0]
+
+
 def test_every_process_may_print(logs) -> None:
     printed = "".join(
         f"[1,{rank}]<stdout>:Epoch {n} took {n + rank / 10} s\n" for n in range(1, 6) for rank in range(4)

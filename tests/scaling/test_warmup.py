@@ -121,6 +121,18 @@ def test_warmup_before_alternating_steps_is_found() -> None:
     assert sum(abs(each - 5) <= 1 for each in found) >= 18
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize(
+    ("later", "warmup"), [((1.33, 1.5, 1.6, 2.6), 0), ((1.2, 1.15, 1.22, 1.1), 6), ((1.0,) * 4, 6)], ids=str
+)
+def test_a_slow_beginning_is_no_warmup_where_steps_as_slow_come_back(
+    later: tuple[float, ...], warmup: int, scale: float
+) -> None:
+    pattern = [1.5] * 6 + [1.0] * 30 + [factor for each in later * 2 for factor in [each] * 6 + [1.0] * 30]
+    found = [warmup_steps([scale * each for each in warmed(pattern, 324, seed, deviation=0.02)]) for seed in range(4)]
+    assert found == [warmup] * 4
+
+
 def test_a_change_in_the_middle_is_told_as_such_and_not_swallowed() -> None:
     for seed in range(10):
         durations = warmed([1.25] * 45, 100, seed, deviation=0.02)

@@ -205,6 +205,20 @@ def test_a_last_mark_without_an_optimizer_is_left_out(tmp_path: Path) -> None:
     assert any("cut off" in note for note in trace.notes)
 
 
+@pytest.mark.parametrize(("share", "kept"), [(0.3, False), (0.7, True)])
+def test_where_no_step_has_an_optimizer_a_last_mark_of_less_than_half_is_left_out(
+    tmp_path: Path, share: float, kept: bool
+) -> None:
+    raw = loaded(sample("gloo_small"))
+    raw["traceEvents"] = [event for event in raw["traceEvents"] if not event["name"].startswith("Optimizer")]
+    marks = sorted(named(raw["traceEvents"], "ProfilerStep#"), key=lambda event: float(event["ts"]))
+    end, usual = marks[-1]["ts"] + marks[-1]["dur"], float(np.median([mark["dur"] for mark in marks]))
+    raw["traceEvents"].append({**marks[-1], "name": "ProfilerStep#6", "ts": end + 5, "dur": share * usual})
+    trace = read(written(raw, tmp_path / "t.json"))
+    assert len(trace.starts_s) == len(marks) + kept
+    assert any("cut off" in note for note in trace.notes) != kept
+
+
 def test_without_shapes_sizes_are_unknown(tmp_path: Path) -> None:
     def bare(event: dict[str, Any]) -> dict[str, Any]:
         return {**event, "args": {}} if event.get("ph") == "X" else event

@@ -6,6 +6,7 @@ from scalescope.errors import UsageError
 from scalescope.records.tuning import Values
 from scalescope.tuner.prior import predict
 from scalescope.tuner.space import Space, offline_space, online_space
+from scalescope.tuner.surveyed import profile_of, read_survey
 from tuner.surveys import hello, survey
 
 
@@ -56,6 +57,19 @@ def test_ready_times_that_messages_lengthened_are_not_lengthened_twice() -> None
     assert compute_s < predicted(space, told)["{}"] < compute_s + sent_alone_s
 
 
+def test_gradients_get_ready_as_much_earlier_as_backward_alone_is_shorter() -> None:
+    told = read_survey(survey(tensors=4, backward_s=0.2, ready_s=[0.02, 0.04, 0.1, 0.16]))
+    (alone,) = profile_of(told, 0.04).points
+    assert alone.ready_s == pytest.approx((0.005, 0.01, 0.025, 0.04))
+    assert (alone.forward_s, alone.backward_s, alone.optimizer_s) == pytest.approx((0.1, 0.04, 0.02))
+    assert alone.step_s == pytest.approx(0.16)
+    (seen,) = profile_of(told).points
+    assert seen.ready_s == pytest.approx(told.ready_s)
+    assert seen.backward_s == pytest.approx(0.16), "backward ends with its last gradient"
+    (at_once,) = profile_of(read_survey(survey(tensors=2, ready_s=[0.0, 0.0])), 0.04).points
+    assert at_once.ready_s == (0.0, 0.0)
+
+
 def test_a_long_cycle_is_expected_to_cost_horovod_time() -> None:
     told = survey(8, tensors=6, engine="horovod")
     space = offline_space(
@@ -79,7 +93,7 @@ def test_without_costs_there_is_no_prediction() -> None:
 
 def test_one_process_needs_no_costs() -> None:
     told = survey(costs={}, ranks_per_host=1)
-    seconds = predict(online_space(hello(1), told, {}), told)
+    seconds = predict(online_space(hello(1), told, {}, ("gradient_as_bucket_view",)), told)
     assert seconds is not None
     assert len(seconds) == 2
 

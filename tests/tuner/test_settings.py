@@ -195,7 +195,7 @@ def test_values_are_shown_as_people_write_them(value, shown) -> None:
         ("params:\n  cycle_time_ms: -1\n", "0.01 to 1000 ms, not -1"),
         ("params:\n  cycle_time_ms: .nan\n", "not nan"),
         ("params:\n  cycle_time_ms: [1, 2]\n", "one value"),
-        ("params:\n  cache_capacity: 0x" + "f" * 5000 + "\n", "digits"),
+        ("params:\n  cache_capacity: 0x" + "f" * 5000 + "\n", "5,002 characters"),
         ("params: 5\n", "indented lines"),
         ("autotune:\n  steps_per_sample: 0\n", "from 1"),
         ("autotune:\n  gaussian_process_noise: 2\n", "0 to 1"),

@@ -81,8 +81,24 @@ def test_hierarchy_is_searched_between_hosts_of_equal_size() -> None:
     assert "hierarchical_allreduce" in names(online_space(FOUR_ON_TWO, survey(hosts=2), {}))
 
 
+def test_views_of_buckets_are_searched_on_request_only() -> None:
+    for space in (
+        online_space(hello(2), survey(), {}),
+        offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=2, threads=1),
+    ):
+        assert "gradient_as_bucket_view" not in names(space)
+        assert space.left_out["gradient_as_bucket_view"].endswith("--search gradient_as_bucket_view")
+    asked = ("gradient_as_bucket_view",)
+    assert "gradient_as_bucket_view" in names(online_space(hello(2), survey(), {}, asked))
+    offline = offline_space("ddp", survey(), {}, asked, hosts=["a", "a"], cores=2, threads=1)
+    assert "gradient_as_bucket_view" in names(offline)
+    refused = hello(2, held={"gradient_as_bucket_view": "the gradients are views of a buffer"})
+    space = online_space(refused, survey(), {}, asked)
+    assert space.left_out["gradient_as_bucket_view"] == "the gradients are views of a buffer"
+
+
 def test_one_process_has_only_the_view_to_search() -> None:
-    space = online_space(hello(1), survey(ranks_per_host=1), {})
+    space = online_space(hello(1), survey(ranks_per_host=1), {}, ("gradient_as_bucket_view",))
     assert names(space) == {"gradient_as_bucket_view"}
     assert space.left_out["bucket_cap_mb"] == "one process exchanges nothing"
 

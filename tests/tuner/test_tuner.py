@@ -178,6 +178,16 @@ def test_an_interrupted_search_goes_on_where_it_was() -> None:
     assert tuner.outcome().gain == end.gain
 
 
+def test_samples_of_an_interrupted_search_are_known_as_well_as_they_were_measured() -> None:
+    training = Training(DEEP, 5)
+    expected = training.tune(predictions(DEEP, 0.1), most=4).outcome().cells
+    errors = [sample.error_s or 0.0 for sample in training.samples]
+    assert max(errors) > 1.2 * min(errors)
+    tuner = Tuner(space(), predictions(DEEP, 0.1), ONLINE)
+    tuner.restore(training.samples)
+    assert tuner.outcome().cells == expected
+
+
 def test_a_space_with_the_default_alone_is_decided_at_once() -> None:
     alone = Space(engine="ddp", knobs=(), settings=({},))
     tuner = Tuner(alone, None, ONLINE)

@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from .exchanged import Exchanged
 from .interruptions import samples_in
 from .recorder import Recorder, now
 from .steps import StepClock
@@ -39,8 +40,8 @@ class Step(NamedTuple):
 class BetweenSteps:
     """Lets work go on between steps of a clock, and hands it the steps that were made meanwhile."""
 
-    def __init__(self, clock: StepClock | None = None) -> None:
-        self.clock = clock or StepClock(_Silence(""), 0)
+    def __init__(self, clock: StepClock | None = None, ddp: Any = None) -> None:
+        self.clock = clock or _clock_of(ddp)
         self._has_own_clock = clock is None
         self._work: Work | None = None
         self._batches: list[_Batch] = []
@@ -196,6 +197,14 @@ class BetweenSteps:
         self._batches.append((self.clock.begin, [], 0, 0))
         if steps is not None:
             self.clock.wake_after(steps)
+
+
+def _clock_of(ddp: Any) -> StepClock:
+    """One that writes nothing, for the steps of optimizers of this wrapper."""
+    exchanged = Exchanged()
+    clock = StepClock(_Silence(""), 0, exchanged)
+    exchanged.add(() if ddp is None else ddp.parameters())
+    return clock
 
 
 def optimizers() -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .interruptions import ModelHook
 from .marks import Marks
-from .recorder import now
+from .recorder import now, reason, say
 from .steps import StepClock
 
 
@@ -53,6 +53,7 @@ class Capture:
     def reset(self) -> None:
         """Begin anew, as in a forked child, which has no trace of its own yet."""
         self._tracer: _Profiler | _HorovodTimeline | None = None
+        self._root: Any = None
         self._hooks: list[Any] = []
         self._began = self._done = 0
         self._between_steps = False
@@ -109,10 +110,20 @@ class Capture:
         autograd: Any = torch.autograd
         autograd.backward = self._marks.timed("backward", autograd.backward)
         if root is not None and getattr(root, "_compiled_call_impl", None) is None:
-            begins, ends = ModelHook(self._marks.forward_begins), ModelHook(self._marks.forward_ends)
-            self._hooks.append(root.register_forward_pre_hook(begins, with_kwargs=True))
-            self._hooks.append(root.register_forward_hook(ends))
+            self._root = root
+            self.listen(True)
             self._marks.forward_begins(root, (), {})
+
+    def listen(self, wanted: bool) -> None:
+        """Put hooks on the model, or take them away: a model that does not train has none."""
+        if wanted and self._root is not None and not self._hooks:
+            begins, ends = ModelHook(self._marks.forward_begins), ModelHook(self._marks.forward_ends)
+            self._hooks.append(self._root.register_forward_pre_hook(begins, with_kwargs=True))
+            self._hooks.append(self._root.register_forward_hook(ends))
+        elif not wanted:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks.clear()
 
     def _on_step(self, began: int, optimizer_began: int, ended: int, done: int) -> None:
         """An optimizer's step has ended; `done` steps are over."""
@@ -135,13 +146,11 @@ class Capture:
 
     def _give_up(self, problem: Exception) -> None:
         self._tracer = None
-        lines = [problem.strerror or ""] if isinstance(problem, OSError) else str(problem).splitlines()
-        sys.stderr.write(f"scalescope: this rank is not traced: {[*lines, type(problem).__name__][0]}\n")
+        say(f"this rank is not traced: {reason(problem)}")
 
     def close(self) -> None:
         """The process ends: what there is, is written."""
-        for hook in self._hooks:
-            hook.remove()
+        self.listen(False)
         if self._tracer is not None:
             try:
                 self._tracer.close()

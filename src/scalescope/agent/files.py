@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
-import functools
-import io
 import os
+import sys
 import time
 from typing import Any
 
@@ -13,40 +11,41 @@ _NOT_DATA = ("/proc/", "/sys/", "/dev/", os.path.expanduser("~/.cache/"))  # noq
 
 
 class StaleReads:
-    """Until the training begins: files that are read, and were changed between the measurement's start and ours."""
+    """Until the training begins: files that are read, and were changed between the measurement's start and ours.
+
+    Python's audit event comes before a file is opened and replaces nothing that a script may hold on to. An audit hook
+    stays for good, so after `stop` it returns at once.
+    """
 
     def __init__(self, since_ns: int, own_folder: str) -> None:
         self._since_s = since_ns * 1e-9
         self._started_s = time.time()
         self._own_folder = own_folder + os.sep
         self.found: list[str] = []
-        self._open = builtins.open
-
-        @functools.wraps(self._open)
-        def noticing_open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-            self._notice(file, mode)
-            return self._open(file, mode, *arguments, **options)
-
-        self._replacement = builtins.open = io.open = noticing_open
+        self._is_on = True
+        sys.addaudithook(self._on_event)
 
     def stop(self) -> None:
-        """Take everything back."""
-        if builtins.open is self._replacement:
-            builtins.open = self._open
-        if io.open is self._replacement:
-            io.open = self._open
+        """Notice nothing any more."""
+        self._is_on = False
 
-    def _notice(self, file: Any, mode: str) -> None:
-        if "r" not in mode or not isinstance(file, (str, os.PathLike)):
-            return
-        path = os.path.abspath(os.fspath(file))  # noqa: PTH100
-        if path in self.found or not isinstance(path, str) or path.endswith((".py", ".pyc")):
-            return
-        if path.startswith(_NOT_DATA) or path.startswith(self._own_folder):
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """What is raised here would end the script's own call."""
+        if event == "open" and self._is_on:
+            try:
+                self._notice(*arguments[:2])
+            except Exception:
+                self._is_on = False
+
+    def _notice(self, file: Any, mode: Any) -> None:
+        if not isinstance(file, str) or not isinstance(mode, str) or "r" not in mode:
             return
         try:
+            path = os.path.abspath(file)  # noqa: PTH100
             changed_s = os.stat(path).st_mtime  # noqa: PTH116
-        except OSError:
+        except (OSError, ValueError):
             return
-        if self._since_s < changed_s < self._started_s:
+        if path.endswith((".py", ".pyc")) or path.startswith(_NOT_DATA) or path.startswith(self._own_folder):
+            return
+        if self._since_s < changed_s < self._started_s and path not in self.found:
             self.found.append(path)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .recorder import now
+from .recorder import now, reason, say
 
 bootstrap: Any = sys.modules["_frozen_importlib"]
 
@@ -42,7 +42,10 @@ class ImportWatch:
                 self.pause()
         callback = self._callbacks.pop(name, None)
         if callback:
-            callback(module)
+            try:
+                callback(module)
+            except Exception as problem:  # another torch than expected: that is not the script's trouble
+                say(f"{name} is not watched: {reason(problem)}")
         return module
 
     def pause(self) -> None:

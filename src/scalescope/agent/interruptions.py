@@ -1,58 +1,65 @@
 """What is no step: evaluation, checkpoints, the start of an epoch; and which model is trained on how many samples.
 
 After an interruption a step begins when its first batch is fetched or, without a loader, when the model is first
-called. The hook that sees the call is on the model only until then: a hook that stays costs every step.
+called. The hook that sees the call is on the model only until then, and never on a model in evaluation: a hook that
+stays costs every step, and is in the way of a script that exports its model.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cuda import CudaClock
-from .recorder import Recorder, now
+from .exchanged import Exchanged
+from .fetches import Fetch, Fetches, watch_fetches
+from .modules import never_compile, watch_calls, watch_modes, watch_scripting, wrapped_in
+from .recorder import Recorder, guarded, now
 from .steps import StepClock
 
 
 class Interruptions:
     """Finds the model, and keeps what is no step out of the clock."""
 
-    def __init__(self, recorder: Recorder, clock: StepClock, on_training: Callable[[Any], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, clock: StepClock, exchanged: Exchanged, on_training: Callable[[Any], None]
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
+        self._exchanged = exchanged
         self._on_training = on_training
-        self._first_call: Any = None
-        clock.on_first_without_model = lambda: self._adopt(None)
+        self.on_mode: Callable[[bool], None] = lambda training: None
+        """Called when hooks may be on the model, and when they must be gone."""
+        self._hook: Any = None
+        self._stop_finding: Callable[[], None] = lambda: None
+        self._see_train: Callable[[bool], None] = lambda wanted: None
+        clock.on_unseen_begin = self._on_unseen_call
         clock.on_closer_look = self._on_closer_look
         self.reset()
 
     def reset(self) -> None:
         """Begin anew, as in a forked child."""
         self._root: Any = None
-        self._hook: Any = None
+        self._kin: list[Any] = []
+        self._listen(False)
         self._has_loader = False
         self._fetch_at = self._evaluating_since = self._evaluated_until = 0
+        self._fetches = Fetches()
 
     # What is watched, each as soon as its module of torch has been imported
 
     def watch_modules(self, module: Any) -> None:
-        """Find the model in its first training call, and see when it is switched to evaluation."""
-        self._first_call = module.register_module_forward_pre_hook(self._on_any_call)
-        original = module.Module.eval
-
-        @functools.wraps(original)
-        def evaluate(model: Any) -> Any:
-            if self._root is not None and self._is_kin(model):
-                self._evaluation_begins()
-            return original(model)
-
-        module.Module.eval = evaluate
+        """Find the model in its first training call, and see when it is switched to evaluation and back."""
+        self._stop_finding = watch_calls(module, guarded("the model is not seen", self._on_any_call))
+        missing = "evaluations are not seen"
+        self._see_train = watch_modes(module, guarded(missing, self._on_eval), guarded(missing, self._on_train))
 
     def watch_saving(self, module: Any) -> None:
         """A checkpoint is a pause."""
         original = module.save
+        paused = guarded("checkpoints are not seen", self._paused)
 
         @functools.wraps(original)
         def save(*arguments: Any, **options: Any) -> Any:
@@ -60,57 +67,42 @@ class Interruptions:
             try:
                 return original(*arguments, **options)
             finally:
-                self._something_else(started)
-                if self._recorder.is_rank:
-                    self._recorder.line("save", s=started, t=now())
+                paused(started)
 
         module.save = save
 
+    def watch_scripting(self, module: Any) -> None:
+        """TorchScript compiles the hooks of a model, too, and cannot compile ours."""
+        watch_scripting(module, guarded("a hook may be in the way of TorchScript", self._make_way))
+
     def watch_loaders(self, module: Any) -> None:
         """A new pass over a loader is no part of a step; a fetch is, and its time and samples are noted."""
-        loader, iterator, clock = module.DataLoader, module._BaseDataLoaderIter, self._clock
-        make_iterator, fetch = loader.__iter__, iterator.__next__
-
-        @functools.wraps(make_iterator)
-        def begin_pass(self_: Any) -> Any:
-            self._something_else(now())
-            self._has_loader = True
-            return make_iterator(self_)
-
-        @functools.wraps(fetch)
-        def timed_fetch(self_: Any) -> Any:
-            if not clock.looks_closely:
-                return fetch(self_)
-            started = now()
-            batch = fetch(self_)
-            ended = now()
-            if clock.interrupted:  # only the last fetch before the model's call belongs to the next step
-                clock.input_wait = clock.samples = 0
-                # the first fetch of a pass with workers waits for them to start: part of the pause
-                self._fetch_at = ended if self_._num_workers else started
-            clock.input_wait += ended - started
-            clock.samples += samples_in(batch)
-            return batch
-
-        loader.__iter__, iterator.__next__ = begin_pass, timed_fetch
+        pass_begins = guarded("passes over a loader are not seen", self._pass_begins)
+        fetched = guarded("samples are not counted as they should be", self._on_fetch)
+        watch_fetches(module, self._clock, pass_begins, fetched)
 
     # The model
 
-    def _on_any_call(self, module: Any, arguments: Any) -> None:
-        """Only until the first training call: a hook on every module costs too much to keep."""
-        import torch
-
+    def _on_any_call(self, module: Any, arguments: Any, options: Any = None) -> None:
         if self._clock.training:
-            self._first_call.remove()
-        elif module.training and torch.is_grad_enabled():
-            self._first_call.remove()
+            self._stop_finding()
+        elif module.training and self._is_trained(module):
+            self._stop_finding()
             self._adopt(module)
-            self._on_call(module, arguments, {})
+            self._on_call(module, arguments, options)
+        elif "_orig_mod" in module._modules:  # torch.compile would guard on a hook of all modules, so it goes before
+            self._stop_finding()
+            self._stop_finding = module.register_forward_pre_hook(ModelHook(self._on_any_call), with_kwargs=True).remove
+
+    def _is_trained(self, module: Any) -> bool:
+        """Not a transformation of data, and not what this rank trains on its own."""
+        parameters = [each for each in module.parameters() if each.requires_grad]
+        return bool(parameters) and self._exchanged.holds(parameters)
 
     def _adopt(self, root: Any) -> None:
         """The training begins, with this model (None: with an optimizer's step and no model seen)."""
         self._clock.training = True
-        self._root = root
+        self._root, self._kin = root, wrapped_in(root)
         self._on_training(root)
         parameter = None if root is None else next(root.parameters(), None)
         if parameter is not None and parameter.is_cuda:
@@ -118,61 +110,127 @@ class Interruptions:
         self._listen(True)
 
     def _listen(self, wanted: bool) -> None:
-        """See the model's calls, or no longer; not of a compiled one, into which the hook would be traced."""
+        """See the model's calls, or no longer; not those of one that compiled itself: the hook would be traced."""
         if self._hook and not wanted:
             self._hook.remove()
             self._hook = None
-        elif wanted and not self._hook and getattr(self._root, "_compiled_call_impl", self._root is None) is None:
+        elif wanted and not self._hook and self._is_hookable():
             self._hook = self._root.register_forward_pre_hook(ModelHook(self._on_call), with_kwargs=True)
 
-    def _is_kin(self, model: Any) -> bool:
-        """Whether this is the model, what it wraps, or what wraps it; not one of its layers."""
-        wrapped = getattr(self._root, "module", None)
-        return model is self._root or model is wrapped or any(part is self._root for part in model.modules())
+    def _make_way(self) -> None:
+        if self._hook and not self._has_loader:
+            self._clock.unsure = True
+        self._listen(False)
+        self.on_mode(False)
+
+    def _is_hookable(self) -> bool:
+        return getattr(self._root, "_compiled_call_impl", 0) is None and self._is_training()
+
+    def _is_training(self) -> bool:
+        return all(each.training for each in self._kin)
+
+    def _on_eval(self, model: Any) -> None:
+        """The model, what it wraps, or what wraps it; not one of its layers."""
+        if self._root is not None and (
+            any(model is each for each in self._kin) or any(part is self._root for part in model.modules())
+        ):
+            self._evaluation_begins()
+
+    def _on_train(self, model: Any) -> None:
+        if any(model is each for each in self._kin):
+            self._training_may_go_on()
 
     def _on_call(self, module: Any, arguments: Any, options: Any) -> None:
         clock = self._clock
-        if not module.training:
+        if not self._is_training():
             self._evaluation_begins()
             self._evaluated_until = 0
             return
-        if not clock.forward_at:
+        if clock.interrupted:
             clock.forward_at = now()
-            if clock.interrupted:
-                self._training_goes_on()
+            self._training_goes_on(clock.forward_at)
+        elif not clock.forward_at:
+            clock.forward_at = now()
         if self._has_loader:
             self._listen(False)
         else:
             clock.samples += samples_in(arguments) or samples_in(options)
 
-    def _training_goes_on(self) -> None:
+    def _on_unseen_call(self, optimizer_at: int) -> None:
+        """A step is over whose model nobody saw: all that is known is its fetch, or when the optimizer began."""
+        if not self._clock.training:
+            self._adopt(None)
+        self._training_goes_on(max(self._clock.begin, optimizer_at))
+
+    def _training_goes_on(self, at: int) -> None:
         """The first training call after something else: what lay between is no part of the step."""
-        clock = self._clock
-        fetched = clock.begin < self._fetch_at <= clock.forward_at
-        start = self._fetch_at if fetched else clock.forward_at
+        clock, fetches = self._clock, self._fetches.pending
+        start = fetches[0].at if fetches and clock.begin < fetches[0].at <= at else at
         self._close_evaluation(start)
         clock.resume(start)
+        clock.input_wait = sum(fetch.wait for fetch in fetches)
+        clock.samples += sum(fetch.samples for fetch in fetches)
+        clock.fetches += len(fetches)
+        clock.unsure |= self._fetches.too_many
+        self._fetches.clear()
 
     def _on_closer_look(self, wanted: bool) -> None:
-        """Without a loader the model shows the samples of a step that is looked at closely."""
+        """Without a loader the model shows the samples."""
         if not self._has_loader or self._clock.interrupted or not wanted:
             self._listen(wanted)
 
+    # Fetches
+
+    def _on_fetch(self, iterator: Any, batch: Any, started: int, ended: int) -> None:
+        """Of this step or, after an interruption, of the next: with those that the script fetches ahead."""
+        clock = self._clock
+        if not clock.interrupted:
+            clock.input_wait += ended - started
+            clock.samples += samples_in(batch)
+            clock.fetches += 1
+            self._fetches.in_step(iterator, clock.fetches)
+            return
+        self._training_may_go_on()
+        # the first fetch of a pass with workers waits for them to start: part of the pause
+        self._fetch_at = ended if iterator._num_workers else started
+        if self._is_training() or not self._fetches.is_for_evaluation(iterator):
+            self._fetches.add(Fetch(self._fetch_at, ended - started, samples_in(batch)))
+
     # What is no step
+
+    def _pass_begins(self) -> None:
+        self._something_else(now())
+        self._has_loader = True
+        self._fetches.clear()
+
+    def _paused(self, started: int) -> None:
+        self._something_else(started)
+        if self._recorder.is_rank:
+            self._recorder.line("save", s=started, t=now())
 
     def _something_else(self, at: int) -> None:
         self._clock.interrupt()
-        self._listen(True)
+        self._training_may_go_on()
         # an evaluation ends with the first other event after its last fetch
         if self._evaluating_since and self._fetch_at > max(self._evaluating_since, self._evaluated_until):
             self._evaluated_until = at
 
     def _evaluation_begins(self) -> None:
         self._clock.interrupt()
-        self._listen(True)
+        self._listen(False)
+        self.on_mode(False)
+        self._see_train(True)
+        self._fetches.clear()
         if not self._evaluating_since:
             self._evaluating_since = now()
             self._evaluated_until = 0
+
+    def _training_may_go_on(self) -> None:
+        """The model has been switched back, or has not been switched at all; its next call will tell."""
+        if self._root is not None and self._is_training():
+            self._see_train(False)
+            self._listen(True)  # before other hooks: a step begins no later than its forward
+            self.on_mode(True)
 
     def _close_evaluation(self, at: int) -> None:
         if self._evaluating_since:
@@ -184,13 +242,17 @@ class Interruptions:
         if self._clock.training:
             self._close_evaluation(now())
 
+    def let_go(self) -> None:
+        """This process is none that trains."""
+        self._stop_finding()
+
 
 def samples_in(batch: Any) -> int:
     """Length of the first dimension of the first tensor in a batch; 0 when there is none."""
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 0
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):  # such as the UserDict that tokenizers give
         batch = tuple(batch.values())
     if isinstance(batch, (list, tuple)):
         for part in batch:
@@ -204,11 +266,16 @@ class ModelHook:
     """The hook on the model: copies and pickles of the model carry a silent stand-in, not the agent."""
 
     def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
-        self._function = function
+        import torch
+
+        never_compile(ModelHook.__call__)
+        self._torch: Any = torch
+        self._function = guarded("calls of the model are not seen", function)
 
     def __call__(self, module: Any, arguments: Any, options: Any) -> None:
-        """What torch calls, before or after the model."""
-        self._function(module, arguments, options)
+        """What torch calls, before or after the model; torch.compile traces through it and must find nothing."""
+        if not self._torch.compiler.is_compiling():
+            self._function(module, arguments, options)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return functools.partial(*_SILENT)

@@ -17,9 +17,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .recorder import say
+
 _CONSTRUCTOR = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")
 _ENGINES = "scalescope_engines"
+SHARDED = "the model is sharded by FSDP, whose knobs cannot be switched: wrap it in DistributedDataParallel if it fits"
 
 
 def engine_file(name: str) -> Any:
@@ -65,11 +68,11 @@ class Wrappers:
         """Why the knobs of what was wrapped cannot be switched; empty: nothing is in the way."""
         wrappers = self.alive
         if self.sharded:
-            return "the model is sharded by FSDP, whose knobs cannot be switched"
+            return SHARDED
         if len(wrappers) != 1:
             return f"the script has {len(wrappers)} models in DistributedDataParallel: one can be tuned"
         if self._compiled:
-            return "the script uses torch.compile, under which knobs are not switched yet"
+            return "the script uses torch.compile, under which knobs are not switched yet: leave it out while tuning"
         return refusal_of(wrappers[0])
 
     def note_root(self, root: Any) -> None:
@@ -120,12 +123,12 @@ class Wrappers:
         live = engine_file("ddp_live")
         refused = live.refusal(wrapper)
         if refused:
-            _say(f"{' and '.join(values)} cannot be set: {refused}")
+            _say_once(f"{' and '.join(values)} cannot be set: {refused}")
             return
         if values.get("hierarchical_allreduce"):
             groups = engine_file("hierarchical").prepare(wrapper.process_group)
             if isinstance(groups, str):
-                _say(f"hierarchical_allreduce is not used: {groups}")
+                _say_once(f"hierarchical_allreduce is not used: {groups}")
                 del values["hierarchical_allreduce"]
             else:
                 self._with_our_hook.add(wrapper)
@@ -141,7 +144,7 @@ class Wrappers:
                 engine_file("ddp_live").switch(
                     wrapper, {name: self._values[name] for name in ("first_bucket_mb",) if name in self._values}
                 )
-                _say("hierarchical_allreduce is not used: the script has a communication hook of its own")
+                _say_once("hierarchical_allreduce is not used: the script has a communication hook of its own")
             return original(wrapper, *arguments, **options)
 
         return register
@@ -170,17 +173,22 @@ class Wrappers:
         return model is not None and any(model is wrapper or model is wrapper.module for wrapper in made)
 
 
-def refusal_of(ddp: Any) -> str:
-    """Why this wrapper's knobs cannot be switched; empty: nothing is in the way."""
+def cannot_meet(ddp: Any) -> str:
+    """Why ranks cannot agree on anything between steps: alike on every rank, so that none waits for the others."""
     import torch.distributed as dist
 
     if not dist.is_gloo_available():
-        return "this torch has no gloo, over which ranks agree"
+        return "this torch has no gloo, over which ranks agree: install one that has it"
     if dist.get_world_size(ddp.process_group) != dist.get_world_size():
-        return "the model's process group does not hold all ranks"
-    return str(engine_file("ddp_live").refusal(ddp))
+        return "the model's process group does not hold all ranks: leave process_group out"
+    return str(engine_file("ddp_refusal_live").UNEVEN_INPUTS) if ddp._join_config.enable else ""
 
 
-def _say(line: str) -> None:
+def refusal_of(ddp: Any) -> str:
+    """Why this wrapper's knobs cannot be switched; empty: nothing is in the way."""
+    return cannot_meet(ddp) or str(engine_file("ddp_live").refusal(ddp))
+
+
+def _say_once(line: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(f"scalescope: {line}\n")
+        say(line)

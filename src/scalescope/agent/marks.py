@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
-import sys
 import time
 from typing import Any
 
-from .recorder import now
+from .recorder import now, say
 
 FORMAT_VERSION = 1
 _WRITE_EVERY_NS = 20_000_000
@@ -66,13 +66,23 @@ class Marks:
 
     def forward_ends(self, module: Any, arguments: Any, result: Any) -> None:
         """The model returns."""
-        if self._forward_began:
+        if self._forward_began and self._file >= 0:
             self._spans["forward"].append([self._forward_began, now()])
-            self._forward_began = 0
+        self._forward_began = 0
 
     def optimizer(self, began: int, ended: int) -> None:
-        """An optimizer stepped."""
-        self._spans["optimizer"].append([began, ended])
+        """An optimizer stepped; what its closure did is no part of that."""
+        if self._file < 0:
+            return
+        parts = ("input", "forward", "backward")
+        inside = [(span[0], span[1], part) for part in parts for span in self._spans[part]]
+        for first, last, part in sorted(inside):
+            if last > began:
+                if first > began and part != "backward":  # what lies before a backward is the loss
+                    self._spans["optimizer"].append([began, first])
+                began = last
+        if ended > began:
+            self._spans["optimizer"].append([began, ended])
 
     def step(self, number: int, began: int, ended: int, *, traced: bool) -> None:
         """The step is over: its line, written at once or with those of the next 20 ms."""
@@ -107,9 +117,13 @@ class Marks:
 
     def _give_up(self, problem: OSError) -> None:
         """Training goes on without marks."""
-        sys.stderr.write(f"scalescope: cannot write this rank's marks: {problem.strerror}\n")
+        say(f"cannot write this rank's marks: {problem.strerror}")
+        self._lines.clear()
+        for spans in self._spans.values():
+            spans.clear()
         if self._file >= 0:
-            os.close(self._file)
+            with contextlib.suppress(OSError):
+                os.close(self._file)
             self._file = -1
 
 

@@ -1,13 +1,29 @@
-"""How ranks meet between steps: rank 0's word for everybody, which hosts there are, and an allreduce to probe."""
+"""How ranks meet between steps: what each of them says, which hosts there are, and an allreduce to probe."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 _LARGEST_MESSAGE = 2048
+_LONGEST_TROUBLE = 300
+"""Characters; escaped they still fit into a message."""
+
+
+def objection(action: Callable[[], Any]) -> str:
+    """What an action says against going on, or how it failed, in one line; empty: neither."""
+    try:
+        return str(action() or "")
+    except Exception as problem:  # whatever it is, it must not end a training
+        return one_line(problem)
+
+
+def one_line(problem: BaseException) -> str:
+    """The first line of an error's text."""
+    return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
 class Meeting:
@@ -18,28 +34,34 @@ class Meeting:
 
     def __init__(self) -> None:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-        mine = {
-            "host": (os.environ.get("SCALESCOPE_HOST") or socket.gethostname())[:200],
-            "cores": _as_ranges(list(cores)),
-        }
-        everybody = [_decoded(row) for row in self._gather(_encoded(mine))]
+        host = (os.environ.get("SCALESCOPE_HOST") or socket.gethostname())[:200]
+        everybody = self.gather({"host": host, "cores": _as_ranges(list(cores))})
         self.hosts: list[str] = [each["host"] for each in everybody]
-        here = {core for each in everybody if each["host"] == mine["host"] for core in _from_ranges(each["cores"])}
+        here = {core for each in everybody if each["host"] == host for core in _from_ranges(each["cores"])}
         self.cores = len(here)
         """Of this host, that its ranks may use."""
+        self.ranks_here = self.hosts.count(host)
+
+    def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """What every rank says, on every rank."""
+        return [_decoded(row) for row in self._gather(_encoded(message))]
 
     def share(self, message: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's message, on every rank."""
-        return _decoded(self._broadcast(_encoded(message)))
+        return _decoded(self._gather(_encoded(message))[0])
+
+    def agree(self, trouble: str) -> str:
+        """The trouble of the first rank that has any, on every rank; empty: none has."""
+        return first_trouble(self.gather(in_trouble(trouble)))
 
     def allreduce(self, tensor: Any, name: str) -> None:
         """Sum a tensor over all ranks, in place."""
 
+    def close(self) -> None:
+        """Leave: ranks that meet afterwards get an error instead of waiting for this one."""
+
     def _gather(self, data: Any) -> list[Any]:
         return [data]
-
-    def _broadcast(self, data: Any) -> Any:
-        return data
 
 
 class TorchMeeting(Meeting):
@@ -64,13 +86,14 @@ class TorchMeeting(Meeting):
         self._dist.all_gather(rows, data, group=self._group)
         return rows
 
-    def _broadcast(self, data: Any) -> Any:
-        self._dist.broadcast(data, src=0, group=self._group)
-        return data
-
     def allreduce(self, tensor: Any, name: str) -> None:
         """As the training does it."""
         self._dist.all_reduce(tensor, group=self._training)
+
+    def close(self) -> None:
+        """Close the connections of the group."""
+        group, self._group = self._group, None
+        self._dist.destroy_process_group(group)
 
 
 class HorovodMeeting(Meeting):
@@ -85,14 +108,21 @@ class HorovodMeeting(Meeting):
         super().__init__()
 
     def _gather(self, data: Any) -> list[Any]:
-        return list(self._horovod.allgather(data.reshape(1, -1), name="scalescope.hosts"))
-
-    def _broadcast(self, data: Any) -> Any:
-        return self._horovod.broadcast(data, root_rank=0, name="scalescope.word")
+        return list(self._horovod.allgather(data.reshape(1, -1), name="scalescope.words"))
 
     def allreduce(self, tensor: Any, name: str) -> None:
         """As the training does it."""
         self._horovod.allreduce_(tensor, name=f"scalescope.{name}", op=self._horovod.Sum)
+
+
+def in_trouble(why: str) -> dict[str, Any]:
+    """What a rank says that may have trouble."""
+    return {"trouble": why[:_LONGEST_TROUBLE]}
+
+
+def first_trouble(said: list[dict[str, Any]]) -> str:
+    """Of the first rank that has any; the others' names say little when all have the same."""
+    return next((each["trouble"] for each in said if each.get("trouble")), "")
 
 
 def _encoded(message: dict[str, Any]) -> Any:

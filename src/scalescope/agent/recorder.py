@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import socket
-import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 now = time.monotonic_ns  # one clock for all processes of a host, and never set
@@ -26,7 +28,8 @@ class Recorder:
         self.started = now()
         self._file = -1
         self._pending: list[str] = []
-        self._broken = False
+        self.is_broken = False
+        """Whether writing has failed: nothing is kept or written any more."""
 
     def after_fork(self) -> None:
         """A forked child is another process: a data-loader worker that never steps, or a rank of its own."""
@@ -39,7 +42,7 @@ class Recorder:
 
     def become_rank(self, stack_signal: int) -> None:
         """Open the file and say who this is; launchers and data-loader workers never come here."""
-        if self.is_rank or self._broken:
+        if self.is_rank or self.is_broken:
             return
         host = socket.gethostname()
         name = f"agent-{''.join(c if c.isalnum() else '_' for c in host)}-{os.getpid()}.jsonl"
@@ -65,14 +68,15 @@ class Recorder:
 
     def line(self, kind: str, **fields: Any) -> None:
         """Write one line at once, or keep it until this process is known to be a rank."""
-        self._pending.append(json.dumps({"kind": kind, **fields}) + "\n")
-        if self.is_rank:
+        if not self.is_broken:
+            self._pending.append(json.dumps({"kind": kind, **fields}) + "\n")
             self.flush()
 
     def text(self, lines: str) -> None:
         """Write lines that are ready."""
-        self._pending.append(lines)
-        self.flush()
+        if not self.is_broken:
+            self._pending.append(lines)
+            self.flush()
 
     def flush(self) -> None:
         """Hand all pending lines to the operating system."""
@@ -88,12 +92,49 @@ class Recorder:
 
     def _give_up(self, problem: OSError) -> None:
         """Training goes on without a record; the parent learns why from this rank's output."""
-        if not self._broken:
-            sys.stderr.write(f"scalescope: cannot write this rank's record: {problem.strerror}\n")
-        self._broken = True
+        say(f"cannot write this rank's record: {problem.strerror}")
+        self.is_broken = True
+        self._pending.clear()
         if self._file >= 0:
-            os.close(self._file)
+            with contextlib.suppress(OSError):
+                os.close(self._file)
             self._file = -1
+
+
+def say(line: str) -> None:
+    """A line for people; past Python's buffers, which would keep what a full disk does not take until the very end."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"scalescope: {line}\n".encode(errors="replace"))
+
+
+def reason(problem: BaseException) -> str:
+    """What went wrong, in one line."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return [*str(problem).splitlines(), type(problem).__name__][0]
+
+
+_said: set[str] = set()
+
+
+def say_once(what: str, problem: BaseException) -> None:
+    """Whatever goes wrong in the agent, the training goes on; what is missing then, and why, is said once."""
+    if what not in _said:
+        _said.add(what)
+        say(f"{what}: {reason(problem)}")
+
+
+def guarded(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, that says once what is missing where it would raise."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except Exception as problem:
+            say_once(what, problem)
+
+    return call
 
 
 def clock_name() -> str:

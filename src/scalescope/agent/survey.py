@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -14,8 +15,9 @@ from typing import Any
 
 from .between import BetweenSteps, Work, optimizers
 from .interruptions import ModelHook, samples_in
-from .meeting import Meeting
-from .recorder import now
+from .meeting import Meeting, objection, one_line
+from .recorder import now, say
+from .room import no_room_for
 
 STEPS = 3
 _SMALLEST_PROBE = 4096
@@ -28,23 +30,39 @@ _MIB = 1 << 20
 def survey(
     between: BetweenSteps, root: Any, meeting: Meeting, steps: int, hierarchical: Any
 ) -> Generator[int, None, dict[str, Any]]:
-    """Watch so many steps, then probe; `hierarchical` is what has an `allreduce`, or None."""
+    """Watch so many steps, then probe; `hierarchical` is what has an `allreduce`, or None.
+
+    Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
+    """
     parts = _Parts(root, is_nested=meeting.engine == "horovod")
+    trouble = ""
+
+    def begin_step() -> None:
+        between.take()
+
+    def end_step() -> None:
+        parts.step_is_over(between.take()[-1].nanoseconds)
+
     try:
-        for _ in range(steps):
-            between.take()
+        for _ in range(steps):  # on every rank so many, whatever fails on one of them
+            trouble = trouble or objection(begin_step)
             yield 1
-            done = between.take()
-            parts.step_is_over(done[-1].nanoseconds)
+            trouble = trouble or objection(end_step)
     finally:
         parts.remove()
-    found = parts.summary()
+    found: dict[str, Any] = {}
+    if meeting.agree(trouble or objection(lambda: found.update(parts.summary()))):
+        return {}
+    total = meeting.share({"total": sum(size for _, size, _ in found["gradients"])})["total"]
     messages = _Messages(meeting, parts.parameters)
-    total = sum(size for _, size, _ in found["gradients"])
-    costs = {"flat": messages.costs(total, "flat", meeting.allreduce)}
-    if hierarchical is not None:
-        costs["hierarchical"] = messages.costs(total, "hierarchical", lambda t, name: hierarchical.allreduce(t))
+    costs: dict[str, list[list[float]]] = {}
+    if not meeting.agree(objection(lambda: messages.make_room(total))):
+        costs["flat"] = messages.costs(total, "flat", meeting.allreduce)
+        if hierarchical is not None:
+            costs["hierarchical"] = messages.costs(total, "hierarchical", lambda t, name: hierarchical.allreduce(t))
+        objection(lambda: found.update(copy_s_per_byte=messages.copy_s_per_byte()))
     return {
+        "copy_s_per_byte": 0.0,
         **found,
         "engine": meeting.engine,
         "backend": meeting.backend,
@@ -53,20 +71,22 @@ def survey(
         "cores": meeting.cores,
         "threads": _threads(),
         "costs": costs,
-        "copy_s_per_byte": messages.copy_s_per_byte(),
     }
 
 
 def survey_once(
     between: BetweenSteps, root: Any, meet: Callable[[], Meeting], hierarchical: Callable[[], Any], path: str
 ) -> Work:
-    """For a launch that is made for a survey: the survey, and its file."""
-    meeting = meet()
-    found = yield from survey(between, root, meeting, STEPS, hierarchical())
-    if meeting.rank == 0:
-        with open(path + ".partial", "w") as file:
-            json.dump(found, file)
-        os.replace(path + ".partial", path)  # noqa: PTH105 - pathlib is slow to import
+    """For a launch that is made for a survey: the survey, and its file; the training goes on without one, too."""
+    try:
+        meeting = meet()
+        found = yield from survey(between, root, meeting, STEPS, hierarchical())
+        if meeting.rank == 0 and found:
+            with open(path + ".partial", "w") as file:
+                json.dump(found, file)
+            os.replace(path + ".partial", path)  # noqa: PTH105 - pathlib is slow to import
+    except Exception as problem:
+        say(f"no survey: {one_line(problem)}")
 
 
 class _Parts:
@@ -132,7 +152,8 @@ class _Parts:
     def _on_forward(self, module: Any, arguments: Any, options: Any) -> None:
         if module.training:
             self._forward = self._forward or self._moment()
-            self._samples += samples_in(arguments) or samples_in(options)
+            with contextlib.suppress(Exception):  # inputs may be anything
+                self._samples += samples_in(arguments) or samples_in(options)
 
     def _on_backward(self) -> None:
         self._backward = self._moment()
@@ -199,14 +220,22 @@ class _Messages:
         self._meeting = meeting
         self._parameters = parameters
         self._device = parameters[0].device
+        self._buffer: Any = None
+
+    def make_room(self, total: int) -> str:
+        """A buffer for the largest message, or why there is none."""
+        import torch
+
+        no_room = no_room_for(total, self._device, self._meeting.ranks_here)
+        if not no_room:
+            self._buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
+        return no_room
 
     def costs(self, total: int, kind: str, allreduce: Callable[[Any, str], None]) -> list[list[float]]:
         """Size, seconds of rank 0 and its processor's seconds, for sizes up to that of all gradients."""
-        import torch
-
         if self._meeting.size == 1:
             return []
-        buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
+        buffer = self._buffer
         self._timed(allreduce, buffer[:1], f"{kind}.first")
         found: list[list[float]] = []
         for size in probe_sizes(total):
@@ -233,6 +262,7 @@ class _Messages:
         """To copy gradients into one buffer; the second time, when its memory is there."""
         import torch
 
+        self._buffer = None  # there is room for one of them
         values = [each.detach().reshape(-1) for each in self._parameters]
         flat = torch.zeros(sum(each.numel() for each in values), dtype=values[0].dtype, device=self._device)
 

@@ -6,12 +6,17 @@ import os
 import sys
 from typing import Any
 
-from .between import BetweenSteps
-from .knobs import Wrappers, engine_file
-from .meeting import HorovodMeeting, Meeting, TorchMeeting
-from .pilot import FORMAT_VERSION, Conductor, FilePilot
+from .between import BetweenSteps, Work
+from .directives import FORMAT_VERSION, FilePilot
+from .knobs import SHARDED, Wrappers, engine_file
+from .meeting import HorovodMeeting, Meeting, TorchMeeting, objection
+from .pilot import Conductor
+from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once
+
+_WITHOUT_WRAPPER = 5
+"""After so many steps a script that has wrapped no model is not expected to wrap one."""
 
 
 class Tuned:
@@ -28,14 +33,25 @@ class Tuned:
         self._searches = os.environ.get("SCALESCOPE_TUNE") == "1"
         self._survey_after = int(os.environ.get("SCALESCOPE_SURVEY") or 0)
         self._conductor: Conductor | None = None
+        self._first_steps: BetweenSteps | None = None
+        self._has_refused = False
         self._wrappers.reset()
 
     def _on_wrapped(self, ddp: Any) -> None:
         if not self._searches:
             return
         if self._conductor is None:
-            self._conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
-            self._conductor.attach()
+            if self._first_steps:
+                self._first_steps.stop()
+            conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
+            if self._has_refused:  # perhaps this rank alone: the others have to hear it
+                conductor.trouble = "the model was wrapped in DistributedDataParallel after the first steps"
+            problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
+            if problem:
+                self._searches = False
+                self._refuse(_rank(), "ddp", problem)
+            else:
+                self._conductor = conductor
         else:
             self._conductor.trouble = "the script wrapped another model in DistributedDataParallel"
 
@@ -44,6 +60,13 @@ class Tuned:
         self._wrappers.note_root(root)
         if self._survey_after and root is not None:
             self._begin_survey(root, engine)
+        if self._searches and self._conductor is None:
+            self._first_steps = BetweenSteps(self._clock)
+            self._first_steps.start(self._without_wrapper(engine), _WITHOUT_WRAPPER)
+
+    def _without_wrapper(self, engine: str) -> Work:
+        self._refuse(_rank(), engine)
+        yield from ()
 
     def _begin_survey(self, root: Any, engine: str) -> None:
         between = BetweenSteps(self._clock)
@@ -71,18 +94,37 @@ class Tuned:
         if self._conductor is not None:
             steps = self._clock.complete
             self._conductor.close(f"a model was wrapped in DistributedDataParallel, but only {steps} steps were made")
-        elif rank == 0:
-            pilot = FilePilot(self._folder)
-            sharded = self._wrappers.sharded
-            engine = "fsdp" if sharded else engine
-            pilot.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": self._why(engine)})
-            pilot.tell({"kind": "end", "steps": self._clock.complete})
+        elif not self._has_refused:
+            self._refuse(rank, engine)
+
+    def _refuse(self, rank: int, engine: str, why: str = "") -> None:
+        """Say why there is nothing to tune, to the search and to people."""
+        self._has_refused = True
+        if rank:
+            return
+        engine = "fsdp" if self._wrappers.sharded else engine
+        why = why or self._why(engine)
+        pilot = FilePilot(self._folder)
+        pilot.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
+        pilot.tell({"kind": "end", "steps": self._clock.complete})
+        say(f"not tuned: {why}")
 
     def _why(self, engine: str) -> str:
         if engine == "fsdp":
-            return "the script trained with FSDP, whose knobs cannot be switched"
+            return SHARDED
         if engine == "horovod":
             return "the script trained with Horovod, whose knobs need a new launch each: --offline"
         if not self._clock.complete:
             return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
-        return f"the script trained {self._clock.complete} steps without DistributedDataParallel"
+        return (
+            f"the script made {self._clock.complete} steps without DistributedDataParallel, with its own exchange or "
+            "none: wrap the model in DistributedDataParallel"
+        )
+
+
+def _rank() -> int:
+    """Of the process group; without one, as the launcher has it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return rank_from_environment() or 0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import os
 import signal
 import sys
 from typing import Any
 
+from . import collectives
 from .capture import Capture, window_from_environment
+from .exchanged import Exchanged
 from .files import StaleReads
 from .imports import ImportWatch
 from .interruptions import Interruptions
-from .recorder import Recorder, now, rank_from_environment
+from .recorder import Recorder, guarded, now, rank_from_environment
 from .steps import StepClock
 
 STACK_SIGNAL = int(signal.SIGRTMIN) + 7
@@ -31,22 +34,28 @@ class Agent:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._recorder = Recorder(folder)
-        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0))
-        self._interruptions = Interruptions(self._recorder, self._clock, self._on_training)
+        self._exchanged = Exchanged()
+        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0), self._exchanged)
+        self._interruptions = Interruptions(self._recorder, self._clock, self._exchanged, self._on_training)
         window = window_from_environment()
         self._capture = Capture(folder, self._clock, window) if window else None
+        if self._capture:
+            self._interruptions.on_mode = self._capture.listen
         self._tuned = _tuned(folder, self._clock)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
         self._engine = "none"
+        self._has_left = False
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
         self._imports = ImportWatch(
             {
                 "torch.distributed.distributed_c10d": self._watch_process_group,
+                "torch.jit._recursive": self._interruptions.watch_scripting,
                 "torch.nn.modules.module": self._interruptions.watch_modules,
                 "torch.nn.parallel.distributed": self._watch_wrappers,
                 "torch.optim.optimizer": self._watch_optimizers,
                 "torch.serialization": self._interruptions.watch_saving,
+                "torch.utils.data._utils.worker": self._watch_workers,
                 "torch.utils.data.dataloader": self._watch_loaders,
                 "horovod.torch": self._watch_horovod,
                 "multiprocessing.util": self._watch_multiprocessing,
@@ -57,6 +66,7 @@ class Agent:
 
     def _after_fork(self) -> None:
         self._recorder.after_fork()
+        self._exchanged.reset()
         self._clock.reset()
         self._interruptions.reset()
         if self._tuned:
@@ -75,17 +85,40 @@ class Agent:
             self._capture.watch_loaders(module)
 
     def _watch_wrappers(self, module: Any) -> None:
+        self._exchanged.watch_wrappers(module)
         if self._tuned:
             self._tuned.watch_wrappers(module)
+
+    def _watch_workers(self, module: Any) -> None:
+        """A data-loader worker trains nothing, whatever its dataset does."""
+        original = module._worker_loop
+        leave = guarded("this data-loader worker is watched", self._leave)
+
+        @functools.wraps(original)
+        def loop(*arguments: Any, **options: Any) -> Any:
+            leave()
+            return original(*arguments, **options)
+
+        module._worker_loop = loop
+
+    def _leave(self) -> None:
+        self._has_left = True
+        if self._stale_reads:
+            self._stale_reads.stop()
+        self._imports.stop()
+        self._interruptions.let_go()
+        self._clock.unwatch_optimizers()
 
     def _watch_multiprocessing(self, module: Any) -> None:
         """Its forked children end without atexit."""
         module.register_after_fork(self, lambda agent: module.Finalize(None, agent._end, exitpriority=0))
 
     def _become_rank(self) -> None:
-        if self._recorder.is_rank:
+        if self._recorder.is_rank or self._recorder.is_broken or self._has_left:
             return
         self._recorder.become_rank(STACK_SIGNAL)
+        if self._recorder.is_broken:
+            return
         stacks = os.path.join(self._folder, f"stack-{os.getpid()}.txt")  # noqa: PTH118 - cheap
         try:
             self._stacks: Any = open(stacks, "w")  # noqa: SIM115 - stays open for the signal handler
@@ -98,7 +131,7 @@ class Agent:
         self._become_rank()
         self._imports.stop()
         self._recorder.line("import", ns=self._imports.seconds_ns)
-        if type(root).__name__ == "DistributedDataParallel":
+        if self._engine == "none" and self._exchanged.has_models:
             self._engine = "ddp"
         self._recorder.line("engine", name=self._engine)
         if self._stale_reads:
@@ -106,15 +139,19 @@ class Agent:
             for path in self._stale_reads.found:
                 self._recorder.line("read_changed_file", path=path)
         if self._capture:
-            self._capture.on_training(root, {**self._identity, "engine": self._engine})
+            guarded("this rank is not traced", self._capture.on_training)(
+                root, {**self._identity, "engine": self._engine}
+            )
         if self._tuned:
             self._tuned.on_training(root, self._engine)
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
             module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
+            collectives.watch_groups(module, self._recorder)
 
     def _watch_horovod(self, module: Any) -> None:
+        self._exchanged.watch_horovod(module)
         module.init = self._timed_init(module.init, self._horovod_identity)
         if self._capture:
             self._capture.watch_horovod(module)
@@ -122,20 +159,30 @@ class Agent:
         module.broadcast_optimizer_state = self._clock.no_step_inside(module.broadcast_optimizer_state)
 
     def _timed_init(self, original: Any, identity: Any) -> Any:
-        import functools
+        begins = guarded("the start of the process group is not seen", self._init_begins)
+        is_over = guarded("the process group is not seen", self._init_is_over)
+        known = guarded("the rank is not known", identity)
 
         @functools.wraps(original)
         def init(*arguments: Any, **options: Any) -> Any:
-            self._imports.pause()
-            self._become_rank()
             started = now()
-            self._recorder.line("init_begin", s=started)
-            result = original(*arguments, **options)
-            self._recorder.line("init", s=started, t=now())
-            identity()
+            begins(started)
+            try:
+                result = original(*arguments, **options)
+            finally:  # a script may go on without a group that could not be made
+                is_over(started)
+            known()
             return result
 
         return init
+
+    def _init_begins(self, started: int) -> None:
+        self._imports.pause()
+        self._become_rank()
+        self._recorder.line("init_begin", s=started)
+
+    def _init_is_over(self, started: int) -> None:
+        self._recorder.line("init", s=started, t=now())
 
     def _torch_identity(self) -> None:
         distributed = sys.modules["torch.distributed"]
@@ -152,13 +199,17 @@ class Agent:
         self._is_rank(horovod.rank(), horovod.size(), controller)
 
     def _end(self) -> None:
-        self._clock.close()
-        self._interruptions.close()
+        if self._has_left:
+            return
+        closing = [self._clock.close, self._interruptions.close]
         if self._capture:
-            self._capture.close()
+            closing.append(self._capture.close)
+        if self._tuned and (self._recorder.is_rank or self._recorder.is_broken):
+            closing.append(functools.partial(self._tuned.close, self._identity["rank"] or 0, self._engine))
+        for close in closing:
+            guarded("the end of the training is not recorded", close)()
         if self._recorder.is_rank:
-            if self._tuned:
-                self._tuned.close(self._identity["rank"] or 0, self._engine)
+            guarded("collectives are not counted", collectives.record_collectives)(self._recorder)
             self._recorder.line("end", t=now())
 
 

@@ -117,6 +117,7 @@ def estimate(
     efficiency: float = 0.8,
     verify: int = 0,
     launches: int = 3,
+    timeout_s: float = 600.0,
     folder: str | Path = "",
     audience: EstimateAudience | None = None,
 ) -> Prediction:
@@ -139,6 +140,7 @@ def estimate(
         efficiency=efficiency,
         verify=verify,
         launches=launches,
+        timeout_s=timeout_s,
         folder=str(folder),
     )
     return run_estimate(request, audience or Silent())[1]
@@ -152,6 +154,7 @@ def probe(
     threads_per_rank: int = 1,
     device: str = "auto",
     seconds: float = 8.0,
+    timeout_s: float = 600.0,
     folder: str | Path = "",
     audience: EstimateAudience | None = None,
 ) -> Cluster:
@@ -163,6 +166,7 @@ def probe(
         threads_per_rank=threads_per_rank,
         device=device,
         seconds=seconds,
+        timeout_s=timeout_s,
     )
     with result_folder("probe", folder) as place:
         return probe_cluster(msgspec.structs.replace(request, folder=str(place)), audience or Silent())

@@ -12,6 +12,7 @@ from scalescope.records.tuning import Method, TuneRequest, Tuning, Values
 from scalescope.records.workload import Scalar, WorkloadSpec
 from scalescope.tuner.journal import Audience
 from scalescope.tuner.run import tune as run_search
+from scalescope.tuner.space import check_searched
 
 
 def tune(
@@ -25,6 +26,7 @@ def tune(
     hosts: str = "",
     method: Method | None = None,
     hold: Mapping[str, KnobValue] | None = None,
+    search: Sequence[str] = (),
     start_from: Values | None = None,
     warmup_samples: int | None = None,
     steps_per_sample: int | None = None,
@@ -55,6 +57,7 @@ def tune(
         hosts=parse_hosts(hosts),
         method=method,
         hold=tuple(f"{name}={value}" for name, value in (hold or {}).items()),
+        search=check_searched(engine or "ddp", search, hold or {}),
         start_from=start_from,
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,

@@ -1,5 +1,6 @@
 """The command line: one verb per file, one visible list of verbs, errors caught once."""
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -24,11 +25,16 @@ _BadWords: Any = typer.BadParameter.__base__
 def main() -> None:
     """Run the command line and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, _interrupt)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(words: list[str]) -> int:
     """Run one command; its exit code."""
+    broken = [word for word in words if word != word.encode(errors="ignore").decode()]
+    if broken:  # no record could hold it
+        return _fail(f"the argument {broken[0]!r} is not UTF-8: rename the file or retype it", UsageError.exit_code)
     arguments, command = split_at_dashes(words)
     try:
         result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
@@ -78,5 +84,17 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the kernel and a shell may both send it
+        _leave_closed_terminal()
     raise KeyboardInterrupt
+
+
+def _leave_closed_terminal() -> None:
+    """Writing to a terminal that was closed fails, which must not keep anything from being cleared up."""
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.options import MODEL_PANEL, Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet, as_typed
+from scalescope.cli.options import (
+    MODEL_PANEL,
+    Input,
+    Json,
+    LearningRate,
+    Loss,
+    ModelArg,
+    Optimizer,
+    Quiet,
+    Timeout,
+    as_typed,
+)
 from scalescope.cli.output import again, from_here
 from scalescope.errors import Interrupted, UsageError
 
@@ -61,6 +72,7 @@ def estimate(
     loss: Loss = "",
     optimizer: Optimizer = "sgd",
     learning_rate: LearningRate = None,
+    timeout: Timeout = "10m",
     output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.")] = None,
     json: Json = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and start nothing.")] = False,
@@ -108,6 +120,7 @@ def estimate(
         efficiency=parse_fraction(efficiency, "--efficiency"),
         verify=verify,
         launches=launches,
+        timeout_s=parse_seconds(timeout, "--timeout"),
         folder=str(output or ""),
     )
     if dry_run:

@@ -42,7 +42,9 @@ def measure(
     scaling: Annotated[
         ScalingKind, typer.Option(help="weak: --batch is per process; strong: --batch is shared by all.")
     ] = ScalingKind.weak,
-    engine: Annotated[str, typer.Option(help="ddp, horovod, or both: ddp,horovod.")] = "",
+    engine: Annotated[
+        str, typer.Option(help="ddp, horovod or both: ddp,horovod; none: a command without a launcher.")
+    ] = "",
     launches: Annotated[
         int | None,
         typer.Option(min=1, help="Of every point, at most (5; with --precision 30).", rich_help_panel=_SURE),
@@ -168,7 +170,7 @@ def measure(
     request = MeasureRequest(
         workload=workload,
         command=command,
-        np=parse_counts(np or ("2" if aa else "1,2"), "--np"),
+        np=parse_counts(np or ("1" if engine == "none" else "2" if aa else "1,2"), "--np"),
         batch=parse_counts(batch, "--batch") if batch else (),
         scaling=SCALINGS[scaling],
         engines=tuple(dict.fromkeys(name.strip() for name in engine.split(","))) if engine else (),

@@ -20,6 +20,7 @@ Input = Annotated[
 Loss = Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=MODEL_PANEL)]
 Optimizer = Annotated[str, typer.Option(help="A name or file.py:function.", rich_help_panel=MODEL_PANEL)]
 LearningRate = Annotated[float | None, typer.Option(help="Of a named optimizer.", rich_help_panel=MODEL_PANEL)]
+Timeout = Annotated[str, typer.Option(help="Abort a launch after this long without progress.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.options import Json, Quiet
+from scalescope.cli.options import Json, Quiet, Timeout
 from scalescope.cli.output import from_here, pictures
 from scalescope.errors import Interrupted, UsageError
 
@@ -26,6 +26,7 @@ def probe(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
     env: Annotated[list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.")] = None,
     ssh: Annotated[str, typer.Option(help="The program that reaches named hosts.")] = "ssh",
+    timeout: Timeout = "10m",
     output: Annotated[Path | None, typer.Option("-o", help="Folder for the results.")] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -59,6 +60,7 @@ def probe(
         seconds=parse_seconds(seconds, "--seconds"),
         env=parse_environment(env or []),
         ssh=ssh,
+        timeout_s=parse_seconds(timeout, "--timeout"),
     )
     console = Console(stderr=json)
     with result_folder("probe", output) as folder:

@@ -34,6 +34,7 @@ def tune(
     autotune_gaussian_process_noise: given.AutotuneNoise = None,
     autotune_log_file: given.AutotuneLogFile = None,
     hold: given.Hold = None,
+    search: given.Search = None,
     config_file: given.ConfigFile = None,
     bucket_cap_mb: given.BucketCap = None,
     first_bucket_mb: given.FirstBucket = None,
@@ -77,6 +78,7 @@ def tune(
     from scalescope.records.tuning import TuneRequest
     from scalescope.tuner.log import check_log_file
     from scalescope.tuner.settings import read_found, read_settings, shown_value
+    from scalescope.tuner.space import check_searched
     from scalescope.units import parse_seconds
     from scalescope.workloads import spec_from_options
 
@@ -151,6 +153,7 @@ def tune(
         hosts=named_hosts,
         method="offline" if offline else method.value if method else None,
         hold=tuple(f"{name}={shown_value(value)}" for name, value in held.items()),
+        search=check_searched(engine_name, search or (), held),
         start_from=checked.setting_to_start_from(files["--start-from"].values, held) if start_from else None,
         warmup_samples=options.warmup_samples,
         steps_per_sample=options.steps_per_sample,

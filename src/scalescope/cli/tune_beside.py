@@ -1,10 +1,11 @@
 """The search beside a script that tunes itself: `with scalescope.tuning(model):` starts it on rank 0."""
 
+import os
 import sys
 import threading
 from pathlib import Path
 
-from scalescope.errors import ScalescopeError, UsageError
+from scalescope.errors import ScalescopeError
 
 
 def main(folder: Path) -> int:
@@ -30,19 +31,18 @@ def main(folder: Path) -> int:
         with TuneProgress(console, quiet=False, show_output=False) as progress:
             search = Search(request, folder, folder / TRAINING, held, progress, over.is_set)
             search.run()
-        search.raise_problem()
-        if search.tuning is None:
-            raise UsageError(search.too_short())
-        tell_result(search.tuning, request, folder, console, json=False, quiet=False)
+        tell_result(search.found(), request, folder, console, json=False, quiet=False)
     except ScalescopeError as problem:
-        print(f"scalescope: {problem}", file=sys.stderr)
+        if not search.has_given_up:  # or it has been said
+            print(f"scalescope: {problem}", file=sys.stderr)
         return problem.exit_code
     return 0
 
 
 def _wait_for_the_end(over: threading.Event) -> None:
     """Rank 0 holds the other end of our input, until it closes it or dies."""
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+        pass
     over.set()
 
 

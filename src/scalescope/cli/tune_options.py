@@ -55,6 +55,14 @@ GpNoise = Annotated[
     float | None,
     typer.Option(help="Noise of a sample, 0 to 1 of its step time (as measured).", rich_help_panel=_SEARCH),
 ]
+Search = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KNOB",
+        help="Search gradient_as_bucket_view too; scripts that hold on to gradients may not stand it.",
+        rich_help_panel=_SEARCH,
+    ),
+]
 LogFile = Annotated[
     Path | None, typer.Option(help="CSV with a row per sample (tune.csv among the results).", rich_help_panel=_SEARCH)
 ]

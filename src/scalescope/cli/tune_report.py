@@ -119,6 +119,7 @@ def _typed(verb: str, request: "TuneRequest", tuning: "Tuning", values: "Values"
     words += ["--hosts", ",".join(f"{host.name}:{host.slots}" for host in request.hosts)] if request.hosts else []
     words += ["--threads-per-rank", str(threads)] if threads else []
     words += [word for name, value in request.env.items() for word in ("--env", f"{name}={value}")]
+    words += [word for name in request.search if verb.startswith("tune") for word in ("--search", name)]
     option = "--hold" if verb.startswith("tune") else "--knob"
     for name, value in values.items():
         words += [option, f"{name}={shown_value(value)}"] if name != THREADS.name else []

@@ -24,6 +24,7 @@ _OF_A_SEARCH = (
     "steps_per_sample",
     "max_samples",
     "gp_noise",
+    "search",
     "log_file",
     "autotune_warmup_samples",
     "autotune_steps_per_sample",

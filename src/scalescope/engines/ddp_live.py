@@ -17,8 +17,6 @@ from typing import Any
 _WRAPPER_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _KNOBS_BESIDE_THEM = ("first_bucket_mb", "hierarchical_allreduce")
 _MIB = 1024 * 1024
-_MAKERS = ("_build_params_for_reducer", "_build_debug_param_to_name_mapping", "_ddp_init_helper", "_set_static_graph")
-_INTERNALS = ("reducer", "bucket_bytes_cap_default", "_comm_hooks", "_remove_autograd_hooks", *_MAKERS)
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
@@ -61,41 +59,18 @@ def current(ddp: Any) -> dict[str, Any]:
 
 def refusal(ddp: Any) -> str:
     """Why its knobs cannot change while training, in one line; empty: they can."""
-    import torch
-
-    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
-        return f"{type(ddp).__name__} is not a DistributedDataParallel"
-    if getattr(ddp, "_use_python_reducer", False) or any(_is_compiled(module) for module in ddp.modules()):
-        return "the model is compiled"
-    if getattr(ddp, "mixed_precision", None) is not None:
-        return "DDP's own mixed precision is on"
-    if getattr(ddp, "_delay_all_reduce_params", None):
-        return "delay_all_reduce_named_params is used"
-    missing = [name for name in _INTERNALS if not hasattr(ddp, name)]
-    if missing:
-        return f"torch {torch.__version__} has no {missing[0]} in DistributedDataParallel"
-    if ddp.find_unused_parameters:
-        return "find_unused_parameters is on"
-    if getattr(ddp, "bucket_bytes_cap_list", None):
-        return "bucket_cap_mb_list sets every bucket by itself"
-    if getattr(ddp, "is_multi_device_module", False):
-        return "the model spans several devices"
-    if any(hasattr(parameter, "_in_backward_optimizers") for parameter in ddp.parameters()):
-        return "its optimizer runs inside the backward"
-    if ddp._join_config.enable:
-        return "it trains with uneven inputs (join)"
-    return _refusal_of_what_was_registered(ddp)
+    return str(_beside("ddp_refusal_live").refusal(ddp))
 
 
 def held(ddp: Any) -> dict[str, str]:
-    """Knobs that this wrapper cannot change, and why."""
-    why_not = _no_hierarchy(ddp)
-    return {"hierarchical_allreduce": why_not} if why_not else {}
+    """Knobs that this wrapper cannot change, and why; to be asked while there are gradients."""
+    found = {"hierarchical_allreduce": _no_hierarchy(ddp), "gradient_as_bucket_view": _no_change_of_view(ddp)}
+    return {name: why_not for name, why_not in found.items() if why_not}
 
 
 def prepare(ddp: Any) -> str:
     """Make the groups of the hierarchical allreduce; every rank calls it once. Why there are none, or empty."""
-    _hierarchical().prepare(ddp.process_group)
+    _beside("hierarchical").prepare(ddp.process_group)
     return _no_hierarchy(ddp)
 
 
@@ -106,7 +81,7 @@ def switch(ddp: Any, values: dict[str, Any]) -> None:
     """
     before = current(ddp)
     wanted = _changed(ddp.__dict__.get("_scalescope_original", before), values)
-    if wanted == before:
+    if wanted == before and ddp.reducer is not None:  # it is None after a switch that failed
         return
     if "_scalescope_original" not in ddp.__dict__:
         if why_not := refusal(ddp):
@@ -117,6 +92,9 @@ def switch(ddp: Any, values: dict[str, Any]) -> None:
         ddp._scalescope_parameters = parameters, expect_sparse_gradient, names
     if wanted["hierarchical_allreduce"] and not before["hierarchical_allreduce"] and (why_not := _no_hierarchy(ddp)):
         raise ValueError(f"no hierarchical allreduce: {why_not}")
+    moves_in = wanted["gradient_as_bucket_view"] and not before["gradient_as_bucket_view"]
+    if moves_in and (why_not := _no_change_of_view(ddp)):
+        raise ValueError(f"gradient_as_bucket_view cannot change: {why_not}")
     _rebuild(ddp, wanted)
     if ddp.static_graph:
         _rebuild_after_accumulation(ddp)
@@ -135,9 +113,10 @@ def _changed(original: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]
 
 
 def _rebuild(ddp: Any, wanted: dict[str, Any]) -> None:
-    ddp._check_reducer_finalized()
     parameters, expect_sparse_gradient, names = ddp._scalescope_parameters
-    ddp._remove_autograd_hooks()
+    if ddp.reducer is not None:
+        ddp._check_reducer_finalized()
+        ddp._remove_autograd_hooks()
     ddp.reducer = ddp.logger = None  # the old buckets go before the new ones come
     if ddp.gradient_as_bucket_view and not wanted["gradient_as_bucket_view"]:
         for parameter in parameters:
@@ -179,7 +158,7 @@ def _register_hooks(ddp: Any, hierarchical: bool) -> None:
 
     hooks = list(ddp._comm_hooks)
     if hierarchical:
-        hooks.append((_hierarchical().prepared(ddp.process_group).hook, None))
+        hooks.append((_beside("hierarchical").prepared(ddp.process_group).hook, None))
     for hook, state in hooks:
         ddp.logger._set_comm_hook_name(hook.__qualname__)
         dist._register_comm_hook(ddp.reducer, state, hook)
@@ -220,22 +199,12 @@ def _no_hierarchy(ddp: Any) -> str:
         return "the script has a communication hook of its own"
     if any(ddp._build_params_for_reducer()[1]):
         return "the model has sparse gradients"
-    groups = _hierarchical().prepared(ddp.process_group)
+    groups = _beside("hierarchical").prepared(ddp.process_group)
     return groups if isinstance(groups, str) else ""
 
 
-def _refusal_of_what_was_registered(ddp: Any) -> str:
-    """What the script did to the wrapper after it was made."""
-    import torch.distributed as dist
-
-    data = ddp._get_ddp_logging_data()
-    if data.get("comm_hook") and not ddp._comm_hooks and not ddp.__dict__.get("_scalescope_hierarchical"):
-        return "a built-in communication hook is registered"
-    if any(not isinstance(state, (type(None), dist.ProcessGroup)) for _, state in ddp._comm_hooks):
-        return "its communication hook keeps a state, which may depend on the buckets"
-    if data.get("num_parameter_tensors") not in (None, len(ddp._build_params_for_reducer()[0])):
-        return "parameters were frozen or thawed after DDP wrapped the model"
-    return ""
+def _no_change_of_view(ddp: Any) -> str:
+    return str(_beside("ddp_refusal_live").no_change_of_view(ddp))
 
 
 def _distributed() -> Any:
@@ -243,15 +212,11 @@ def _distributed() -> Any:
     return importlib.import_module("torch.distributed")
 
 
-def _is_compiled(module: Any) -> bool:
-    return type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-
-
 @functools.cache
-def _hierarchical() -> Any:
-    """The module beside this one, also where this one was loaded by its path."""
-    path = pathlib.Path(__file__).with_name("hierarchical.py")
-    module = types.ModuleType(f"{__name__}_hierarchical")
+def _beside(name: str) -> Any:
+    """The module of this name beside this one, also where this one was loaded by its path."""
+    path = pathlib.Path(__file__).with_name(f"{name}.py")
+    module = types.ModuleType(f"{__name__}_{name}")
     importlib.machinery.SourceFileLoader(module.__name__, str(path)).exec_module(module)
     return module
 

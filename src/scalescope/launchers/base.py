@@ -28,11 +28,9 @@ class Launcher(Protocol):
 
 def rank_environment(job: Job) -> dict[str, str]:
     """What every rank of a job finds in its environment, whoever starts it."""
-    threads = str(job.threads_per_rank)
+    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS") if job.threads_per_rank else ()
     return {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
+        **dict.fromkeys(threads, str(job.threads_per_rank)),
         "PYTHONUNBUFFERED": "1",
         "SCALESCOPE_FOLDER": job.folder,
         "SCALESCOPE_LAUNCH": job.launch,

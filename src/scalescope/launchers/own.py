@@ -1,4 +1,4 @@
-"""The user's own launch line, as it is."""
+"""The user's own command, as it is: a launch line, a script that starts its ranks itself, or one plain process."""
 
 import re
 
@@ -10,7 +10,7 @@ from scalescope.records.job import Command, Job
 
 
 class Own:
-    """Nothing is added but the environment."""
+    """Nothing is added but what the agent needs, knobs and threads that were asked for."""
 
     name = "own"
     program = ""

@@ -3,25 +3,40 @@
 import contextlib
 import ctypes
 import os
-import select
 import shlex
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.records.job import Command, Ending, Job
+from scalescope.launchers.processes import (
+    ANSWER_WITHIN_S,
+    DISMISSED,
+    INTERRUPTS,
+    SSH_OPTIONS,
+    TERMINATE_WITHIN_S,
+    Endings,
+    carries,
+    carrying,
+    end_marked,
+    end_on_hosts,
+    of_folder,
+    of_launch,
+    signal_marked,
+    start_watchdog,
+)
+from scalescope.records.job import Command, Ending, Host, Job
 from scalescope.records.store import writing
 
 LAUNCHER_OUTPUT = "launcher.out"
 _TICK_S = 0.25
-_TERMINATE_WITHIN_S = 5.0
-_ANSWER_WITHIN_S = 15.0
 _OTHERS_MAY_FOLLOW_S = 15.0
 """After one command has failed, how long the others may take to notice."""
+_FOLLOWS_WITHIN_S = 1.0
 
 
 class Watch(Protocol):
@@ -36,17 +51,20 @@ class Watch(Protocol):
 
 def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float) -> Ending:
     """Start the commands and wait for their end; afterwards no process of this launch is left, whatever happened."""
+    check_system()
     problem = details = ""
-    started_ns, started_wall_ns = time.monotonic_ns(), time.time_ns()
     processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for command in commands:
-            processes.append(_start(command, job))
-        problem, details = _wait(processes, watch, timeout_s)
-        ended_ns = time.monotonic_ns()
-        watch.tick()
-    finally:
-        leftovers = end_launch(processes, job)
+    with _guarded(job) as dismiss:
+        started_ns, started_wall_ns = time.monotonic_ns(), time.time_ns()
+        try:
+            for command in commands:
+                _start(command, job, processes)
+            problem, details = _wait(processes, watch, timeout_s)
+            ended_ns = time.monotonic_ns()
+            watch.tick()
+        finally:
+            leftovers = end_launch(processes, job)
+            dismiss()
     failed = [process.returncode for process in processes if process.returncode]
     if failed and not problem:
         problem = f"the launcher ended with exit code {failed[0]}"
@@ -60,13 +78,35 @@ def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float
     )
 
 
-def _start(command: Command, job: Job) -> subprocess.Popen[bytes]:
+def check_system(system: str = "") -> None:
+    """UsageError where processes cannot be found again by what /proc tells about them."""
+    if (system or sys.platform) != "linux":
+        raise UsageError(
+            f"ranks are started on Linux only, and this is {system or sys.platform}: run it on a Linux machine; "
+            "explain reads traces, tables and logs here, too"
+        )
+
+
+@contextlib.contextmanager
+def _guarded(job: Job) -> Iterator[Callable[[], object]]:
+    """Meanwhile a watchdog ends the launch when this process is killed; call what is given when nothing is left."""
+    watchdog = start_watchdog(job.launch, job.ssh, [host.name for host in job.hosts])
+    assert watchdog.stdin
+    try:
+        yield lambda: watchdog.communicate(DISMISSED)
+    finally:
+        with contextlib.suppress(OSError):
+            watchdog.stdin.close()
+
+
+def _start(command: Command, job: Job, processes: list[subprocess.Popen[bytes]]) -> None:
     path = Path(job.folder, LAUNCHER_OUTPUT)
     with writing(path), open(path, "ab") as output:
         # An interrupt that arrives while the process is forked would be lost: Python's own fork handlers swallow it.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+        # One that arrived before the process is in the list would lose the process.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command.argv,
                 env={**os.environ, **command.env},
                 cwd=job.cwd or None,
@@ -76,6 +116,7 @@ def _start(command: Command, job: Job) -> subprocess.Popen[bytes]:
                 start_new_session=True,
                 preexec_fn=_in_the_child,
             )
+            processes.append(process)
         except FileNotFoundError:
             raise UsageError(f"there is no program '{command.argv[0]}': check the command's first word") from None
         except PermissionError:
@@ -84,29 +125,22 @@ def _start(command: Command, job: Job) -> subprocess.Popen[bytes]:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _libc = ctypes.CDLL(None)
 
 
 def _in_the_child() -> None:
     """Even when we are killed with SIGKILL, the launcher is asked to end its ranks; interrupts reach it as usual."""
     _libc.prctl(1, int(signal.SIGTERM))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
 
 
 def _wait(processes: list[subprocess.Popen[bytes]], watch: Watch, timeout_s: float) -> tuple[str, str]:
     """Wait for all; give up when nothing happens any more, or when the rest does not follow one that failed."""
     seen, seen_at, failed_at = watch.tick(), time.monotonic(), 0.0
-    with contextlib.ExitStack() as stack:
-        waiting = {}
-        for process in processes:
-            descriptor = os.pidfd_open(process.pid)
-            stack.callback(os.close, descriptor)
-            waiting[descriptor] = process
-        while waiting:
-            ready, _, _ = select.select(list(waiting), [], [], _TICK_S)
-            for descriptor in ready:
-                failed_at = time.monotonic() if waiting.pop(descriptor).wait() and not failed_at else failed_at
+    with contextlib.closing(Endings(processes)) as endings:
+        while endings.left:
+            failed = [process for process in endings.next(_TICK_S) if process.returncode]
+            failed_at = time.monotonic() if failed and not failed_at else failed_at
             if failed_at and time.monotonic() - failed_at > _OTHERS_MAY_FOLLOW_S:
                 return "", ""
             progress, clock = watch.tick(), time.monotonic()
@@ -122,83 +156,62 @@ def end_launch(processes: Sequence[subprocess.Popen[bytes]], job: Job) -> int:
     with _uninterrupted():
         alive = [process for process in processes if process.poll() is None]
         for process in alive:
-            _signal(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _TERMINATE_WITHIN_S
+            _send(process, signal.SIGTERM)
+        deadline = time.monotonic() + TERMINATE_WITHIN_S
         while any(process.poll() is None for process in alive) and time.monotonic() < deadline:
             time.sleep(0.05)
-        count = 0
-        for _ in range(100):
-            marked = list(processes_of(job.launch))
-            if not marked:
-                break
-            count = max(count, len(marked))
-            for pid in marked:
-                _signal(pid, signal.SIGKILL)
-            for process in processes:
-                process.poll()
-            time.sleep(0.05)
+        mark = of_launch(job.launch)
+        if not alive:  # what ends by itself right after its parent, such as multiprocessing's tracker, is not left over
+            deadline = time.monotonic() + _FOLLOWS_WITHIN_S
+            while any(carrying(mark)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+        count = end_marked(mark, TERMINATE_WITHIN_S, [process.pid for process in alive])
         for process in processes:
+            _send(process, signal.SIGKILL)  # one that has taken the mark out of its environment
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=1)
-        if alive:  # after a good end there is nothing to remove elsewhere
-            for host in job.hosts:
-                on_host(job.ssh, host.name, _KILL_MARKED % shlex.quote(job.launch))
+        # An ssh client may be gone while what it started goes on; after a good end nothing is left elsewhere.
+        if alive or any(process.returncode for process in processes):
+            end_on_hosts(job.ssh, [host.name for host in job.hosts], mark)
         return count
 
 
-_KILL_MARKED = (
-    "for p in /proc/[0-9]*; do if grep -qzxF SCALESCOPE_LAUNCH=%s $p/environ 2>/dev/null; "
-    'then kill -9 "${p#/proc/}"; fi; done'
-)
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    """To a child of ours; nothing when it has ended, and nothing to one that has become another user's."""
+    with contextlib.suppress(PermissionError):
+        process.send_signal(number)
 
 
 def on_host(ssh: str, host: str, line: str, stdin: str = "") -> subprocess.CompletedProcess[str] | None:
     """Run a short shell line on a host; None when the host does not answer in time."""
-    words = (ssh, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host, line)
+    words = (ssh, *SSH_OPTIONS, host, line)
     try:
-        return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False)
+        return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=ANSWER_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
 
-def processes_of(launch: str) -> Iterator[int]:
-    """Ids of all processes on this machine that carry the launch's mark in their environment."""
-    mark = f"SCALESCOPE_LAUNCH={launch}".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
-
-
-def end_orphans(folder: str) -> None:
+def end_orphans(folder: str, hosts: Sequence[Host] = (), ssh: str = "ssh") -> None:
     """End ranks that work for this folder and outlived the scalescope that started them."""
-    mark = f"SCALESCOPE_FOLDER={folder}/".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if any(word.startswith(mark) for word in (entry / "environ").read_bytes().split(b"\0")):
-                    _signal(int(entry.name), signal.SIGKILL)
+    check_system()
+    end_marked(of_folder(folder))
+    end_on_hosts(ssh, [host.name for host in hosts], of_folder(folder))
 
 
 def signal_rank(job: Job, host: str, pid: int, number: int) -> None:
     """Send a signal to a rank, here or on its host."""
-    if pid in processes_of(job.launch):
-        _signal(pid, number)
+    mark = of_launch(job.launch)
+    if carries(pid, mark):
+        signal_marked(pid, mark, number)
     else:
-        on_host(job.ssh, host, f"kill -s {number} {pid}")
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        on_host(job.ssh, host, f"grep {mark.for_grep} /proc/{pid}/environ && kill -s {number} {pid}")
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C or SIGTERM must not stop the clearing up after the first."""
+    """A second Ctrl-C, SIGTERM or SIGHUP must not stop the clearing up after the first."""
     try:
-        previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
     except ValueError:  # not the main thread: signals do not arrive here
         yield
         return

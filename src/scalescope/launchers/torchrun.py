@@ -1,6 +1,7 @@
 """torchrun: PyTorch's launcher, on this machine or once on each named host."""
 
 import re
+from pathlib import Path
 
 from scalescope.launchers.base import on_host, rank_environment, rank_words
 from scalescope.records.job import Command, Job
@@ -30,10 +31,13 @@ class Torchrun:
         )
 
     def _words(self, job: Job, ranks: int, hosts: int, index: int, master: str) -> tuple[str, ...]:
+        # torchrun leaves an empty folder in /tmp at every start; here its launch folder takes it.
+        logs = () if hosts > 1 or job.hosts else ("--log-dir", str(Path(job.folder, "torchrun")))
         return (
             *(job.python, "-m", "torch.distributed.run"),
             *("--nnodes", str(hosts), "--nproc-per-node", str(ranks), "--node-rank", str(index)),
             *("--master-addr", master, "--master-port", str(job.port)),
+            *logs,
             *job.launcher_args,
             *("--no-python", *rank_words(job)),
         )

@@ -52,6 +52,7 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
                     device=device,
                     ssh=request.ssh,
                     env=request.env,
+                    timeout_s=request.timeout_s,
                 )
             )
             if found[-1].remark:

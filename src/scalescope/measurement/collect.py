@@ -21,8 +21,8 @@ FEWEST_STEPS = 5
 """In fewer steps a steady state cannot be told from warm-up."""
 
 
-def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) -> Run:
-    """The launch as measured by the agents in its ranks."""
+def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool) -> Run:
+    """The launch as measured by the agents in its ranks; `own`: the command started them itself."""
     warnings = []
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
@@ -31,7 +31,7 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) 
             "no rank made an optimizer step: check that the script trains with torch.optim, "
             "or give --pattern with a regular expression for the lines it prints per step"
         )
-    _check_world(point, logs)
+    _check_world(point, logs, own=own)
     count = min(len(steps_of[id(log)]) for log in logs)
     slowest = [max(steps_of[id(log)][index].seconds for log in logs) for index in range(count)]
     warmup = warmup_steps(slowest)
@@ -45,7 +45,8 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) 
             "put {launch} or {run_dir} into the path"
         )
     if ending.leftovers:
-        warnings.append(f"{ending.leftovers} processes were still running after the launcher's end and were removed")
+        left = plural(ending.leftovers, "process")
+        warnings.append(f"{left} still ran after the launcher's end and had to be removed")
     ranks = [_summary(log, steps_of[id(log)], warmup, ending) for log in logs]
     samples = _samples_per_step(point, ranks)
     if samples and point.global_batch and abs(samples / point.global_batch - 1) > 0.05:
@@ -68,6 +69,7 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) 
         throughput=samples / step_s if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
+        exchanges=_exchanges(logs, count),
         backend=logs[0].backend,
         source="optimizer",
         ranks=tuple(ranks),
@@ -75,9 +77,23 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str) 
     )
 
 
-def _check_world(point: Point, logs: Sequence[RankLog]) -> None:
+def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
+    """Whether there was a collective for every step, as an exchange of gradients needs."""
+    counts = [log.collectives for log in logs if log.collectives is not None]
+    if logs[0].engine in ("ddp", "horovod") and len(logs) > 1:
+        return True
+    return max(counts) >= steps if counts and len(logs) > 1 else None
+
+
+def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False) -> None:
     """The launched processes really train together."""
     sizes = {log.world_size for log in logs if log.world_size}
+    started = max([len(logs), *sizes])
+    if own and started != point.np:
+        raise WorkFailed(
+            f"--np {point.np} was asked for and the command started {plural(started, 'rank')}: "
+            "put {np} where the command takes the number of its processes"
+        )
     if point.np > 1 and not sizes:
         raise WorkFailed(
             f"{point.np} processes ran and none joined a process group: each trained alone; "

@@ -11,6 +11,7 @@ from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
+from scalescope.launchers.runner import end_orphans
 from scalescope.measurement import residuals
 from scalescope.measurement.cluster import probe_cluster
 from scalescope.measurement.fingerprint import fingerprint_here
@@ -72,10 +73,12 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
     given = load(Path(request.profile), ModelProfile) if request.profile else None
     if given is not None:
         check_profile(given, request)
-    plan = EstimatePlan(request=msgspec.structs.replace(request, folder=""), fingerprint=fingerprint_here((), "auto"))
+    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
+    plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
             audience.continues(folder)
+            end_orphans(str(folder))
         save(plan, folder / PLAN)
         profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
         profile = profile or _profile(request, threads, processes, described, folder, audience)
@@ -231,7 +234,8 @@ def _profile(
         repeats=request.repeats,
         crowds=crowds,
     )
-    return take_profile(task, threads_per_rank=threads, folder=folder / "profile", tell=audience.tick)
+    place, patience_s = folder / "profile", request.timeout_s
+    return take_profile(task, threads_per_rank=threads, folder=place, tell=audience.tick, timeout_s=patience_s)
 
 
 def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
@@ -266,6 +270,7 @@ def _this_machine(
         threads_per_rank=threads,
         device="cpu" if profile.device == "cpu" else "cuda",
         seconds=min(request.seconds / 4, 8.0),
+        timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )
     return probe_cluster(asked, audience)

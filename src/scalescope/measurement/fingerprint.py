@@ -11,6 +11,7 @@ from typing import Protocol
 
 from scalescope import host
 from scalescope.errors import UsageError
+from scalescope.measurement.own_ranks import places_ranks_elsewhere
 from scalescope.measurement.request import interpreter_of
 from scalescope.measurement.surroundings import torch_version
 from scalescope.records.fingerprint import Fingerprint
@@ -72,8 +73,8 @@ class Asked(Protocol):
 
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
-    """Whether the ranks run on machines that are named, or that Slurm gives."""
-    return bool(hosts) or "srun" in (launcher, *(Path(word).name for word in command[:1]))
+    """Whether the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
+    return bool(hosts) or launcher == "srun" or places_ranks_elsewhere(tuple(command), launcher)
 
 
 def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, elsewhere: bool) -> tuple[str, ...]:

@@ -13,12 +13,14 @@ from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.launchers import Launcher, find_launcher
-from scalescope.measurement.collect import FEWEST_STEPS
+from scalescope.launchers.srun import SRUN
+from scalescope.measurement.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.measurement.request import (
+    check_baseline,
+    check_modes,
     engine_of_script,
     fill_placeholders,
     interpreter_of,
-    starts_ranks_itself,
     uses_placeholder,
 )
 from scalescope.measurement.surroundings import horovod_speaks_mpi, slurm_allocation
@@ -48,7 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Per engine."""
     hosts: tuple[Host, ...]
     slots: int
-    threads_per_rank: int
+    threads_per_rank: int | None
+    """None: a launch line of the user decides it."""
     physical_cores: dict[str, int]
     """Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs."""
     named_hosts: bool
@@ -61,48 +64,54 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """About every launch."""
     trace: str = ""
     """Steps that every rank captures, as the agent reads it; empty: none."""
+    as_it_is: str = ""
+    """Why the command is started without the launcher that was planned; empty: it is not."""
 
 
 AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequence[str]]]
-"""Names, the ssh program and a Python in; cores of each host and warnings out."""
+"""Names, the program that reaches them and a Python in; cores of each host and warnings out."""
 
 
 def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
+    check_modes(request)
     python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
     engines = request.engines or (("ddp",) if request.workload else (engine_of_script(request.command),))
-    if "none" in engines:
-        raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
-    if len(engines) > 1 and request.command:
-        raise UsageError("a script has one engine: measure each engine's script on its own")
-    _check_modes(request)
-    own = bool(request.command) and starts_ranks_itself(request.command)
-    if request.launcher == "own" and not request.command:
-        raise UsageError("--launcher own needs your launch line after --")
-    if own and request.launcher not in ("", "own"):
-        raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
     launchers, knobs = {}, {}
     for name in engines:
-        launcher = request.launcher or ("own" if own else "")
+        launcher = request.launcher or _own_launcher(request, name)
         knobs[name] = _knobs(name, request, launcher, python, many=len(engines) > 1)
         launchers[name] = launcher or find_engine(name).launcher(knobs[name].values)
+    if "own" in launchers.values() and len(set(request.np)) > 1 and not uses_placeholder(request.command, "np"):
+        raise UsageError(
+            "the command starts its ranks itself, so it must be told how many: put {np} where it takes their number, "
+            "for example --nproc-per-node {np}, or name one number with --np"
+        )
+    elsewhere = places_ranks_elsewhere(request.command, request.launcher)
+    through_slurm = "srun" in launchers.values()
     hosts, env = request.hosts, {}
-    if "srun" in launchers.values():
+    if through_slurm:
         allocation = slurm_allocation()
         hosts = hosts or allocation.hosts
         env["MASTER_ADDR"] = allocation.first_address
     for name in launchers.values():
         if hosts and not find_launcher(name).reaches_hosts:
+            if name == "own":
+                raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
             raise UsageError(f"{name} starts ranks on this machine only: use torchrun or mpirun with --hosts")
-    slots = sum(host.slots for host in hosts) if hosts else gpus or here.logical
-    named_hosts = bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127.")
-    if named_hosts:
+    slots = sum(host.slots for host in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
+    named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))
+    if hosts and named_hosts:
         env |= {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ}
     placed = dict(place(max(request.np), hosts, oversubscribe=request.oversubscribe)) or {"": max(request.np)}
-    cores, warnings = ask(tuple(placed), request.ssh, python) if named_hosts else (dict.fromkeys(placed, here), ())
+    cores: Mapping[str, Cores] = {} if elsewhere else dict.fromkeys(placed, here)
+    warnings: Sequence[str] = ()
+    if hosts and named_hosts:
+        cores, warnings = ask(tuple(placed), SRUN.program if through_slurm else request.ssh, python)
     physical = {name: found.physical for name, found in cores.items()}
-    if "srun" in launchers.values():  # a node may have more cores than Slurm gave of it
+    if through_slurm:  # a node may have more cores than Slurm gave of it
         physical |= {host.name: min(physical[host.name], host.slots) for host in hosts if host.name in physical}
+    threads = [physical[name] // count for name, count in placed.items() if name in physical]
     return Settings(
         request=request,
         folder=str(folder),
@@ -112,8 +121,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         knobs=knobs,
         hosts=hosts,
         slots=slots,
-        threads_per_rank=request.threads_per_rank
-        or max(min(physical[name] // count for name, count in placed.items()), 1),
+        threads_per_rank=request.threads_per_rank or (max(min(threads), 1) if threads else None),
         physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
         env=env,
@@ -121,25 +129,14 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
     )
 
 
-def _check_modes(request: MeasureRequest) -> None:
-    """--quick and --aa are ways of their own."""
-    if request.quick and request.command:
-        raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
-    if request.quick and request.aa:
-        raise UsageError("--quick compares one process with several inside a launch: leave --aa or --quick out")
-    if request.trace and request.pattern:
-        raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
-    if request.quick and len(request.scaling) > 1:
-        raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
-    if request.command and len(request.scaling) > 1 and not request.batch:
-        raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
-    if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
-        raise UsageError("numbers of processes and batch sizes are 1 or more: name at least one number of processes")
-    if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
-        raise UsageError(
-            f"--steps {request.steps} is fewer than warm-up needs: "
-            f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
-        )
+def _own_launcher(request: MeasureRequest, engine: str) -> str:
+    """own where the command is started as it is; empty where the engine's launcher starts it."""
+    return "own" if request.command and (engine == "none" or starts_ranks_itself(request.command)) else ""
+
+
+def started_as_it_is(settings: Settings, why: str) -> Settings:
+    """The same, with the command started without a launcher of ours."""
+    return msgspec.structs.replace(settings, launchers=dict.fromkeys(settings.launchers, "own"), as_it_is=why)
 
 
 def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, many: bool) -> Knobs:
@@ -161,7 +158,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
     request = settings.request
     if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
-    _check_baseline(request)
+    check_baseline(request)
     planned = []
     for batch in batches(request):
         for np in request.np:
@@ -187,18 +184,6 @@ def points(settings: Settings) -> tuple[Point, ...]:
 def batches(request: MeasureRequest) -> Sequence[int | None]:
     """The batch sizes as asked; None when the script alone knows."""
     return request.batch or ((None,) if request.command else (32,))
-
-
-def _check_baseline(request: MeasureRequest) -> None:
-    """Speedups need something to be relative to, and quick launches a group."""
-    counts = ",".join(map(str, request.np))
-    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.aa or request.smallest):
-        raise UsageError(
-            f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
-            f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"
-        )
-    if request.quick and max(request.np) == 1:
-        raise UsageError("--quick compares one process with several: name more than one with --np, for example --np 2")
 
 
 def _share(batch: int | None, np: int) -> int | None:
@@ -241,8 +226,6 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         command = (settings.python, "-m", "scalescope.measurement.train_model", str(folder / "task.json"))
     if settings.trace:
         agent["SCALESCOPE_TRACE"] = settings.trace
-    engine = find_engine(point.engine)
-    engine_env: Mapping[str, str] = engine.environment(knobs.values, named_hosts=settings.named_hosts)
     return Job(
         command=command,
         np=point.np,
@@ -251,7 +234,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         launch=launch,
         threads_per_rank=settings.threads_per_rank,
         hosts=settings.hosts,
-        env={**engine_env, **settings.env, **request.env, **agent},
+        env={**_engine_environment(settings, point, knobs), **settings.env, **request.env, **agent},
         launcher_args=request.launcher_args,
         port=port,
         ssh=request.ssh,
@@ -259,6 +242,16 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         cwd=settings.cwd,
         oversubscribe=request.oversubscribe,
     )
+
+
+def _engine_environment(settings: Settings, point: Point, knobs: Knobs) -> Mapping[str, str]:
+    """What the engine needs; a command that is started as it is gets its knobs and nothing else."""
+    engine = find_engine(point.engine)
+    variables = engine.environment(knobs.values, named_hosts=settings.named_hosts)
+    if launcher_of(settings, point).name != "own":
+        return variables
+    named = {knob.variable for knob in engine.knobs if knob.name in knobs.values}
+    return {name: value for name, value in variables.items() if name in named}
 
 
 def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:

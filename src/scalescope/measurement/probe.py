@@ -74,6 +74,7 @@ def probe_group(
     device: str = "cpu",
     ssh: str = "ssh",
     env: dict[str, str] | None = None,
+    timeout_s: float = 600.0,
     sizes: Sequence[int] = SIZES,
 ) -> Findings:
     """Launch the ranks of one group and read what they timed."""
@@ -99,6 +100,7 @@ def probe_group(
             env=env or {},
             ssh=ssh,
             writes="probe-rank*.jsonl",
+            timeout_s=timeout_s,
         ),
         tell,
     )

@@ -27,7 +27,7 @@ _OUTLYING = 0.05
 
 
 def take_profile(
-    task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None]
+    task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None], timeout_s: float = 600.0
 ) -> ModelProfile:
     """Run the program that profiles and read its blocks."""
     began = time.monotonic()
@@ -40,6 +40,7 @@ def take_profile(
             folder=folder,
             threads_per_rank=threads_per_rank,
             writes="profile-rank*.jsonl",
+            timeout_s=timeout_s,
         ),
         tell,
     )

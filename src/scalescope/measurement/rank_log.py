@@ -65,8 +65,10 @@ class Step(NamedTuple):
 class RankLog:
     """One rank's record; `poll` takes in what has been added since the last time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keeps_steps: bool = True) -> None:
+        """`keeps_steps`: otherwise they are counted, and nothing that grows with a training is kept."""
         self._path = path
+        self._keeps_steps = keeps_steps
         self._offset = 0
         self._decode = msgspec.json.Decoder(_Line).decode
         self.rank: int | None = None
@@ -76,6 +78,8 @@ class RankLog:
         self.world_size = 0
         self.backend = ""
         self.engine = ""
+        self.collectives: int | None = None
+        """Of all process groups of torch; None: the rank could not tell."""
         self.import_ns = 0
         self.in_init = False
         self.inits: list[tuple[int, int]] = []
@@ -86,15 +90,13 @@ class RankLog:
         self.ended = 0
         self._wall_ns = 0
         self._clock = ""
+        self.events = 0
+        """How many optimizer steps have been seen."""
+        self._last_end = 0
         self._events: list[Step] = []
         self._optimizers: list[int] = []
         """Per event, which optimizer stepped."""
         self._gpu_marks: list[tuple[str, int, int]] = []
-
-    @property
-    def events(self) -> int:
-        """How many optimizer steps have been seen."""
-        return len(self._events)
 
     def at(self, clock: int, launch: Ending) -> int:
         """A time of the rank's clock on the launch's clock: the same one, unless the rank is on another host."""
@@ -106,8 +108,7 @@ class RankLog:
     def last_sign(self) -> int:
         """When the rank was last known to live, on its clock."""
         spans = [*self.inits[-1:], *self.evaluations[-1:], *self.saves[-1:]]
-        steps = [step.end for step in self._events[-1:]]
-        return max([self.began, self.ended, *steps, *(end for _, end in spans)])
+        return max([self.began, self.ended, self._last_end, *(end for _, end in spans)])
 
     def poll(self) -> int:
         """Take in the complete lines that are new; how many."""
@@ -127,12 +128,10 @@ class RankLog:
     def _take(self, line: _Line) -> None:
         match line.kind:
             case "step":
-                self._events.append(Step(line.s, line.t, line.f, line.o, line.w, line.n))
-                self._optimizers.append(line.i)
+                self._take_steps(line.i, [Step(line.s, line.t, line.f, line.o, line.w, line.n)])
             case "steps":
-                for start, end in pairwise([line.s, *line.ends]):
-                    self._events.append(Step(start, end, 0, 0, 0, 0))
-                    self._optimizers.append(line.i)
+                starts = pairwise([line.s, *line.ends])
+                self._take_steps(line.i, [Step(start, end, 0, 0, 0, 0) for start, end in starts])
             case "hello":
                 if line.version > _READS_UP_TO:
                     raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
@@ -149,16 +148,30 @@ class RankLog:
                 self.import_ns = line.ns
             case "engine":
                 self.engine = line.name
+            case "collectives":
+                self.collectives = max(self.collectives or 0, line.n)
             case "evaluation":
-                self.evaluations.append((line.s, line.t))
+                self._add(self.evaluations, (line.s, line.t))
             case "save":
-                self.saves.append((line.s, line.t))
+                self._add(self.saves, (line.s, line.t))
             case "read_changed_file":
                 self.changed_files_read.append(line.path)
-            case "gpu":
+            case "gpu" if self._keeps_steps:
                 self._gpu_marks += line.marks
             case "end":
                 self.ended = line.t
+
+    def _take_steps(self, optimizer: int, steps: list[Step]) -> None:
+        self.events += len(steps)
+        self._last_end = steps[-1].end if steps else self._last_end
+        if self._keeps_steps:
+            self._events += steps
+            self._optimizers += [optimizer] * len(steps)
+
+    def _add(self, spans: list[tuple[int, int]], span: tuple[int, int]) -> None:
+        if not self._keeps_steps:
+            spans.clear()  # the last one tells when the rank was last known to live
+        spans.append(span)
 
     def steps(self) -> list[Step]:
         """The steps; several optimizers that step in turn make one step together."""

@@ -12,8 +12,8 @@ from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
-from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.measurement.environment import shown_commands
 from scalescope.measurement.folders import emptied
 from scalescope.measurement.output import last_lines
 from scalescope.measurement.plan import CARRIED_TO_HOSTS
@@ -30,7 +30,6 @@ ALLOCATOR = {
 """Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
 _START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
 """Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build."""
-_TIMEOUT_S = 120.0
 
 
 class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +48,8 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     ssh: str = "ssh"
     writes: str
     """Pattern of the files in which its ranks write lines, for progress."""
+    timeout_s: float = 600.0
+    """Without a line, after which it is given up."""
 
 
 def starting_s(ranks: int) -> float:
@@ -78,10 +79,9 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
         python=sys.executable,
         cwd=str(Path.cwd()),
     )
-    commands = launcher.commands(job)
     with writing(folder):
-        (folder / "command.txt").write_text("".join(as_shell(command) + "\n" for command in commands))
-    ending = run(commands, job, _Lines(folder, program.writes, tell), timeout_s=_TIMEOUT_S)
+        (folder / "command.txt").write_text("\n".join([*shown_commands(launcher, job, program.env), ""]))
+    ending = run(launcher.commands(job), job, _Lines(folder, program.writes, tell), timeout_s=program.timeout_s)
     if ending.problem:
         _raise(folder, ending.problem)
 
@@ -106,7 +106,7 @@ class _Lines:
 
     def stalled(self, seconds: float) -> tuple[str, str]:
         """There is nothing more to say than that."""
-        return f"nothing happened for {seconds:.0f} s", ""
+        return f"nothing happened for {seconds:.0f} s: raise --timeout if it takes longer here", ""
 
 
 def _raise(folder: Path, problem: str) -> None:

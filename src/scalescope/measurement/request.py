@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scalescope.errors import UsageError
+from scalescope.measurement.collect import FEWEST_STEPS
+from scalescope.measurement.environment import MASK
+from scalescope.measurement.own_ranks import is_launch_line
 from scalescope.records.job import Host
+from scalescope.records.request import MeasureRequest
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
-_LAUNCH_PROGRAMS = ("torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun", "accelerate")
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -31,16 +34,12 @@ def parse_environment(assignments: list[str]) -> dict[str, str]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env takes NAME=VALUE, not '{assignment}'")
+            said = f"not '{name}=...'" if equals else "and there is no ="
+            raise UsageError(f"--env takes NAME=VALUE, {said}: write it like NCCL_DEBUG=INFO")
+        if value == MASK:
+            raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
         variables[name] = value
     return variables
-
-
-def starts_ranks_itself(command: tuple[str, ...]) -> bool:
-    """Whether the command is a launch line of its own."""
-    program = Path(command[0]).name
-    by_module = program.startswith("python") and command[1:3] == ("-m", "torch.distributed.run")
-    return program in _LAUNCH_PROGRAMS or by_module
 
 
 def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
@@ -81,3 +80,56 @@ def interpreter_of(command: tuple[str, ...], own: str) -> str:
             raise UsageError(f"there is no program '{command[0]}': check the command's first word")
         return found
     return own
+
+
+def check_modes(request: MeasureRequest) -> None:
+    """What does not go together is refused before anything else is looked at."""
+    if "none" in request.engines:
+        _check_without_engine(request)
+    if len(request.engines) > 1 and request.command:
+        raise UsageError("a script has one engine: measure each engine's script on its own")
+    if request.launcher == "own" and not request.command:
+        raise UsageError("--launcher own needs your launch line after --")
+    if request.command and is_launch_line(request.command) and request.launcher not in ("", "own"):
+        raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
+    if request.quick and request.command:
+        raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
+    if request.quick and request.aa:
+        raise UsageError("--quick compares one process with several inside a launch: leave --aa or --quick out")
+    if request.trace and request.pattern:
+        raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
+    if request.quick and len(request.scaling) > 1:
+        raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
+    if request.command and len(request.scaling) > 1 and not request.batch:
+        raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
+    if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
+        raise UsageError("numbers of processes and batch sizes are 1 or more: name at least one number of processes")
+    if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
+        raise UsageError(
+            f"--steps {request.steps} is fewer than warm-up needs: "
+            f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
+        )
+
+
+def _check_without_engine(request: MeasureRequest) -> None:
+    if not request.command or len(request.engines) > 1:
+        raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
+    if request.np and max(request.np) > 1:
+        raise UsageError(
+            "--engine none starts the command as it is, in one process: use --np 1, "
+            "or --launcher own when the command starts its ranks itself"
+        )
+    if request.launcher not in ("", "own"):
+        raise UsageError(f"--engine none starts the command as it is: leave --launcher {request.launcher} out")
+
+
+def check_baseline(request: MeasureRequest) -> None:
+    """Speedups need something to be relative to, and quick launches a group."""
+    counts = ",".join(map(str, request.np))
+    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.aa or request.smallest):
+        raise UsageError(
+            f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
+            f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"
+        )
+    if request.quick and max(request.np) == 1:
+        raise UsageError("--quick compares one process with several: name more than one with --np, for example --np 2")

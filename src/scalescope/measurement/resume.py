@@ -11,11 +11,12 @@ import msgspec
 
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.environment import load_plan, save_plan
 from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.records.request import EstimatePlan, MeasureRequest, Plan
 from scalescope.records.run import Run
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 
 _CONTINUED_S = 3600.0
 """An interrupted estimate is continued within this time; later the machine may be busy with other things."""
@@ -41,7 +42,7 @@ def begin(request: MeasureRequest, verb: str = "measure") -> Iterator[Started]:
         check_record(folder / "plan.json", Plan)
         request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
         plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns(), fingerprint=here)
-        save(plan, folder / "plan.json")
+        save_plan(plan, folder)
         yield Started(folder, plan)
 
 
@@ -63,13 +64,13 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
         raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
     plan_of(folder)  # a folder of something else is refused before the lock's file is made in it
     with held(folder):
-        plan = plan_of(folder)
+        plan = load_plan(folder, Plan)
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the measurement was begun, is not there: make it, or begin anew")
         with contextlib.chdir(plan.cwd):
             plan = _taken_up(plan, folder, changes)
-            save(plan, folder / "plan.json")
-            end_orphans(plan.request.folder)
+            save_plan(plan, folder)
+            end_orphans(plan.request.folder, plan.request.hosts, plan.request.ssh)
             drop_torn_line(folder / "runs.jsonl")
             yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
 
@@ -89,7 +90,7 @@ def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
 
 
 def plan_of(folder: Path) -> Plan:
-    """What the measurement in a folder set out to do."""
+    """What the measurement in a folder set out to do, without the values of --env."""
     return load(folder / "plan.json", Plan)
 
 

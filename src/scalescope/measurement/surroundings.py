@@ -21,10 +21,10 @@ from scalescope.launchers.runner import on_host
 from scalescope.records.job import Host
 
 
-def cores_of(hosts: Sequence[str], ssh: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
-    """Cores that ranks may use on other hosts, asked there; and a warning for each host that did not tell."""
+def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
+    """Cores that ranks may use on other hosts, asked there by ssh or srun; a warning for each that did not tell."""
     with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
-        answers = dict(zip(hosts, pool.map(lambda name: _ask_host(name, ssh, python), hosts), strict=True))
+        answers = dict(zip(hosts, pool.map(lambda name: _ask_host(name, reach, python), hosts), strict=True))
     silent = [name for name, found in answers.items() if found is None]
     here = host.cores()
     warnings = [
@@ -36,14 +36,27 @@ def cores_of(hosts: Sequence[str], ssh: str, python: str) -> tuple[dict[str, hos
 
 
 @functools.cache
-def _ask_host(name: str, ssh: str, python: str) -> host.Cores | None:
+def _ask_host(name: str, reach: str, python: str) -> host.Cores | None:
     """Runs the file host.py on the host, so that affinity and quota are those that ranks get there."""
-    answer = on_host(ssh, name, f"{shlex.quote(python)} -", Path(host.__file__).read_text())
+    program = Path(host.__file__).read_text()
+    if reach == "srun":
+        answer = _on_node(name, python, program)
+    else:
+        answer = on_host(reach, name, f"{shlex.quote(python)} -", program)
     if answer is None or answer.returncode:
         return None
     try:
         return host.Cores(**json.loads(answer.stdout.splitlines()[-1]))
     except (ValueError, IndexError, TypeError):
+        return None
+
+
+def _on_node(name: str, python: str, program: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a Python program on a node of the allocation; None when Slurm does not answer in time."""
+    words = ("srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={name}", python, "-")
+    try:
+        return subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return None
 
 

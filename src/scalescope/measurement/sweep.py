@@ -18,11 +18,20 @@ import msgspec
 from scalescope import __version__, host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import find_launcher
-from scalescope.launchers.base import as_shell
-from scalescope.launchers.runner import check_hosts
+from scalescope.launchers.runner import check_hosts, check_system
+from scalescope.measurement.environment import save_plan, shown_commands
 from scalescope.measurement.launch import launch, launch_folder
 from scalescope.measurement.output import compile_pattern
-from scalescope.measurement.plan import BINDING, Settings, batches, launcher_of, make_job, points, settle
+from scalescope.measurement.plan import (
+    BINDING,
+    Settings,
+    batches,
+    launcher_of,
+    make_job,
+    points,
+    settle,
+    started_as_it_is,
+)
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.measurement.surroundings import check_port, cores_of, has_module, torch_version
@@ -58,7 +67,7 @@ def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)
-        shown.append((point, [as_shell(command) for command in launcher_of(settings, point).commands(job)]))
+        shown.append((point, shown_commands(launcher_of(settings, point), job, request.env)))
     return shown
 
 
@@ -94,6 +103,7 @@ def settle_here(request: MeasureRequest, folder: Path) -> Settings:
 
 def check_requirements(settings: Settings) -> None:
     """Programs and modules that the launches need, before the first of them."""
+    check_system()
     command = settings.request.command
     if command and not settings.named_hosts and not shutil.which(command[0]):
         raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
@@ -110,6 +120,12 @@ def check_requirements(settings: Settings) -> None:
         check_port(settings.request.port)
 
 
+def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
+    """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
+    if settings.named_hosts and "srun" not in settings.launchers.values():
+        check_hosts(make_job(settings, point, folder, "none", 0))
+
+
 def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
@@ -117,12 +133,11 @@ def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
         settle_here(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
     )
     planned = points(settings)
-    if settings.named_hosts:
-        check_hosts(make_job(settings, planned[0], folder, "none", 0))
+    check_reachable(settings, planned[0], folder)
     if settings.request.workload and not plan.steps:
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
-        save(plan, folder / "plan.json")
+        save_plan(plan, folder)
     return folder, _Rounds(settings, planned, plan, started, audience).make()
 
 
@@ -182,7 +197,8 @@ class _Rounds:
             folder = trace_folder(self._settings, point)
             if not (folder / TRACE_RECORD).exists():
                 index = len(self._runs) + len(self._traces) + 1
-                traced_launch(self._settings, point, None if self._request.quick else known, index, self._audience)
+                settings = self._settings_of(point)
+                traced_launch(settings, point, None if self._request.quick else known, index, self._audience)
             self._traces.append(str(folder.relative_to(self._folder)))
             self._save("")
 
@@ -197,9 +213,16 @@ class _Rounds:
             return False
         return time.monotonic() - self._began + fmean(known) > budget_s
 
+    def _settings_of(self, point: Point) -> Settings:
+        """What an earlier launch found out about how to start the command holds for the next ones."""
+        for run in self._runs:
+            if run.as_it_is and (run.point.np > 1 or run.point.np == point.np):
+                return started_as_it_is(self._settings, run.as_it_is)
+        return self._settings
+
     def _launch(self, number: int, point: Point) -> None:
         self._audience.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
-        outcome = launch(self._settings, number, point, self._plan.steps, self._audience)
+        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._audience)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
             append(outcome, self._folder / "runs.jsonl")

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.launchers.base import as_shell
-from scalescope.launchers.runner import check_hosts
+from scalescope.measurement.environment import shown_commands
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
 from scalescope.measurement.resume import begin
-from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.measurement.traced_launch import TraceAudience, choose_window, trace_folder, traced_launch
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
@@ -23,8 +22,7 @@ def traced_run(request: MeasureRequest, audience: TraceAudience) -> Path:
     with begin(request, "explain") as started:
         folder, plan = started.folder, started.plan
         settings = msgspec.structs.replace(settings, since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder))
-        if settings.named_hosts:
-            check_hosts(make_job(settings, point, folder, "none", 0))
+        check_reachable(settings, point, folder)
         if request.workload:
             rehearse(settings, [point])
         return traced_launch(settings, point, None, 1, audience)[0]
@@ -40,7 +38,7 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     limited = msgspec.structs.replace(settings.request, steps=steps)
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
     job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
-    return [as_shell(command) for command in launcher_of(settings, point).commands(job)]
+    return shown_commands(launcher_of(settings, point), job, request.env)
 
 
 def _settled(request: MeasureRequest) -> tuple[Settings, Point]:

@@ -63,7 +63,7 @@ def _measure(
     process would not be alone there, and whole launches have to do.
     """
     if (folder / "plan.json").exists():
-        return continue_measurement(folder, {}, audience)[1]
+        return continue_measurement(folder, {"timeout_s": request.timeout_s}, audience)[1]
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
     asked = MeasureRequest(

@@ -8,6 +8,7 @@ from typing import Protocol
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
 from scalescope.measurement.output import OutputFiles, last_lines, without_control
+from scalescope.measurement.own_ranks import OwnRanksWatch
 from scalescope.measurement.rank_log import RankLog, in_force
 from scalescope.records.job import Job
 from scalescope.units import plural
@@ -28,13 +29,24 @@ class Audience(Protocol):
 class LaunchWatch:
     """The runner's watch on one launch."""
 
-    def __init__(self, job: Job, audience: Audience, pattern: re.Pattern[str] | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        audience: Audience,
+        pattern: re.Pattern[str] | None,
+        *,
+        keeps_steps: bool = True,
+        looks_for_own_ranks: bool = False,
+    ) -> None:
+        """`keeps_steps`: otherwise they are counted only, for a training of any length."""
         self._job = job
+        self._keeps_steps = keeps_steps
         self._folder = Path(job.folder)
         self._audience = audience
         self.output = OutputFiles(self._folder, pattern, audience.line)
         self._logs: dict[Path, RankLog] = {}
         self._progress = 0
+        self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None
 
     @property
     def logs(self) -> list[RankLog]:
@@ -50,9 +62,11 @@ class LaunchWatch:
         """Take in what is new."""
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
-                self._logs[path] = RankLog(path)
+                self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
         self._progress += sum(log.poll() for log in self._logs.values())
         self._progress += self.output.poll()
+        if self._own_ranks:
+            self._own_ranks.check(self._logs.values())
         if self._logs:
             self._audience.steps(min(log.events for log in self.logs))
         return self._progress
@@ -72,6 +86,11 @@ class LaunchWatch:
         problem = f"no progress for {seconds:.0f} s: rank {names} hangs {where}"
         if len(suspects) == len(logs) > 1:
             problem = f"no progress for {seconds:.0f} s: all ranks hang {where}"
+            if suspects[0].in_init:
+                problem += (
+                    ", maybe for ranks that nobody started: take rank and number of processes from the launcher "
+                    "(RANK, WORLD_SIZE), or add --launcher own if the script starts its ranks itself"
+                )
         details = []
         for log in [*suspects, *(log for log in logs if log not in suspects)][:8]:
             role = "waits for the others in a collective" if id(log) in waiting else "is busy or stuck"

@@ -47,7 +47,7 @@ def load_cluster(path: Path) -> Cluster:
         document = tomllib.loads(path.read_bytes().decode())
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror}: name a cluster.toml file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # tomllib has no error of its own for numbers without end
         raise UsageError(f"{path} is not TOML ({problem}): correct that place or name another file") from None
     top = _Table(path, "", "", document)
     top.check_header()

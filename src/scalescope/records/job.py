@@ -37,7 +37,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Absolute path where the ranks leave their records and output."""
     launch: str
     """Marks every process of this launch, so that all of them can be found again."""
-    threads_per_rank: int
+    threads_per_rank: int | None
+    """None: the launch line decides it."""
     hosts: tuple[Host, ...] = ()
     """Empty: this machine."""
     env: dict[str, str] = {}

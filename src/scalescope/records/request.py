@@ -108,6 +108,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 6
     env: dict[str, str] = {}
     ssh: str = "ssh"
+    timeout_s: float = 600.0
     folder: str = ""
 
 

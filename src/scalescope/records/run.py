@@ -21,7 +21,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     np: int
     batch: int | None
     """Per process; None when the script alone knows it."""
-    threads_per_rank: int
+    threads_per_rank: int | None
+    """None: a launch line of the user decided it."""
     arm: str = ""
     """A or B when a configuration is compared with itself."""
 
@@ -94,6 +95,11 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     samples_per_step: float | None
     """Over all ranks."""
     engine_seen: str
+    """What the ranks really used; empty when only their output was read."""
+    exchanges: bool | None = None
+    """Whether ranks exchanged something in every step; None: not known, or there was one rank."""
+    as_it_is: str = ""
+    """Why the command was started without the launcher that was planned; empty: it was not."""
     backend: str
     source: str
     """Where steps came from: the optimizer, or a pattern on the output."""
@@ -132,6 +138,13 @@ def _with_scaling(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "scaling": [scaling], "batch": sorted(sizes)}
 
 
+def _engine(run: Run) -> str:
+    """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
+    if run.engine_seen == "none" and run.point.np > 1 and run.exchanges is not False:
+        return ""
+    return run.engine_seen or run.point.engine
+
+
 class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """A sweep over points: what was asked, where it ran and what came out."""
 
@@ -166,3 +179,9 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """Why no more launches were made."""
     warnings: tuple[str, ...] = ()
     """About the measurement as a whole."""
+
+    def as_seen(self) -> "Measurement":
+        """The same with every point under the engine that its ranks really used, where that is known."""
+        points = {run.point: msgspec.structs.replace(run.point, engine=_engine(run)) for run in self.runs}
+        runs = (msgspec.structs.replace(run, point=points[run.point]) for run in self.runs)
+        return msgspec.structs.replace(self, runs=tuple(runs))

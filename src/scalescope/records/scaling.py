@@ -158,6 +158,8 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     source: str
     """measurement, quick, table or logs."""
     curves: tuple[Curve, ...]
+    doubt: str = ""
+    """What the answer begins with where the numbers are not what they seem, in one sentence."""
     trust: tuple[str, ...] = ()
     """Which speedup to trust, in sentences, from these numbers."""
     findings: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ def decode(data: bytes, record_type: type[AnyRecord], source: str) -> AnyRecord:
             if version in record_type.upgrades:
                 document = record_type.upgrades[version](document)
         return msgspec.convert({**document, "version": current}, type=record_type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise UsageError(f"{source} is not a readable scalescope record ({problem}): name another file") from None
 
 

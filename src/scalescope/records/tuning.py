@@ -32,6 +32,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """None: online where knobs can change while training (DDP), offline otherwise (Horovod)."""
     hold: tuple[str, ...] = ()
     """name=value texts: knobs that stay as they are told."""
+    search: tuple[str, ...] = ()
+    """Knobs that are searched on request only."""
     start_from: Values | None = None
     """A setting found earlier: used at once, without a search."""
     warmup_samples: int | None = None

@@ -18,6 +18,7 @@ def as_document(scaling: Scaling) -> dict[str, Any]:
         "points": points,
         "fit": _fit_document(fits[0]) if fits else None,
         "curves": [_curve_document(curve) for curve in scaling.curves],
+        "doubt": scaling.doubt,
         "questions": dict(QUESTIONS),
         "trust": list(scaling.trust),
         "findings": list(scaling.findings),

@@ -12,8 +12,9 @@ from scalescope.units import format_rate, format_seconds, plural
 def as_document(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
     """What `--json` prints: units are SI and in the names."""
     document = scaling_document(scaling)
+    seen = measurement.as_seen().runs
     for point in document["points"]:
-        same = [run for run in measurement.runs if _is_of(run, point)]
+        same = [run for run in seen if _is_of(run, point)]
         point.update(_how_it_was_seen(same) if same else {})
     return {
         "kind": "measurement",
@@ -42,6 +43,7 @@ def _how_it_was_seen(runs: Sequence[Run]) -> dict[str, Any]:
     """What all launches of a point have in common, and what was wrong with any of them."""
     return {
         "engine_seen": runs[0].engine_seen,
+        "exchanges": runs[0].exchanges,
         "backend": runs[0].backend,
         "source": runs[0].source,
         "folder": runs[0].folder,
@@ -55,6 +57,8 @@ def _launch_document(run: Run) -> dict[str, Any]:
         "np": run.point.np,
         "batch": run.point.batch,
         "arm": run.point.arm,
+        "engine_seen": run.engine_seen,
+        "as_it_is": run.as_it_is,
         "round": run.round,
         "step_s": run.step_s,
         "throughput": run.throughput,
@@ -71,7 +75,11 @@ def _launch_document(run: Run) -> dict[str, Any]:
 
 
 def sentence(scaling: Scaling) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence, after a doubt that there is about all of it."""
+    return f"{scaling.doubt} {_answer(scaling)}" if scaling.doubt else _answer(scaling)
+
+
+def _answer(scaling: Scaling) -> str:
     if scaling.self_comparisons:
         return _self_sentence(scaling)
     found = [(curve, point) for curve in scaling.curves for point in curve.points]

@@ -11,8 +11,8 @@ def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | 
     """One process without an engine, or the fewest of the same engine, doing the same work; None when there is none."""
     mine = [each for each in points if each.arm == point.arm]
     rivals = [each for each in mine if _same_work(each, point, scaling)]
-    if any(each.engine == "none" for each in mine):
-        return next((each for each in rivals if each.engine == "none"), None)
+    if any(each.engine == "none" and each.np == 1 for each in mine):
+        return next((each for each in rivals if each.engine == "none" and each.np == 1), None)
     own = sorted((each for each in rivals if each.engine == point.engine), key=lambda each: each.np)
     return own[0] if len(own) > 1 else None
 

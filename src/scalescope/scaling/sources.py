@@ -89,7 +89,7 @@ def _record_in(path: Path) -> Path:
 def _record_kind(path: Path) -> Kind:
     try:
         kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         kind = ""
     if kind == "measurement":
         return "measurement"

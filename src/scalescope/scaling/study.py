@@ -9,6 +9,7 @@ from scalescope.scaling.baseline import baseline_of, twin
 from scalescope.scaling.curves import Frame, estimate, make_curve
 from scalescope.scaling.observation import Observation, observe
 from scalescope.scaling.verdict import what_stands_out, which_to_trust
+from scalescope.units import plural
 
 _BUSY = 0.1
 """Part of the machine that others may take before it is said."""
@@ -16,7 +17,11 @@ _BUSY = 0.1
 
 def study(measurement: Measurement) -> Scaling:
     """Everything a measurement says about scaling."""
+    noted = (*measurement.warnings, *_foreign_load(measurement.runs), *_failed_once(measurement))
+    noted += tuple(_warnings_of(measurement.runs))  # under the names of the launches' folders
+    measurement = measurement.as_seen()
     runs = measurement.runs
+    doubt = _doubt(runs)
     comparisons = _self_comparisons(measurement)
     itself = any(run.point.arm for run in runs)
     curves = () if itself else tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
@@ -24,16 +29,19 @@ def study(measurement: Measurement) -> Scaling:
         what=measurement.what,
         source="quick" if measurement.quick else "measurement",
         curves=curves,
-        trust=which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
+        doubt=doubt,
+        trust=(doubt,) if doubt else which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
         findings=what_stands_out(curves, repeat=REPEAT),
-        warnings=(*measurement.warnings, *_foreign_load(runs), *_failed_once(measurement), *_warnings_of(runs)),
+        warnings=noted,
         self_comparisons=comparisons,
     )
 
 
 def _curves(measurement: Measurement) -> list[Curve]:
     points = tuple(dict.fromkeys(run.point for run in measurement.runs))
-    engines = [engine for engine in dict.fromkeys(point.engine for point in points) if engine != "none"] or ["none"]
+    # one process without an engine is the baseline of the others; several without one are a curve of their own
+    compared = [point for point in points if point.engine != "none" or point.np > 1] or points
+    engines = list(dict.fromkeys(point.engine for point in compared))
     curves = []
     for scaling in measurement.scaling:
         for batch in measurement.batch or (None,):
@@ -52,6 +60,7 @@ def _curve(
     measurement: Measurement, points: Sequence[Point], own: Sequence[Point], scaling: str, batch: int | None
 ) -> Curve:
     baseline = baseline_of(own[-1], scaling, points)
+    baseline = None if [baseline] == own else baseline  # one point alone has nothing to be compared with
     among = {*own, baseline}
     runs = [run for run in measurement.runs if run.point in among]
     nodes = measurement.named_hosts
@@ -134,6 +143,17 @@ def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
                 )
             )
     return tuple(found)
+
+
+def _doubt(runs: Sequence[Run]) -> str:
+    """Ranks that never exchange gradients are no data-parallel training, whatever their speed."""
+    counts = sorted({run.point.np for run in runs if run.exchanges is False})
+    if not counts:
+        return ""
+    return (
+        f"The ranks never exchanged gradients on {plural(counts[-1], 'process')}: each trained a model of its own, and "
+        "speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this device."
+    )
 
 
 def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def _lines(path: Path) -> tuple[_Line | None, list[_Line], int]:
         while data := file.readline(_LONGEST_LINE):
             try:
                 line = decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 lost += 1
                 continue
             if line.kind == "hello":

@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.journal import PLAN, TunePlan
 from scalescope.tuner.settings import read_found
-from scalescope.tuner.space import parse_held
+from scalescope.tuner.space import check_searched, parse_held
 
 TRAINING = "training"
 _BESIDE = "scalescope.cli.tune_beside"
@@ -28,6 +28,7 @@ def tuning(
     model: Any,
     *,
     hold: Mapping[str, KnobValue] | None = None,
+    search: Sequence[str] = (),
     warmup_samples: int | None = None,
     steps_per_sample: int | None = None,
     max_samples: int | None = None,
@@ -36,48 +37,81 @@ def tuning(
 ) -> Iterator[Path]:
     """Tune the wrapped model while the body trains it; on every rank. The folder of the results is of rank 0.
 
-    The winner stays in force afterwards. A body that ends before anything is decided leaves the model as it was.
+    The winner stays in force afterwards. A body that ends before anything is decided leaves the model as it was, and so
+    does a search that fails; a model that cannot be tuned is trained all the same.
     """
     import torch.distributed as dist
 
-    from scalescope.agent.knobs import refusal_of
-    from scalescope.agent.pilot import Conductor, FilePilot
+    from scalescope.agent.directives import FilePilot
+    from scalescope.agent.pilot import Conductor
+    from scalescope.agent.recorder import say
 
     if type(model).__name__ != "DistributedDataParallel":
         raise UsageError("tuning() takes the model that DistributedDataParallel made: wrap it first")
-    if refused := refusal_of(model):
-        raise UsageError(f"this model cannot be tuned: {refused}")
-    place = Path(folder or Path("results") / "tune").absolute()
     request = TuneRequest(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
         engine="ddp",
         hold=tuple(f"{name}={value}" for name, value in (hold or {}).items()),
+        search=check_searched("ddp", search, hold or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,
         max_samples=max_samples,
         gp_noise=gp_noise,
     )
-    held = parse_held("ddp", request.hold)
     with contextlib.ExitStack() as until_the_end:
-        is_first = dist.get_rank() == 0
-        if is_first:
-            place = until_the_end.enter_context(result_folder("tune", folder))
-            check_record(place / PLAN, TunePlan)
-            emptied(place / TRAINING, "launch")
-        if held:
-            _switch(model, held)
-        search = _begin_search(request, place) if is_first else None
-        conductor = Conductor(FilePilot(str(place / TRAINING)), model)
+        place, process, refused = _begin(model, request, folder, until_the_end)
+        if refused:
+            if dist.get_rank() == 0:
+                say(f"not tuned: {refused}; the training goes on as it is")
+            yield place
+            return
+        pilot = FilePilot(str(place / TRAINING), lambda: process is None or process.poll() is None)
+        conductor = Conductor(pilot, model)
         conductor.attach()
         try:
             yield place
         finally:
             conductor.close("the body of tuning() ended after fewer than three steps")
-            if conductor.values and not conductor.is_decided:
-                _switch(model, held)
-            if search is not None:
-                _finish(search)
+            if not conductor.is_decided:
+                conductor.restore()
+
+
+def _begin(
+    model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
+) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
+    """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
+    from scalescope.agent.knobs import cannot_meet, refusal_of
+    from scalescope.agent.meeting import TorchMeeting, objection
+
+    place = Path(folder or Path("results") / "tune").absolute()
+    process: subprocess.Popen[bytes] | None = None
+    held = parse_held("ddp", request.hold)
+    if refused := cannot_meet(model):
+        return place, None, refused
+    meeting = TorchMeeting(model.process_group)
+    if refused := meeting.agree(objection(lambda: refusal_of(model))):
+        return place, None, refused
+    wrong = ""
+    if meeting.rank == 0:
+        try:
+            place = until_the_end.enter_context(result_folder("tune", folder))
+            check_record(place / PLAN, TunePlan)
+            emptied(place / TRAINING, "launch")
+            process = _begin_search(request, place)
+            until_the_end.callback(_finish, process)
+        except UsageError as problem:
+            wrong = str(problem)
+        except Exception as problem:  # such as a full disk, which is no reason not to train
+            refused = str(problem)
+    wrong, refused = meeting.agree(wrong), meeting.agree(refused)
+    if held and not wrong and not refused:
+        wrong = meeting.agree(objection(lambda: _switch(model, held)))
+        if wrong:
+            _switch(model, {})
+    if wrong:
+        raise UsageError(wrong)
+    return place, process, refused
 
 
 def apply_tuned(model: Any, settings: str | Path) -> None:

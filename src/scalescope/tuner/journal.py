@@ -68,6 +68,8 @@ class Journal:
         self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.held)
         self._samples: list[Sample] = []
         self.warmup_steps = 0
+        self.notes: list[str] = []
+        """What happened on the way that a reader of the result should know."""
 
     def take_up(self, samples: Sequence[Sample]) -> None:
         """Samples of an interrupted search: they are on disk already."""
@@ -86,7 +88,7 @@ class Journal:
         """Say what is tried now."""
         audience.begins(asked.index, asked.phase, asked.values, most)
 
-    def close(self, *, complete: bool, why_not: str = "", notes: Sequence[str] = ()) -> Tuning:
+    def close(self, *, complete: bool, why_not: str = "") -> Tuning:
         """The record, saved; of an incomplete search with what is known so far."""
         outcome = self._tuner.outcome()
         default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
@@ -115,7 +117,7 @@ class Journal:
             reason=outcome.reason if complete else why_not,
             cost=self._cost(default_s, winner_s if decided else None),
             complete=complete,
-            notes=(*self._around.notes, *notes),
+            notes=(*self._around.notes, *self.notes),
         )
         save(record, self._folder / RECORD)
         return record

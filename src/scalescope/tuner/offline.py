@@ -61,7 +61,7 @@ class Launches:
         engine = self._point.engine
         knobs = {name: value for name, value in values.items() if name != THREADS}
         held = self._settings.knobs[engine].values
-        threads = int(values.get(THREADS, self._settings.threads_per_rank))
+        threads = int(values[THREADS]) if THREADS in values else self._settings.threads_per_rank
         settings = msgspec.structs.replace(
             self._settings,
             request=request,
@@ -102,9 +102,10 @@ def tune_offline(
         point.engine,
         survey,
         held,
+        request.search,
         hosts=hosts,
         cores=host.cores().physical,
-        threads=settings.threads_per_rank,
+        threads=settings.threads_per_rank or 1,
         backend=str((survey or {}).get("backend", "")),
         nccl_build=point.engine == "horovod" and horovod_has_nccl(settings.python),
     )
@@ -142,7 +143,9 @@ def held_by_user(request: TuneRequest, settings: Settings, point: Point) -> Valu
     """The knobs that --hold and --threads-per-rank name; not what was settled besides, such as Horovod's controller."""
     named = {text.partition("=")[0].strip().replace("-", "_") for text in request.hold}
     held = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
-    return {**held, THREADS: settings.threads_per_rank} if THREADS in named or request.threads_per_rank else held
+    if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
+        held[THREADS] = settings.threads_per_rank
+    return held
 
 
 def _keep_survey(settings: Settings, folder: Path) -> None:

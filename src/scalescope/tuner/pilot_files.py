@@ -17,7 +17,7 @@ _READS_UP_TO = 1
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """What rank 0 says about the training when its first step is near, or at its end when it cannot be tuned."""
+    """What rank 0 says about the training after its first steps."""
 
     version: int = 1
     engine: str = "none"
@@ -44,6 +44,8 @@ class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int = 0
     ended_ns: int = 0
     problem: str = ""
+    held: dict[str, str] = {}
+    """Knobs that turned out to be unchangeable, and why."""
 
 
 class _Line(msgspec.Struct):
@@ -85,7 +87,7 @@ class PilotFiles:
         return hello
 
     def survey(self) -> dict[str, Any]:
-        """Wait for what rank 0 found out about a step."""
+        """Wait for what rank 0 found out about a step; empty: it found out nothing."""
         found: dict[str, Any] = msgspec.json.decode(self._wait("survey"))["survey"]
         return found
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.launchers.base import as_shell
-from scalescope.launchers.runner import check_hosts
+from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.environment import load_plan, save_plan, shown_commands
 from scalescope.measurement.fingerprint import check_resume, fingerprint_here
 from scalescope.measurement.folders import check_record, held, result_folder
 from scalescope.measurement.launch import launch_folder
 from scalescope.measurement.plan import Settings, launcher_of, make_job, points
 from scalescope.measurement.rehearsal import rehearse
-from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, save
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
 from scalescope.tuner.native import tune_native
@@ -40,10 +40,9 @@ def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
             raise UsageError(f"{folder} already holds a search: choose another folder with -o, or resume with --resume")
         check_record(folder / PLAN, TunePlan)
         request = msgspec.structs.replace(request, folder=str(folder))
-        save(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), folder / PLAN)
+        save_plan(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), folder)
         settings = msgspec.structs.replace(settings, cwd=str(Path.cwd()), folder=str(folder))
-        if settings.named_hosts:
-            check_hosts(make_job(settings, point, folder, "none", 0))
+        check_reachable(settings, point, folder)
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, audience)
@@ -61,7 +60,7 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
         raise UsageError(f"{folder} holds no search to go on with: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
     with held(folder), _says_where(folder):
-        plan = load(folder / PLAN, TunePlan)
+        plan = load_plan(folder, TunePlan)
         request = msgspec.structs.replace(plan.request, folder=str(folder))
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the search was begun, is not there: make it, or begin anew")
@@ -72,7 +71,8 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
                 raise UsageError("only a search by relaunch can be gone on with (--offline): start this one anew")
             notes = tuple(dict.fromkeys((*plan.notes, *moved)))
             plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
-            save(plan, folder / PLAN)
+            save_plan(plan, folder)
+            end_orphans(str(folder), request.hosts, request.ssh)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             drop_torn_line(folder / SAMPLES)
             finished = load_lines(folder / SAMPLES, Sample)
@@ -96,7 +96,7 @@ def dry_run(request: TuneRequest) -> list[str]:
         env = {**settings.request.env, "SCALESCOPE_TUNE": "1"}
         settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
     job = make_job(settings, point, place, "LAUNCH", 29500)
-    return [as_shell(command) for command in launcher_of(settings, point).commands(job)]
+    return shown_commands(launcher_of(settings, point), job, settings.request.env)
 
 
 def _method(request: TuneRequest, engine: str) -> Method:

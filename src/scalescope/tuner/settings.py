@@ -33,6 +33,8 @@ THREADS = Knob(
 _DDP_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _LONGEST = 1_000_000
 """Bytes of a settings file; people's have some hundred."""
+_LONGEST_VALUE = 3_000
+"""Characters of one value: what YAML reads as a number in base 60 takes quadratic time."""
 _SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
 _NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
 _NO_KNOB_HERE = ("torus_allreduce",)
@@ -185,8 +187,9 @@ def read_settings(path: Path) -> SettingsFile:
     known = {knob.name: knob for knob in find_engine(engine).knobs} if engine else {}
     names = [name for name in known if name != "controller"]
     _check_names(said, names, f"{source}: {'ddp' if ours else 'params'} has no key")
-    if document.get("controller") is not None:
-        said["controller"] = str(document["controller"]).lower()
+    controller = document.get("controller")
+    if controller is not None:
+        said["controller"] = controller.lower() if isinstance(controller, str) else controller
     said[THREADS.name] = document.get(THREADS.name)
     return SettingsFile(
         engine=engine,
@@ -205,7 +208,7 @@ def _sections(path: Path) -> dict[str, Any]:
             data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise UsageError(f"{source} is too large for a settings file: name another one")
-        document = yaml.safe_load(data.decode("utf-8-sig"))
+        document = yaml.load(data.decode("utf-8-sig"), Loader=_loader())
     except OSError as problem:
         raise UsageError(f"cannot read {source}: {problem.strerror}: name an existing settings file") from None
     except yaml.MarkedYAMLError as problem:
@@ -219,6 +222,20 @@ def _sections(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise UsageError(f"{source} has no sections such as params: or ddp: : name a settings file such as {YAML}")
     return {str(name): content for name, content in document.items()}
+
+
+def _loader() -> Any:
+    """YAML's safe loader, with an end to the length of a value."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+            if len(node.value) > _LONGEST_VALUE:
+                problem = f"a value of {len(node.value):,} characters"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+            return super().construct_scalar(node)
+
+    return Loader
 
 
 def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]:

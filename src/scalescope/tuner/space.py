@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs, parse_value
+from scalescope.errors import UsageError
 from scalescope.records.knobs import Knob, KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
 from scalescope.tuner.pilot_files import Hello
@@ -36,6 +37,8 @@ _NCCL: dict[str, tuple[KnobValue | None, ...]] = {
 }
 _ALONE = "one process exchanges nothing"
 _HELD = "held"
+ON_REQUEST = (VIEW,)
+"""Knobs that scripts may notice: those that keep gradients in a buffer of their own, or detach them in place."""
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
 
@@ -58,11 +61,13 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.current, **self.held, **values}
 
 
-def online_space(hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, held: Values) -> Space:
-    """What can change while a DDP training runs."""
+def online_space(
+    hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, held: Values, search: Collection[str] = ()
+) -> Space:
+    """What can change while a DDP training runs; `search`: of what is searched on request only."""
     told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
     current = {**_DDP_DEFAULT, **told.current}
-    dimensions, left_out = _ddp_dimensions(told.hosts, told.world_size, current)
+    dimensions, left_out = _ddp_dimensions(told.hosts, told.world_size, current, search)
     for name in ("static_graph", THREADS, *(_NCCL if told.backend == "nccl" else ())):
         left_out[name] = "it needs a new launch: tune with --offline"
     left_out.update(told.held)
@@ -73,6 +78,7 @@ def offline_space(
     engine: str,
     survey: Mapping[str, Any] | None,
     held: Values,
+    search: Collection[str] = (),
     *,
     hosts: Sequence[str],
     cores: int,
@@ -88,7 +94,7 @@ def offline_space(
         dimensions, left_out, current = _horovod_dimensions(hosts, survey, nccl_build)
     else:
         current = dict(_DDP_DEFAULT)
-        dimensions, left_out = _ddp_dimensions(hosts, len(hosts), current)
+        dimensions, left_out = _ddp_dimensions(hosts, len(hosts), current, search)
         dimensions["static_graph"] = (False, True)
         if backend == "nccl" and len(hosts) > 1:
             dimensions.update(_NCCL)
@@ -109,19 +115,34 @@ def parse_held(engine: str, texts: Sequence[str]) -> Values:
     return values
 
 
+def check_searched(engine: str, names: Sequence[str], held: Collection[str]) -> tuple[str, ...]:
+    """Names of --search, checked."""
+    known = ON_REQUEST if engine == "ddp" else ()
+    for name in (text.strip().replace("-", "_") for text in names):
+        if name not in known:
+            instead = f"use {', '.join(known)}" if known else "leave it out"
+            raise UsageError(f"--search: '{name}' is no knob of {engine} that is searched on request only: {instead}")
+        if name in held:
+            raise UsageError(f"{name} is both held and to be searched: keep one of them")
+    return tuple(text.strip().replace("-", "_") for text in names)
+
+
 _THREADS_KNOB = Knob(name=THREADS, type="int", default=None, low=1, high=4096, meaning="threads of every rank")
 
 
-def _ddp_dimensions(hosts: Sequence[str], ranks: int, current: Values) -> tuple[Dimensions, dict[str, str]]:
-    dimensions: Dimensions = {VIEW: (False, True)}
+def _ddp_dimensions(
+    hosts: Sequence[str], ranks: int, current: Values, search: Collection[str]
+) -> tuple[Dimensions, dict[str, str]]:
+    dimensions: Dimensions = {VIEW: (False, True)} if VIEW in search else {}
+    left_out = {} if VIEW in search else {VIEW: f"it is searched on request only: --search {VIEW}"}
     if ranks < 2:
-        return dimensions, dict.fromkeys((CAP, FIRST, HIERARCHICAL), _ALONE)
+        return dimensions, {**left_out, **dict.fromkeys((CAP, FIRST, HIERARCHICAL), _ALONE)}
     caps = _ascending(*_CAPS_MIB, current[CAP])
     dimensions[CAP] = caps
     dimensions[FIRST] = _ascending(*_FIRSTS_MIB, current[FIRST], *caps)
     if reason := _no_hierarchy(hosts):
-        return dimensions, {HIERARCHICAL: reason}
-    return {**dimensions, HIERARCHICAL: (False, True)}, {}
+        return dimensions, {**left_out, HIERARCHICAL: reason}
+    return {**dimensions, HIERARCHICAL: (False, True)}, left_out
 
 
 def _horovod_dimensions(

@@ -133,6 +133,10 @@ class Tuner:
             decision=self._take(setting, request, scored, block, problem),
         )
 
+    def fix(self, knob: str) -> None:
+        """Never again try a setting that changes this knob."""
+        self._barred |= {index for index, values in enumerate(self._space.settings) if knob in values}
+
     def restore(self, samples: Sequence[Sample]) -> None:
         """Take up the samples of an interrupted search; what its space does not hold any more is passed over."""
         for sample in samples:

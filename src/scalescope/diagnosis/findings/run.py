@@ -113,8 +113,11 @@ def oversubscribed_cores(case: Case) -> Finding | None:
     record = case.material.record
     if record is None or record.cores is None or case.explanation.device != "cpu":
         return None
+    each = record.point.threads_per_rank
+    if each is None:
+        return None
     hosts = max(len({rank.host for rank in record.ranks}), 1)
-    threads = record.point.threads_per_rank * record.np / hosts
+    threads = each * record.np / hosts
     if threads <= record.cores:
         return None
     fitting = max(record.cores * hosts // record.np, 1)
@@ -122,7 +125,7 @@ def oversubscribed_cores(case: Case) -> Finding | None:
     change = f"--threads-per-rank {fitting} (OMP_NUM_THREADS={fitting})" if enough else "fewer processes per host"
     return Finding(
         id="oversubscribed_cores",
-        sentence=f"{record.np / hosts:.0f} processes with {plural(record.point.threads_per_rank, 'thread')} each share "
+        sentence=f"{record.np / hosts:.0f} processes with {plural(each, 'thread')} each share "
         f"{plural(record.cores, 'core')} of a host.",
         evidence={"threads per host": f"{threads:.0f}", "cores per host": str(record.cores), "seen in": case.where},
         change=change,

@@ -121,6 +121,7 @@ class Collector:
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.exchange, self.optimizing = Moments(), Moments()
+        self.zero_grads = array("d")
         self.training: set[int | str] = set()
         self.exchanging: set[int | str] = set()
         self.exchange_streams: set[int | str] = set()
@@ -197,6 +198,8 @@ class Collector:
                 self._parameters[arguments.external_id] = arguments
         elif meaning == Meaning.INPUT:
             self.inputs.add(event.tid, *_arrays(times))
+        elif meaning == Meaning.ZERO_GRAD:
+            self.zero_grads.append(times[0])
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
             self.exchange.add(*_arrays(times))

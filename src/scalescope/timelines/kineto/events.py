@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.errors import UsageError
+from scalescope.timelines.trace_bytes import shown
+
 NOT_A_NUMBER = math.nan
 
 
@@ -46,6 +49,7 @@ class Meaning(IntEnum):
     OPTIMIZER = 7
     INPUT = 8
     COLLECTIVE = 9
+    ZERO_GRAD = 10
 
 
 _HOST_NAMES = (
@@ -58,6 +62,7 @@ _HOST_NAMES = (
     ("DistributedDataParallel.forward", Meaning.FORWARD),
     ("ProfilerStep#", Meaning.STEP),
     ("Optimizer.step#", Meaning.OPTIMIZER),
+    ("Optimizer.zero_grad#", Meaning.ZERO_GRAD),
     ("enumerate(Data", Meaning.INPUT),
     ("gloo:", Meaning.COLLECTIVE),
 )
@@ -191,6 +196,7 @@ class Facts(NamedTuple):
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*')
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_MOST_RANKS = 10**6
 
 
 def facts_of(surroundings: bytes, path: Path) -> Facts:
@@ -203,12 +209,24 @@ def facts_of(surroundings: bytes, path: Path) -> Facts:
             told = value if isinstance(value, dict) else {}
         except (ValueError, RecursionError):
             told = {}
-    rank, world_size, backend = told.get("rank"), told.get("world_size"), told.get("backend")
+    rank, world_size, backend = _count(told, "rank", path), _count(told, "world_size", path), told.get("backend")
     named = _RANK_IN_NAME.search(path.name)
     base = _BASE.search(surroundings)
     return Facts(
-        rank if isinstance(rank, int) and rank >= 0 else int(named[1]) if named else None,
-        world_size if isinstance(world_size, int) and world_size > 0 else None,
+        int(named[1]) if rank is None and named else rank,
+        world_size or None,
         backend if isinstance(backend, str) else "",
         int(base[1]) * 1e-9 if base else 0.0,
     )
+
+
+def _count(told: dict[str, Any], name: str, path: Path) -> int | None:
+    """A number from 0; None where the trace does not say it."""
+    value = told.get(name)
+    if not isinstance(value, int) or value < 0:
+        return None
+    if value > _MOST_RANKS:
+        raise UsageError(
+            f"'{shown(path)}' says a {name} above {_MOST_RANKS:,} in distributedInfo: correct it or name another trace"
+        )
+    return value

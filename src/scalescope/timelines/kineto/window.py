@@ -9,7 +9,7 @@ import numpy as np
 from scalescope.records.timeline import Activity, Span
 from scalescope.timelines.event_stream import EventStream
 from scalescope.timelines.intervals import NOTHING, Intervals, Times, common, joined, union, without
-from scalescope.timelines.kineto.activities import operators
+from scalescope.timelines.kineto.activities import operators, stepping_alone
 from scalescope.timelines.kineto.collector import BRIDGED_S, Collector
 from scalescope.timelines.kineto.events import CALLS, DEVICE_WORK, Event, facts_of, of_device
 from scalescope.timelines.kineto.moments import bridged
@@ -43,7 +43,7 @@ def window(path: Path, start_s: float, end_s: float) -> tuple[Span, ...]:
 
 def _host_activities(found: Collector, within: tuple[float, float]) -> dict[Activity, Intervals]:
     lanes = found.training or set(found.operators.moments) - found.exchanging
-    optimizers = found.optimizing.between(within)
+    optimizers = stepping_alone(found, within)
     engine = (without(found.backward.of(lane, within), found.launching.of(lane, within)) for lane in lanes)
     backward = bridged(joined(NOTHING, *engine), BRIDGED_S)
     copies = without(bridged(found.copies.all(within), BRIDGED_S), backward)
@@ -140,7 +140,7 @@ class _DeviceWork:
         """Backward is what the autograd engine launched, the optimizer what was launched in Optimizer.step."""
         starts, ends = np.array(self.start_s), np.array(self._end_s)
         launched, lanes = self._launches()
-        optimizers = found.optimizing.between()
+        optimizers = stepping_alone(found)
         backward, copies = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=bool)
         for lane in found.training:
             here = lanes == lane

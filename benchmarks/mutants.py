@@ -1,0 +1,174 @@
+"""Which faults in the source do the quick tests of the same room notice?
+
+`make bench SECTION=mutants SEED=2 MUTANTS=50` tries 50 others than the usual ones.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.mutation import Mutant, draw, faults, is_another_program
+from benchmarks.table import Unfinished, print_table
+from scalescope.records.store import drop_torn_line
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path("src") / "scalescope"
+LEFT_OUT = {"agent", "cli", "reporting"}
+"""Rooms whose tests start processes, or whose code is mostly wording."""
+SEED, MUTANTS = 1, 100
+SECONDS = 17 * 60
+"""One run of this section tries none that would end later; the next one continues."""
+RESULTS = Path("results") / "bench"
+_NOT_COPIED = shutil.ignore_patterns(".*", "results", "build", "dist", "__pycache__")
+_SLOWER, _SECONDS_MORE = 3, 60
+"""Tests that take so many times as long as without a fault, and so many seconds more, hang in it."""
+
+
+def run() -> list[dict[str, Any]]:
+    """One row per room; what survived stands above them."""
+    seed, count = int(os.environ.get("SEED", SEED)), int(os.environ.get("MUTANTS", MUTANTS))
+    print(f"seed {seed}")
+    return judge(ROOT, RESULTS / f"mutants-{seed}.jsonl", seed, count, SECONDS)
+
+
+def judge(root: Path, path: Path, seed: int, count: int, seconds: float) -> list[dict[str, Any]]:
+    """Try the mutants that the file does not have yet; Unfinished when that takes too long."""
+    began = time.monotonic()
+    known = _known(path, digest(root))
+    mutants = draw(places(root), count, seed, lambda each: is_another_program(_source(root, each), each.fault))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder) / "copy"
+        shutil.copytree(root, copy, ignore=_NOT_COPIED)
+        for mutant in mutants:
+            if _name(mutant) in known:
+                continue
+            usual_s = known.get(mutant.room, {"seconds": 0.0})["seconds"]
+            if time.monotonic() - began + usual_s > seconds:
+                raise Unfinished(_shown(mutants, known))
+            if mutant.room not in known:
+                _write(path, known, {"name": mutant.room, "seconds": _seconds_without_fault(copy, mutant.room)})
+            limit_s = _SLOWER * known[mutant.room]["seconds"] + _SECONDS_MORE
+            _write(path, known, {"name": _name(mutant), "outcome": outcome(copy, mutant, limit_s)})
+    return _shown(mutants, known)
+
+
+def digest(root: Path) -> str:
+    """Of everything that results depend on."""
+    files = sorted(path for folder in ("src", "tests") for path in (root / folder).rglob("*.py"))
+    return hashlib.sha256(
+        b"".join(str(path.relative_to(root)).encode() + path.read_bytes() for path in files)
+    ).hexdigest()
+
+
+def places(root: Path) -> dict[str, list[Mutant]]:
+    """All mutants of every room that has tests."""
+    found: dict[str, list[Mutant]] = {}
+    for path in sorted((root / PACKAGE).glob("*/**/*.py")):
+        room = path.relative_to(root / PACKAGE).parts[0]
+        if room not in LEFT_OUT and (root / "tests" / room).is_dir():
+            made = [Mutant(room, str(path.relative_to(root)), fault) for fault in faults(path.read_bytes())]
+            found.setdefault(room, []).extend(made)
+    return found
+
+
+def outcome(copy: Path, mutant: Mutant, limit_s: float) -> str:
+    """killed, hangs or survived; the copy is as before afterwards."""
+    path = copy / mutant.path
+    source, compiled = path.read_bytes(), Path(importlib.util.cache_from_source(str(path)))
+    try:
+        path.write_bytes(mutant.fault.put_into(source))
+        compiled.unlink(missing_ok=True)  # Python compares times in whole seconds and sizes, which may be the same
+        code = quick_tests(copy, mutant.room, limit_s)
+    finally:
+        path.write_bytes(source)
+        compiled.unlink(missing_ok=True)
+    return "hangs" if code is None else "killed" if code else "survived"
+
+
+def quick_tests(copy: Path, room: str, limit_s: float) -> int | None:
+    """The exit code of a room's tests that launch nothing; None when they hang."""
+    options = ("-q", "-x", "-m", "not launches", "-p", "no:cacheprovider")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, f"tests/{room}"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _seconds_without_fault(copy: Path, room: str) -> float:
+    began = time.monotonic()
+    code = quick_tests(copy, room, 600.0)
+    if code != 0:
+        raise RuntimeError(f"the quick tests of {room} fail without any fault: run pytest tests/{room}")
+    return time.monotonic() - began
+
+
+def _source(root: Path, mutant: Mutant) -> bytes:
+    return (root / mutant.path).read_bytes()
+
+
+def _name(mutant: Mutant) -> str:
+    fault = mutant.fault
+    return f"{mutant.path}:{fault.line} {fault.kind} at {fault.start}: {fault.new}"
+
+
+def _known(path: Path, of: str) -> dict[str, dict[str, Any]]:
+    """Results of earlier runs; none where source or tests have changed since."""
+    drop_torn_line(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not lines or lines[0].get("of") != of:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"name": "", "of": of}) + "\n")
+        return {}
+    return {line["name"]: line for line in lines[1:]}
+
+
+def _write(path: Path, known: dict[str, dict[str, Any]], line: dict[str, Any]) -> None:
+    known[line["name"]] = line
+    with open(path, "a") as file:
+        file.write(json.dumps(line) + "\n")
+    print("  " + " ".join(str(value) for value in reversed(line.values())), flush=True)
+
+
+def _shown(mutants: list[Mutant], known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows per room and of all; survivors are printed here."""
+    tried = [(mutant, known[_name(mutant)]["outcome"]) for mutant in mutants if _name(mutant) in known]
+    print_table([_survivor(mutant) for mutant, became in tried if became == "survived"])
+    rooms = sorted({mutant.room for mutant, _ in tried})
+    rows = [_row(room, [became for mutant, became in tried if mutant.room == room]) for room in rooms]
+    return [*rows, _row("all", [became for _, became in tried])]
+
+
+def _row(room: str, outcomes: list[str]) -> dict[str, Any]:
+    counts = Counter(outcomes)
+    killed = counts["killed"] + counts["hangs"]
+    share = f"{100 * killed / len(outcomes):.0f}" if outcomes else ""
+    return {"room": room, "mutants": len(outcomes), "killed": killed, "survived": counts["survived"], "killed %": share}
+
+
+def _survivor(mutant: Mutant) -> dict[str, str]:
+    fault = mutant.fault
+    old, new = (" ".join(text.split()) for text in (fault.old, fault.new))
+    change = f"{old} -> {new}" if old else f"{new} added"
+    return {"survived": f"{mutant.path}:{fault.line}", "kind": fault.kind, "change": change[:100]}

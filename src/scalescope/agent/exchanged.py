@@ -1,0 +1,117 @@
+"""Which optimizers make the steps that ranks take together: those that hold parameters whose gradients are exchanged.
+
+A rank may step others on its own, such as a linear probe's on rank 0. Were they counted, ranks would stop and switch
+at different steps. Where nothing is wrapped (one process, gradients that a script exchanges itself) all of them count.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .recorder import guarded, say_once
+
+
+class Exchanged:
+    """The parameters of models in DistributedDataParallel and of Horovod's optimizers."""
+
+    def __init__(self) -> None:
+        self.on_first: Callable[[], None] = lambda: None
+        """Called when the first model or optimizer is wrapped."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child."""
+        self.has_models = False
+        """Whether a model was wrapped in DistributedDataParallel."""
+        self._parameters: dict[int, weakref.ref[Any]] = {}
+        self._counted: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._ignored: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    # What is watched, each as soon as its module has been imported
+
+    def watch_wrappers(self, module: Any) -> None:
+        """See every model that a script wraps."""
+        kind = module.DistributedDataParallel
+        construct, add = kind.__init__, guarded("every optimizer counts", self.add)
+
+        @functools.wraps(construct)
+        def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
+            construct(wrapper, *arguments, **options)
+            self.has_models = True
+            add(wrapper.parameters())
+
+        kind.__init__ = constructor
+
+    def watch_horovod(self, module: Any) -> None:
+        """Horovod's optimizer is the wrapper."""
+        construct, add = module.DistributedOptimizer, guarded("every optimizer counts", self.add)
+
+        @functools.wraps(construct)
+        def constructor(*arguments: Any, **options: Any) -> Any:
+            optimizer = construct(*arguments, **options)
+            add(_parameters_of(optimizer))
+            return optimizer
+
+        module.DistributedOptimizer = constructor
+
+    def add(self, parameters: Iterable[Any]) -> None:
+        """From now on these are exchanged, and only what holds some of them counts."""
+        is_first = not self._parameters
+        self._parameters.update((id(each), weakref.ref(each)) for each in parameters)
+        self._counted.clear()
+        self._ignored.clear()
+        if is_first and self._parameters:
+            self.on_first()
+
+    # What is asked
+
+    def holds(self, parameters: Iterable[Any]) -> bool:
+        """Whether any of these is exchanged; True as well when nothing is."""
+        known = self._parameters
+        return not known or any(id(each) in known and known[id(each)]() is each for each in parameters)
+
+    def counts(self, optimizer: Any) -> bool:
+        """Whether the steps of this optimizer count."""
+        try:
+            if optimizer in self._counted:
+                return True
+            if optimizer in self._ignored:
+                return False
+            counts = not self._parameters or self._is_of(optimizer) or not self._is_any_other(optimizer)
+            (self._counted if counts else self._ignored).add(optimizer)
+            return counts
+        except Exception as problem:
+            say_once("every optimizer counts", problem)
+            return True
+
+    def _is_of(self, optimizer: Any) -> bool:
+        """Whether it holds exchanged parameters, or one buffer of which they are parts."""
+        held = _parameters_of(optimizer)
+        if self.holds(held):
+            return True
+        exchanged = {_storage(each) for each in (reference() for reference in self._parameters.values())} - {0}
+        return any(_storage(each) in exchanged for each in held)
+
+    def _is_any_other(self, optimizer: Any) -> bool:
+        """Whether some optimizer holds exchanged parameters; none does where all hold copies, in another precision."""
+        from torch.optim import Optimizer
+
+        others = [each for each in gc.get_objects() if issubclass(type(each), Optimizer) and each is not optimizer]
+        return any(self._is_of(each) for each in others)
+
+
+def _parameters_of(optimizer: Any) -> list[Any]:
+    groups = getattr(optimizer, "param_groups", ())
+    return [each for group in groups for each in group["params"]]
+
+
+def _storage(tensor: Any) -> int:
+    """Where its numbers lie; 0 when that cannot be told."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except Exception:  # no tensor any more, or one without a storage
+        return 0

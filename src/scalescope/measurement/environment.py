@@ -1,0 +1,69 @@
+"""Variables of --env: ranks get their values; they are shown nowhere, and kept in a file that only its owner reads."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.launchers import Launcher
+from scalescope.launchers.base import as_shell
+from scalescope.records.job import Job
+from scalescope.records.store import AnyRecord, load, save, writing
+
+MASK = "***"
+"""What stands for a value."""
+VALUES = "env.json"
+_PLAN = "plan.json"
+_OURS = ("SCALESCOPE_", "MALLOC_")
+"""Variables of ours in the same place; they need no mask."""
+
+
+def masked(env: Mapping[str, str]) -> dict[str, str]:
+    """The same variables without the user's values."""
+    return {name: value if name.startswith(_OURS) else MASK for name, value in env.items()}
+
+
+def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list[str]:
+    """What a launcher starts for a job, as a person would type it, without the values of `env`."""
+    hidden = {name: value for name, value in masked(env).items() if value == MASK and name in job.env}
+    safe = msgspec.structs.replace(job, env={**job.env, **hidden})
+    return [as_shell(command) for command in launcher.commands(safe)]
+
+
+def save_plan(plan: Any, folder: Path) -> None:
+    """Write a plan without the values of its request's variables, and the values next to it, for --resume."""
+    env: dict[str, str] = plan.request.env
+    if MASK in masked(env).values():
+        _write_for_owner(folder / VALUES, msgspec.json.encode(env))
+    request = msgspec.structs.replace(plan.request, env=masked(env))
+    save(msgspec.structs.replace(plan, request=request), folder / _PLAN)
+
+
+def _write_for_owner(path: Path, data: bytes) -> None:
+    """Whole or not at all, and never readable for others."""
+    partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        partial.unlink(missing_ok=True)
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        partial.replace(path)
+
+
+def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
+    """A plan with the values of its request's variables."""
+    plan: Any = load(folder / _PLAN, plan_type)
+    env: dict[str, str] = plan.request.env
+    hidden = [name for name, value in env.items() if value == MASK]
+    if not hidden:
+        return plan  # type: ignore[no-any-return]
+    try:
+        values = msgspec.json.decode((folder / VALUES).read_bytes(), type=dict[str, str])
+        env = {**env, **{name: values[name] for name in hidden}}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError):
+        raise UsageError(
+            f"{folder / VALUES} does not give the values of --env {', '.join(hidden)}: put it back, or begin anew"
+        ) from None
+    return msgspec.structs.replace(plan, request=msgspec.structs.replace(plan.request, env=env))  # type: ignore[no-any-return]

@@ -1,0 +1,59 @@
+"""What a closure does inside Optimizer.step is forward and backward, in traces and in marks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from scalescope.timelines.intervals import between, common
+from scalescope.timelines.kineto.reading import read
+from scalescope.timelines.kineto.window import window
+from scalescope.timelines.marks import read_marks
+from watched import BEGINNING, Forked
+
+pytestmark = pytest.mark.launches
+
+CLOSURE = """
+model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(6)))
+optimizer = torch.optim.OPTIMIZER
+x = torch.randn(1024, 128)
+def closure():
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+for _ in range(9): optimizer.step(closure)
+"""
+OPTIMIZERS = {
+    "Adam": "Adam(model.parameters())",
+    "LBFGS": "LBFGS(model.parameters(), max_iter=4, history_size=4)",
+}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALESCOPE_TRACE", "3:4:2")
+        traced = Forked(tmp_path_factory.mktemp("closures"))
+    with traced.server:
+        yield traced
+
+
+@pytest.mark.parametrize("kind", list(OPTIMIZERS))
+def test_a_closure_is_compute_and_not_the_optimizer(traced: Forked, kind: str) -> None:
+    assert len(traced(BEGINNING + CLOSURE.replace("OPTIMIZER", OPTIMIZERS[kind])).steps()) == 9
+    trace = read(traced.folder / "trace-rank0.json.gz")
+    assert len(trace.starts_s) == 4
+    assert np.all(trace.parts.compute > 3 * trace.parts.optimizer)
+    assert np.all(trace.parts.optimizer > 0)
+    spans = window(traced.folder / "trace-rank0.json.gz", trace.starts_s[0], trace.ends_s[-1])
+    lengths = {kind: sum(s.end_s - s.start_s for s in spans if s.activity == kind) for kind in ("forward", "backward")}
+    assert min(lengths.values()) > 0.1 * trace.parts.step.sum()
+    marks = read_marks(traced.folder / "marks-rank0.jsonl")
+    assert len(marks.forward.starts) >= 9
+    assert len(marks.backward.starts) == len(marks.forward.starts)
+    for part in (marks.forward, marks.backward):
+        assert not len(common(part, marks.optimizer).starts)
+    stepping = between(marks.optimizer, marks.starts_s, marks.ends_s)
+    assert np.all(stepping > 0)
+    assert np.all(stepping < 0.5 * (marks.ends_s - marks.starts_s))

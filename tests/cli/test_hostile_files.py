@@ -1,0 +1,49 @@
+"""Files that are made to hurt: one line each, exit code 2."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+
+DEEP = "[" * 10_000 + "]" * 10_000
+SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "kineto" / "gloo_small" / "rank0.json.gz"
+
+
+def of_kind(kind: str) -> str:
+    return f'{{"kind": "{kind}", "version": 1, "x": {DEEP}}}'
+
+
+def trace(**facts: int) -> str:
+    raw = json.loads(gzip.decompress(SAMPLE.read_bytes()))
+    return json.dumps({**raw, "distributedInfo": {**raw["distributedInfo"], **facts}})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("deep.json", of_kind("measurement"), ("explain",)),
+        ("deep.json", DEEP, ("explain",)),
+        ("deep.json", of_kind("profile"), ("estimate", "mlp", "--profile")),
+        ("deep.json", of_kind("tuning"), ("tune", "mlp", "--start-from")),
+        ("plan.json", of_kind("plan"), ("measure", "--resume")),
+        ("plan.json", of_kind("tune_plan"), ("tune", "--resume")),
+        ("deep.toml", f"name = {DEEP}", ("estimate", "mlp", "--cluster")),
+        ("endless.toml", f"nodes = {'1' * 5000}", ("estimate", "mlp", "--cluster")),
+        ("sexagesimal.yaml", f"ddp:\n  bucket_cap_mb: 1{':5' * 150_000}\n", ("tune", "mlp", "--config-file")),
+        ("sexagesimal.yaml", f"? 1{':5' * 150_000}\n: 1\n", ("tune", "mlp", "--config-file")),
+        ("rank.json", trace(rank=10**30), ("explain",)),
+        ("world.json", trace(world_size=10**30), ("explain",)),
+    ],
+    ids=lambda value: value if len(value) < 40 and isinstance(value, str) else "",
+)
+def test_one_line_and_exit_code_2(scalescope: CommandLine, name: str, text: str, words: tuple[str, ...]) -> None:
+    (scalescope.folder / name).write_text(text)
+    given = "." if name == "plan.json" else name
+    done = scalescope.in_this_process(*words, given, code=2)
+    assert done.stdout == ""
+    assert done.stderr.startswith("scalescope: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert name in done.stderr

@@ -1,0 +1,3 @@
+from far_host import far_host
+
+__all__ = ["far_host"]

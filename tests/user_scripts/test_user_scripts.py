@@ -1,0 +1,150 @@
+"""Scripts as people write them end with the same parameters under measure, explain and tune as by themselves."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import needs
+from command_line import CommandLine
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+VERBS = {
+    "measure": ("--launches", "1", "--timeout", "60s"),
+    "explain": (),
+    "tune": ("--warmup-samples", "1", "--steps-per-sample", "4", "--max-samples", "3", "--timeout", "60s"),
+}
+LIMIT_S = 200
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+
+Digests = dict[str, str]
+"""Of the parameters, per file; every rank of a script writes one, of an example only the first."""
+
+
+class Case(NamedTuple):
+    """A script and its arguments, in which OUT is the folder for the parameters."""
+
+    script: Path
+    arguments: str = "OUT"
+    libraries: tuple[str, ...] = ("torch",)
+    engine: str = ""
+    """Named where it is not guessed: slow_training.py can do both."""
+    starts_ranks: bool = False
+    tunes: bool = True
+    """Whether tune searches; otherwise it says why not, and the training goes on to its end all the same."""
+
+    @property
+    def name(self) -> str:
+        options = self.arguments.removeprefix("OUT").strip() if self.script.parent == HERE else ""
+        return f"{self.script.parent.name}/{self.script.name} {options}".rstrip()
+
+    def command(self, out: Path) -> list[str]:
+        return [sys.executable, str(self.script), *self.arguments.replace("OUT", str(out)).split()]
+
+
+TRAINING = "--epochs 2 --batch-size 8 --save OUT/rank0.pt"
+HF = ("transformers", "accelerate")
+CASES = (
+    Case(EXAMPLES / "train_ddp.py", f"{TRAINING} --samples 400"),
+    Case(EXAMPLES / "slow_training.py", "--epochs 2 --steps 25 --save OUT/rank0.pt", engine="ddp"),
+    Case(EXAMPLES / "train_single.py", f"{TRAINING} --samples 200", tunes=False),
+    Case(EXAMPLES / "train_horovod.py", f"{TRAINING} --samples 400", libraries=("horovod",), engine="horovod"),
+    Case(HERE / "lightning_trainer.py", libraries=("lightning",)),
+    Case(HERE / "hf_trainer.py", libraries=HF, tunes=False),
+    Case(HERE / "hf_trainer.py", "OUT --ddp_find_unused_parameters False", libraries=HF),
+    Case(HERE / "ignite_trainer.py", libraries=("pytorch-ignite",)),
+    Case(HERE / "ignite_trainer.py", "OUT 2", libraries=("pytorch-ignite",), starts_ranks=True),
+    Case(HERE / "lbfgs.py"),
+    Case(HERE / "gan.py", tunes=False),
+    Case(HERE / "grad_scaler.py"),
+    Case(HERE / "flat_buffer.py"),
+    Case(HERE / "linear_probe.py"),
+    Case(HERE / "uneven_join.py", tunes=False),
+    Case(HERE / "replicated.py", tunes=False),
+    Case(HERE / "compiled_ddp.py", tunes=False),
+)
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Digests]:
+    """What a script ends with when it is started without scalescope, once for all verbs."""
+    known: dict[Case, Digests] = {}
+
+    def run(case: Case) -> Digests:
+        if case not in known:
+            out = tmp_path_factory.mktemp("plain")
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+            if case.engine == "horovod":
+                launcher = ["-m", "horovod.runner.launch", "--gloo", "-np", "2", "-H", "localhost:2"]
+            words = [sys.executable, *launcher, *case.command(out)]
+            code, said = finish(case.command(out) if case.starts_ranks else words, out)
+            assert code == 0, said
+            known[case] = digests(out)
+            assert known[case], said
+        return known[case]
+
+    return run
+
+
+@pytest.mark.launches
+@pytest.mark.user_scripts
+@pytest.mark.timeout(3 * LIMIT_S)
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(case.name)) for case in CASES]
+)
+def test_a_script_ends_with_the_parameters_of_its_plain_run(
+    case: Case, verb: str, plain: Callable[[Case], Digests], tmp_path: Path, record_property: Callable[..., None]
+) -> None:
+    needs.installed(*case.libraries)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in case.libraries)
+    record_property("script", (case.name, versions, verb))
+    if (case.engine, verb) == ("horovod", "tune"):
+        record_property("outcome", "by relaunch")  # in launches of its own, which end after a few steps
+        return
+    expected = plain(case)
+    scalescope = CommandLine(tmp_path)
+    engine = ("--engine", case.engine) if case.engine else ()
+    words = scalescope.words(verb, *VERBS[verb], *engine, "--np", "2", "-o", "out", "--", *case.command(tmp_path))
+    code, said = finish(words, tmp_path)
+    refused = verb == "tune" and not case.tunes
+    assert code == (2 if refused else 0), said
+    assert digests(tmp_path) == expected, said
+    assert scalescope.processes() == []
+    why = said.rpartition("not tuned: ")[2].replace(";", ":").partition(":")[0]
+    record_property("outcome", f"equal; not tuned: {why}" if refused else "equal")
+
+
+def finish(words: list[str], folder: Path) -> tuple[int, str]:
+    """The exit code of a command and what it printed; what hangs is told to end, as a user would."""
+    environment = {**os.environ, **ENVIRONMENT}
+    with (folder / "printed.txt").open("w+") as printed:
+        running = subprocess.Popen(words, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT)
+        try:
+            running.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGTERM)
+            running.wait(30)
+        finally:
+            running.kill()
+        return running.returncode, (folder / "printed.txt").read_text(errors="replace")
+
+
+def digests(folder: Path) -> Digests:
+    """Of what the ranks saved; parameters that are no numbers any more are equal to nothing."""
+    found = {}
+    for path in sorted(folder.glob("rank*.pt")):
+        state = torch.load(path)
+        assert all(values.isfinite().all() for values in state.values()), f"{path.name} holds NaN or infinity"
+        text = b"".join(name.encode() + values.numpy().tobytes() for name, values in state.items())
+        found[path.name] = hashlib.sha256(text).hexdigest()
+    return found
