@@ -98,6 +98,13 @@ def test_a_script_that_cannot_be_measured(scalescope, script: str, says: str) ->
     assert "Traceback" not in done.stderr.splitlines()[0]
 
 
+def test_a_model_that_is_never_built_is_given_up(scalescope) -> None:
+    (scalescope.folder / "endless.py").write_text("import time\ndef build():\n    time.sleep(600)\n")
+    done = scalescope("measure", "endless.py:build", "--input", "8", "--np", "2", "--timeout", "2s", code=1)
+    assert done.stderr.startswith("scalescope: the model endless.py:build made no step within 2 s in one process")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_processes_that_train_alone_are_refused(scalescope) -> None:
     (scalescope.folder / "alone.py").write_text(
         "import torch\nw = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"

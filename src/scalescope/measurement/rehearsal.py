@@ -12,6 +12,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.plan import Settings, make_task
 from scalescope.records.run import Point
 from scalescope.records.store import writing
+from scalescope.units import format_seconds
 
 _LAUNCH_S = 10.0
 """A launch makes so many steps that they take about this long."""
@@ -29,14 +30,21 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     words = (settings.python, "-m", "scalescope.measurement.train_model", "--check", str(path))
     threads = {"OMP_NUM_THREADS": str(settings.threads_per_rank)}
     started = time.monotonic()
-    answer = subprocess.run(
-        words,
-        env={**os.environ, **request.env, **threads},
-        cwd=settings.cwd or None,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        answer = subprocess.run(
+            words,
+            env={**os.environ, **request.env, **threads},
+            cwd=settings.cwd or None,
+            capture_output=True,
+            text=True,
+            timeout=request.timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkFailed(
+            f"the model {request.workload.model} made no step within {format_seconds(request.timeout_s)} in one "
+            "process: give it longer with --timeout, or try a smaller --batch"
+        ) from None
     if answer.returncode == UsageError.exit_code:
         raise UsageError((answer.stderr.strip().splitlines() or [f"{request.workload.model} cannot be built"])[-1])
     if answer.returncode:
