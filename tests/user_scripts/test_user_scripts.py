@@ -23,6 +23,7 @@ VERBS = {
     "explain": (),
     "tune": ("--warmup-samples", "1", "--steps-per-sample", "4", "--max-samples", "3", "--timeout", "60s"),
 }
+THREADS = ("--threads-per-rank", "1")  # the number of threads decides in which order sums are made
 LIMIT_S = 200
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
 
@@ -38,6 +39,7 @@ class Case(NamedTuple):
     libraries: tuple[str, ...] = ("torch",)
     engine: str = ""
     """Named where it is not guessed: slow_training.py can do both."""
+    np: int = 2
     starts_ranks: bool = False
     tunes: bool = True
     """Whether tune searches; otherwise it says why not, and the training goes on to its end all the same."""
@@ -56,7 +58,7 @@ HF = ("transformers", "accelerate")
 CASES = (
     Case(EXAMPLES / "train_ddp.py", f"{TRAINING} --samples 400"),
     Case(EXAMPLES / "slow_training.py", "--epochs 2 --steps 25 --save OUT/rank0.pt", engine="ddp"),
-    Case(EXAMPLES / "train_single.py", f"{TRAINING} --samples 200", tunes=False),
+    Case(EXAMPLES / "train_single.py", f"{TRAINING} --samples 200", np=1, tunes=False),
     Case(EXAMPLES / "train_horovod.py", f"{TRAINING} --samples 400", libraries=("horovod",), engine="horovod"),
     Case(HERE / "lightning_trainer.py", libraries=("lightning",)),
     Case(HERE / "hf_trainer.py", libraries=HF, tunes=False),
@@ -82,7 +84,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Digests]
     def run(case: Case) -> Digests:
         if case not in known:
             out = tmp_path_factory.mktemp("plain")
-            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.np), "--no-python"]
             if case.engine == "horovod":
                 launcher = ["-m", "horovod.runner.launch", "--gloo", "-np", "2", "-H", "localhost:2"]
             words = [sys.executable, *launcher, *case.command(out)]
@@ -114,7 +116,10 @@ def test_a_script_ends_with_the_parameters_of_its_plain_run(
     expected = plain(case)
     scalescope = CommandLine(tmp_path)
     engine = ("--engine", case.engine) if case.engine else ()
-    words = scalescope.words(verb, *VERBS[verb], *engine, "--np", "2", "-o", "out", "--", *case.command(tmp_path))
+    np = "2" if verb == "tune" else str(case.np)  # which refuses one process before it starts anything
+    words = scalescope.words(
+        verb, *VERBS[verb], *engine, *THREADS, "--np", np, "-o", "out", "--", *case.command(tmp_path)
+    )
     code, said = finish(words, tmp_path)
     refused = verb == "tune" and not case.tunes
     assert code == (2 if refused else 0), said
