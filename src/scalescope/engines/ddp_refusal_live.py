@@ -31,7 +31,7 @@ def refusal(ddp: Any) -> str:
     if missing:
         return f"torch {torch.__version__} has no {missing[0]} in DistributedDataParallel"
     if isinstance(ddp.module, torch.nn.ParameterList):
-        return "replicate() made it and never calls it: wrap the model in DistributedDataParallel instead"
+        return "replicate() wraps the model, and its DDP is never called: wrap it in DistributedDataParallel instead"
     if ddp.find_unused_parameters:
         return _UNUSED
     if getattr(ddp, "bucket_bytes_cap_list", None):
