@@ -121,7 +121,7 @@ def _seconds_without_fault(copy: Path, room: str) -> float:
     code = quick_tests(copy, room, 600.0)
     if code != 0:
         raise RuntimeError(f"the quick tests of {room} fail without any fault: run pytest tests/{room}")
-    return time.monotonic() - began
+    return round(time.monotonic() - began, 1)
 
 
 def _source(root: Path, mutant: Mutant) -> bytes:
@@ -130,7 +130,7 @@ def _source(root: Path, mutant: Mutant) -> bytes:
 
 def _name(mutant: Mutant) -> str:
     fault = mutant.fault
-    return f"{mutant.path}:{fault.line} {fault.kind} at {fault.start}: {fault.new}"
+    return " ".join(f"{mutant.path}:{fault.line} {fault.kind} at {fault.start}: {fault.new}".split())
 
 
 def _known(path: Path, of: str) -> dict[str, dict[str, Any]]:
@@ -148,7 +148,8 @@ def _write(path: Path, known: dict[str, dict[str, Any]], line: dict[str, Any]) -
     known[line["name"]] = line
     with open(path, "a") as file:
         file.write(json.dumps(line) + "\n")
-    print("  " + " ".join(str(value) for value in reversed(line.values())), flush=True)
+    said = line.get("outcome") or f"{line['seconds']} s without a fault"
+    print(f"  {line['name']}: {said}", flush=True)
 
 
 def _shown(mutants: list[Mutant], known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

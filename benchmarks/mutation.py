@@ -123,9 +123,9 @@ class _Places:
                     for swaps in (_OPPOSITE, _EDGE):
                         yield from self._swapped("comparison", one, other, swaps.get(type(operator)))
             case ast.BinOp(one, operator, other) | ast.AugAssign(one, operator, other):
-                if not any(_is_sequence(each) for each in (one, other)):
+                if not _is_sequence(one) and not _is_sequence(other):
                     yield from self._swapped("plus, minus", one, other, _SUMS.get(type(operator)))
-                yield from self._swapped("times, divide", one, other, _PRODUCTS.get(type(operator)))
+                    yield from self._swapped("times, divide", one, other, _PRODUCTS.get(type(operator)))
             case ast.Constant(bool(value)):
                 yield self._replaced("constant", node, str(not value))
             case ast.Constant(int(value)):
@@ -212,6 +212,6 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _is_sequence(node: ast.expr) -> bool:
-    """Texts, lists and tuples can be joined and not subtracted."""
+    """Texts, lists and tuples are joined, parts of a path too: another operator would only raise."""
     is_string = isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     return is_string or isinstance(node, ast.JoinedStr | ast.List | ast.Tuple | ast.ListComp)

@@ -30,6 +30,7 @@ def changed(source: str, kind: str) -> list[str]:
         ("plus, minus", "'a' + b + [c]", []),
         ("times, divide", "a * b / c // d", ["a / b / c // d", "a * b * c // d", "a * b / c * d"]),
         ("times, divide", "a ** b", []),
+        ("times, divide", "folder / 'file'", []),
         ("constant", "f(0, x=1.5, y=0.0)", ["f(1, x=1.5, y=0.0)", "f(0, x=3.0, y=0.0)", "f(0, x=1.5, y=1.0)"]),
         ("constant", "a = True", ["a = False"]),
         ("constant", "def f(a: Literal[1] = 2) -> Literal[3]: pass", ["def f(a: Literal[1] = 3) -> Literal[3]: pass"]),

@@ -126,10 +126,10 @@ def test_gpu_times_replace_the_clock_where_they_are_known(tmp_path: Path) -> Non
 def test_processes_that_outlived_their_launcher_are_warned_of(tmp_path: Path) -> None:
     log = rank_log(tmp_path, *(step(second, second + 1) for second in range(60, 68)))
     point = Point(engine="none", np=1, batch=8, threads_per_rank=1)
-    assert collect(point, [log], launch(50, 70), "launch").warnings == ()
+    assert collect(point, [log], launch(50, 70), "launch", own=False).warnings == ()
     left = msgspec.structs.replace(launch(50, 70), leftovers=2)
-    (warning,) = collect(point, [log], left, "launch").warnings
-    assert warning.startswith("2 processes were still running after the launcher's end")
+    (warning,) = collect(point, [log], left, "launch", own=False).warnings
+    assert warning.startswith("2 processes still ran after the launcher's end")
 
 
 def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path: Path) -> None:
