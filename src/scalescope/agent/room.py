@@ -9,7 +9,7 @@ from typing import Any
 def no_room_for(
     needed: int, device: Any, ranks_here: int, *, proc: str = "/proc", cgroup: str = "/sys/fs/cgroup"
 ) -> str:
-    """Why so many bytes are too many, in one line: they are more than half of what is free; empty: they are not.
+    """Why `needed` bytes are too many, in one line: they are more than half of what is free; empty: they are not.
 
     Args:
         needed: Bytes that this rank is about to take.

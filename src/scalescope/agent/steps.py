@@ -19,7 +19,7 @@ from .recorder import Recorder, now, say_once
 
 _ATTEND_EVERY_NS = 20_000_000
 _IN_A_ROW = 32
-"""So many steps are looked at together, and so many times as long nobody looks then."""
+"""Steps that are looked at together, and how many times as long nobody looks afterwards."""
 _DEEPEST = 32
 """So many begins and ends without a match are no optimizers inside optimizers."""
 

@@ -30,7 +30,7 @@ _MIB = 1 << 20
 def survey(
     between: BetweenSteps, root: Any, meeting: Meeting, steps: int, hierarchical: Any
 ) -> Generator[int, None, dict[str, Any]]:
-    """Watch so many steps, then probe; `hierarchical` is what has an `allreduce`, or None.
+    """Watch `steps` steps, then probe; `hierarchical` is what has an `allreduce`, or None.
 
     Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
     """
@@ -44,7 +44,7 @@ def survey(
         parts.step_is_over(between.take()[-1].nanoseconds)
 
     try:
-        for _ in range(steps):  # on every rank so many, whatever fails on one of them
+        for _ in range(steps):  # as many on every rank, whatever fails on one of them
             trouble = trouble or objection(begin_step)
             yield 1
             trouble = trouble or objection(end_step)
