@@ -173,7 +173,7 @@ dist.barrier()
 WITHOUT_DDP = {
     "replicate": (
         "from torch.distributed._composable.replicate import replicate\nmodel = replicate(plain)",
-        "wrap the model in DistributedDataParallel instead",
+        "wrap it in DistributedDataParallel instead",
     ),
     "own exchange": (
         "model = plain\ndef exchange():\n    for each in plain.parameters(): dist.all_reduce(each.grad)",
