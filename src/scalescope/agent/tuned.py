@@ -16,7 +16,7 @@ from .steps import StepClock
 from .survey import survey_once
 
 _WITHOUT_WRAPPER = 5
-"""After so many steps a script that has wrapped no model is not expected to wrap one."""
+"""Steps after which a script that has wrapped no model is not expected to wrap one."""
 
 
 class Tuned:

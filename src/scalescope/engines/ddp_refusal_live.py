@@ -35,7 +35,7 @@ def refusal(ddp: Any) -> str:
     if ddp.find_unused_parameters:
         return _UNUSED
     if getattr(ddp, "bucket_bytes_cap_list", None):
-        return "bucket_cap_mb_list sets every bucket by itself"
+        return "bucket_cap_mb_list sets the size of each bucket"
     if getattr(ddp, "is_multi_device_module", False):
         return "the model spans several devices"
     if any(hasattr(parameter, "_in_backward_optimizers") for parameter in ddp.parameters()):
