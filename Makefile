@@ -41,7 +41,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
 
 goldens: .venv/.python
-	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/reporting/test_golden.py
+	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py
 
 lint: .venv/.python
 	$(BIN)/ruff check

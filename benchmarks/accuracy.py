@@ -11,21 +11,20 @@ import numpy as np
 from benchmarks.accuracy_ranks import AccuracyTask, Case, Truth
 from benchmarks.table import print_table
 from scalescope.engines import find_engine
-from scalescope.measurement.link_probe import SIZES
-from scalescope.measurement.probe import Group, findings, read_lines
-from scalescope.measurement.probe_ranks import Line
-from scalescope.measurement.profile import assemble, read_blocks
-from scalescope.measurement.profile_ranks import Block, Model
-from scalescope.measurement.rank_program import RankProgram, run_ranks
-from scalescope.prediction.compute import crowding
-from scalescope.prediction.costs import CostModel
-from scalescope.prediction.grid import RESIDUAL
-from scalescope.prediction.step import steps
+from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.probe import Group, findings, read_lines
+from scalescope.estimation.probe_ranks import Line
+from scalescope.estimation.profile import assemble, read_blocks
+from scalescope.estimation.profile_ranks import Block, Model
+from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.cluster import Cluster
-from scalescope.records.knobs import Knobs
-from scalescope.records.profile import ModelProfile
+from scalescope.records.job import Knobs
+from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import complete_lines
-from scalescope.records.workload import WorkloadSpec
+from scalescope.simulator.compute import crowding
+from scalescope.simulator.costs import CostModel
+from scalescope.simulator.grid import RESIDUAL
+from scalescope.simulator.step import steps
 
 CASES = (
     Case(workload=WorkloadSpec(model="mlp"), batches=(16, 64, 128, 256)),

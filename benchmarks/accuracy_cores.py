@@ -9,13 +9,12 @@ import msgspec
 from benchmarks.accuracy import FOLDER, joined_blocks, launch, read_truth, rows_of, summary
 from benchmarks.accuracy_ranks import AccuracyTask, Case
 from benchmarks.table import print_table
-from scalescope.measurement.link_probe import SIZES
-from scalescope.measurement.probe import Group, findings, read_lines
-from scalescope.measurement.profile import assemble
+from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.probe import Group, findings, read_lines
+from scalescope.estimation.profile import assemble
 from scalescope.records.cluster import Cluster
-from scalescope.records.knobs import Knobs
-from scalescope.records.profile import ModelProfile
-from scalescope.records.workload import WorkloadSpec
+from scalescope.records.job import Knobs
+from scalescope.records.profile import ModelProfile, WorkloadSpec
 
 CASES = (
     Case(workload=WorkloadSpec(model="mlp"), batches=(64, 256)),

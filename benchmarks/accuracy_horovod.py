@@ -5,10 +5,10 @@ from typing import Any
 from benchmarks.accuracy import FOLDER, analyse, launch, summary
 from benchmarks.accuracy_ranks import AccuracyTask, Case
 from benchmarks.table import print_table
-from scalescope.measurement.link_probe import SIZES
-from scalescope.measurement.probe import Group, knobs_of
-from scalescope.records.knobs import Knobs
-from scalescope.records.workload import WorkloadSpec
+from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.probe import Group, knobs_of
+from scalescope.records.job import Knobs
+from scalescope.records.profile import WorkloadSpec
 
 CASES = (
     Case(workload=WorkloadSpec(model="mlp"), batches=(32, 128)),

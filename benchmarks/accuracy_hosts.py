@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.accuracy import FOLDER, compare, summary
 from benchmarks.accuracy_ranks import Case
 from benchmarks.table import print_table
-from scalescope.measurement.link_probe import SIZES
-from scalescope.measurement.probe import Group
+from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.probe import Group
 from scalescope.records.job import Host
-from scalescope.records.workload import WorkloadSpec
+from scalescope.records.profile import WorkloadSpec
 
 RATES = {"200 Mbit/s": "200mbit", "1 Gbit/s": "1gbit"}
 MODEL = "benchmarks/emulated.py:emulated"

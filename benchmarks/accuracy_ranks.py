@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from scalescope.engines import find_engine
-from scalescope.measurement.link_probe import LinkProbe
-from scalescope.measurement.probe_ranks import Peers, Writer, around, helper_of, idle, one_round
-from scalescope.measurement.probe_ranks import file_of as probe_file
-from scalescope.measurement.profile_ranks import Profiler, ProfileTask, steps_of_block
-from scalescope.measurement.profile_ranks import file_of as profile_file
-from scalescope.measurement.train_model import device_named
-from scalescope.records.workload import WorkloadSpec
+from scalescope.estimation.link_probe import LinkProbe
+from scalescope.estimation.probe_ranks import Peers, Writer, around, helper_of, idle, one_round
+from scalescope.estimation.probe_ranks import file_of as probe_file
+from scalescope.estimation.profile_ranks import Profiler, ProfileTask, steps_of_block
+from scalescope.estimation.profile_ranks import file_of as profile_file
+from scalescope.jobs.train_model import device_named
+from scalescope.records.profile import WorkloadSpec
 from scalescope.workloads import load
 
 

@@ -7,7 +7,7 @@ import tempfile
 from statistics import median, quantiles
 from typing import Any
 
-from scalescope.measurement.plan import AGENT_HOOK
+from scalescope.jobs.plan import AGENT_HOOK
 
 PROCESSES = 8
 LOOPS = {

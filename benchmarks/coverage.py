@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.simulated import Generator, run_from, step_times
+from scalescope.measurement.study import points_of_round, study
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement, Point, Run
-from scalescope.scaling.stopping import points_of_round
-from scalescope.scaling.study import study
 
 STUDIES = 1000
 STEPS = 100

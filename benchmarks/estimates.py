@@ -16,11 +16,11 @@ import msgspec
 
 from benchmarks.command import scalescope
 from benchmarks.table import Unfinished, print_table
-from scalescope.prediction.grid import EFFICIENT, profile_doubts, recommend
 from scalescope.records.prediction import Advice, Cell
 from scalescope.records.profile import ModelProfile
 from scalescope.records.run import Run
 from scalescope.records.store import load, load_lines
+from scalescope.simulator.grid import EFFICIENT, profile_doubts, recommend
 
 FOLDER = (Path("results") / "bench" / "estimates").absolute()
 COUNT = 10

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import scalescope
-from scalescope.scaling.curves import Frame, make_curve
-from scalescope.scaling.observation import Observation
+from scalescope.measurement.curves import Frame, make_curve
+from scalescope.measurement.observation import Observation
 
 PLANTED_S = (1, 2, 5, 10, 20)
 STEPS, GLOBAL_BATCH, SAMPLE_S = 40, 32, 0.005

@@ -3,11 +3,10 @@
 import time
 from typing import Any
 
-from scalescope.prediction.grid import Question, predict
 from scalescope.records.cluster import Cluster, Link
-from scalescope.records.knobs import Knobs
-from scalescope.records.profile import Gradient, ModelProfile, ProfilePoint
-from scalescope.records.workload import WorkloadSpec
+from scalescope.records.job import Knobs
+from scalescope.records.profile import Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.simulator.grid import Question, predict
 
 MIB = 1 << 20
 GRIDS = {

@@ -7,12 +7,11 @@ from benchmarks.accuracy import FOLDER
 from benchmarks.table import print_table
 from scalescope import host
 from scalescope.errors import UsageError
-from scalescope.measurement.profile import assemble, read_blocks
-from scalescope.measurement.profile_ranks import Profiler, ProfileTask, file_of
-from scalescope.measurement.train_model import device_named
-from scalescope.prediction.compute import work
-from scalescope.records.profile import ModelProfile
-from scalescope.records.workload import WorkloadSpec
+from scalescope.estimation.profile import assemble, read_blocks
+from scalescope.estimation.profile_ranks import Profiler, ProfileTask, file_of
+from scalescope.jobs.train_model import device_named
+from scalescope.records.profile import ModelProfile, WorkloadSpec
+from scalescope.simulator.compute import work
 
 KNOWN = (8, 16, 32, 64, 128, 256, 512)
 HELD_OUT = (12, 24, 48, 96, 192, 384)

@@ -14,9 +14,9 @@ import msgspec
 
 from benchmarks import trace_files
 from scalescope.errors import UsageError
-from scalescope.timelines import horovod, kineto
-from scalescope.timelines.event_stream import EventStream
-from scalescope.timelines.trace import Trace
+from scalescope.traces import horovod, kineto
+from scalescope.traces.event_stream import EventStream
+from scalescope.traces.trace import Trace
 
 MINUTES = 10
 SEED = 5

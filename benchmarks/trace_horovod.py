@@ -16,12 +16,12 @@ PEER_FOLDER = Path("results") / "bench" / "perfetto"
 
 OURS = """
 from pathlib import Path
-import scalescope.timelines.horovod as horovod
+import scalescope.traces.horovod as horovod
 def work(): return len(horovod.read(Path(PATH)).starts_s)
 """
 FLOOR = """
 import msgspec
-from scalescope.timelines.event_stream import last_border
+from scalescope.traces.event_stream import last_border
 class Event(msgspec.Struct, gc=False):
     ph: str
     ts: int = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from scalescope.measurement.plan import AGENT_HOOK
+from scalescope.jobs.plan import AGENT_HOOK
 
 PROCESSES = 6
 HOOKS = """

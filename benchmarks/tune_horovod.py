@@ -4,8 +4,8 @@ from typing import Any
 
 from benchmarks.tune_grid import Plan
 from benchmarks.tune_section import Case, run_section, study
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
-from scalescope.records.workload import WorkloadSpec
 
 SMALL = WorkloadSpec(model="benchmarks/tune_models.py:small_tensors", model_args={"layers": 30})
 MID = WorkloadSpec(model="transformer", model_args={"layers": 2, "width": 128, "vocab": 2000, "sequence": 32})

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks.tune_grid import OutOfTime, Plan
 from benchmarks.tune_section import Case, Rows, run_section, study
 from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
-from scalescope.records.workload import WorkloadSpec
 from scalescope.tuner.space import ON_REQUEST
 
 MODEL = WorkloadSpec(model="benchmarks/emulated.py:emulated", model_args={"layers": 13, "kilobytes": 512})

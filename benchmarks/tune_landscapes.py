@@ -4,8 +4,8 @@ from typing import Any
 
 from benchmarks.tune_grid import Plan
 from benchmarks.tune_section import Case, run_section, study
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
-from scalescope.records.workload import WorkloadSpec
 from scalescope.tuner.space import ON_REQUEST
 
 SMALL = TuneRequest(

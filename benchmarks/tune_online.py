@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, thinned
-from scalescope.measurement.launch import run_job
-from scalescope.measurement.plan import Settings, points
+from scalescope.jobs.launch import run_job
+from scalescope.jobs.plan import Settings, points
 from scalescope.measurement.sweep import settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.tuning import Sample, TuneRequest, Values
-from scalescope.tuner.options import ONLINE
-from scalescope.tuner.pilot_files import PilotFiles
+from scalescope.tuner.controller_files import PilotFiles
 from scalescope.tuner.prior import predict
+from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space, online_space
 
 _FOREVER = 1_000_000_000

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from threadpoolctl import threadpool_limits
 
 from benchmarks.tune_grid import Landscape, Truth
-from scalescope.records.knobs import KnobValue
+from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Values
-from scalescope.tuner.options import Options
+from scalescope.tuner.search import Options
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Block, Outcome, Request, Tuner
 

@@ -16,7 +16,7 @@ from benchmarks.tune_online import Trained, while_training
 from benchmarks.tune_peers import Draw, decide
 from benchmarks.tune_section import RESULTS
 from scalescope.records.tuning import TuneRequest
-from scalescope.tuner.options import ONLINE
+from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space
 
 FOLDER = RESULTS / "tune_planted"

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalescope.records.tuning import Sample
-from scalescope.tuner.blocks import Block
-from scalescope.tuner.confirmation import verdict
+from scalescope.tuner.confirmation import Block, verdict
 from scalescope.tuner.prior import predict
 from scalescope.tuner.search import coordinates
 from scalescope.tuner.space import ON_REQUEST, Space, offline_space, online_space

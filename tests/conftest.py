@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 
 from command_line import CommandLine
-from scalescope.measurement.machine import describe_machine
+from scalescope.jobs.machine import describe_machine
 from scalescope.records.machine import Machine
 
 # On shared cores nothing may hang on how fast an example is made, and every run sees what the one before it saw.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.measurement.plan import AGENT_HOOK
+from scalescope.jobs.plan import AGENT_HOOK
 
 SERVER = """
 import atexit, gc, json, os, signal, sys, torch, torch._dynamo

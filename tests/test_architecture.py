@@ -13,10 +13,11 @@ PACKAGE = Path(scalescope.__file__).parent
 LEAVES = {"errors", "host", "stats", "units"}
 LEVELS = [
     {"records"},
-    {"engines", "launchers", "workloads", "timelines", "scaling"},
-    {"agent", "prediction"},
+    {"engines", "launchers", "workloads", "traces"},
+    {"agent", "simulator"},
+    {"jobs"},
     {"measurement"},
-    {"diagnosis", "tuner"},
+    {"estimation", "diagnosis", "tuner"},
     {"api"},
     {"cli"},
 ]
@@ -29,10 +30,12 @@ def allowed(room: str) -> set[str]:
         return LEAVES
     if room == "agent":
         return {"agent"}
-    if room == "reporting":
-        return {"reporting", "records"} | LEAVES
+    if room == "report":
+        return {"report", "records"} | LEAVES
+    if room == "charts":  # captions are the report's sentences
+        return {"charts", "report", "records"} | LEAVES
     if room in ("api", "cli"):
-        return ROOMS | LEAVES | {"reporting"}
+        return ROOMS | LEAVES | {"charts", "report"}
     below: set[str] = set()
     for level in LEVELS:
         if room in level:

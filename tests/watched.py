@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.measurement.plan import AGENT_HOOK
-from scalescope.measurement.rank_log import RankLog, read_rank_logs
+from scalescope.jobs.plan import AGENT_HOOK
+from scalescope.jobs.rank_log import RankLog, read_rank_logs
 
 BEGINNING = """
 import os, sys, time, torch

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalescope.timelines.marks import read_marks
+from scalescope.traces.marks import read_marks
 from watched import BEGINNING, Forked
 
 pytestmark = pytest.mark.launches

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from scalescope.timelines.intervals import between, common
-from scalescope.timelines.kineto.reading import read
-from scalescope.timelines.kineto.window import window
-from scalescope.timelines.marks import read_marks
+from scalescope.traces.intervals import between, common
+from scalescope.traces.kineto.reading import read
+from scalescope.traces.kineto.window import window
+from scalescope.traces.marks import read_marks
 from watched import BEGINNING, Forked
 
 pytestmark = pytest.mark.launches

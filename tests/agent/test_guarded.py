@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from scalescope.measurement.plan import AGENT_HOOK
+from scalescope.jobs.plan import AGENT_HOOK
 from watched import BEGINNING
 
 

@@ -115,8 +115,8 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 
 
 BESIDE = """
-from scalescope.agent.directives import FilePilot
-from scalescope.agent.pilot import Conductor
+from scalescope.agent.knobs import FilePilot
+from scalescope.agent.controller import Conductor
 alive = [True]
 conductor = Conductor(FilePilot(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE), model)
 conductor.attach()
@@ -153,7 +153,7 @@ def test_a_rank_that_leaves_is_not_waited_for(ranks: Ranks) -> None:
     script = (
         BEGINNING
         + """
-from scalescope.agent.meeting import TorchMeeting
+from scalescope.agent.control_group import TorchMeeting
 meeting = TorchMeeting(dist.group.WORLD)
 said = [each["trouble"] for each in meeting.gather({"trouble": "x" * rank})]
 if rank == 1:
@@ -240,7 +240,7 @@ def test_a_rank_without_room_for_messages_is_surveyed_without_them(ranks: Ranks)
         BEGINNING
         + """
 from scalescope.agent.between import BetweenSteps
-from scalescope.agent.meeting import TorchMeeting
+from scalescope.agent.control_group import TorchMeeting
 from scalescope.agent.survey import survey
 model = wrapped()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

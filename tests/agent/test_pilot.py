@@ -145,7 +145,7 @@ def test_a_search_in_the_script_itself_takes_all_its_hooks_back(ranks: Ranks) ->
     script = (
         BEGINNING
         + """
-from scalescope.agent.pilot import Conductor
+from scalescope.agent.controller import Conductor
 optimizers = sys.modules["torch.optim.optimizer"]
 def hooks():
     return [len(optimizers._global_optimizer_post_hooks), type(model).forward.__module__]

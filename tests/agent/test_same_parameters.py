@@ -8,7 +8,7 @@ TRAININGS = (
     BEGINNING
     + """
 import copy
-from scalescope.agent.pilot import Conductor
+from scalescope.agent.controller import Conductor
 class Search:
     def __init__(self, directives): self.directives, self.told = list(directives), []
     def ask(self): return self.directives.pop(0)

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from scalescope.measurement.phases import split_into_phases
+from scalescope.jobs.collect import split_into_phases
 from scalescope.records.job import Ending
 from watched import BEGINNING, samples
 

@@ -7,7 +7,7 @@ import pytest
 
 import needs
 from piloted import BEGINNING, Ranks, one, sample
-from scalescope.measurement.rank_log import read_rank_logs
+from scalescope.jobs.rank_log import read_rank_logs
 
 PROBE = """
 probe = torch.nn.Linear(64, 1)

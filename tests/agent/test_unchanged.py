@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from environments import empty_environment
-from scalescope.measurement.rank_log import read_rank_logs
+from scalescope.jobs.rank_log import read_rank_logs
 from watched import BEGINNING, samples
 
 TRAINING = """

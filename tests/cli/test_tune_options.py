@@ -6,8 +6,8 @@ import pytest
 
 from command_line import CommandLine
 from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
-from scalescope.records.workload import WorkloadSpec
 
 HOROVOD = ("--engine", "horovod")
 SCRIPT = ("--", "python", "train.py")

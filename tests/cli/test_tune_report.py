@@ -9,9 +9,9 @@ import pytest
 from scalescope.cli.tune_report import next_command
 from scalescope.cli.tune_request import words_of
 from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
-from scalescope.records.workload import WorkloadSpec
 from scalescope.tuner.journal import PLAN, TunePlan
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from scalescope.diagnosis.findings import FINDINGS, find
 from scalescope.diagnosis.findings.case import Case
-from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.replay import Replay
+from scalescope.diagnosis.traces import Material
 from scalescope.records.explanation import (
     Clock,
     Epoch,
@@ -18,14 +18,14 @@ from scalescope.records.explanation import (
     HorovodAccount,
     Period,
     RankAccount,
+    RankTrace,
+    TraceFolder,
     Transfer,
 )
 from scalescope.records.run import Point
 from scalescope.records.timeline import Breakdown
-from scalescope.records.trace_folder import RankTrace, TraceFolder
-from scalescope.timelines.breakdown import Parts
-from scalescope.timelines.intervals import NOTHING
-from scalescope.timelines.trace import Collectives, Trace
+from scalescope.traces.intervals import NOTHING
+from scalescope.traces.trace import Collectives, Parts, Trace
 
 MIB = 1024 * 1024
 

@@ -6,17 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from prediction.made import described, profile
-from scalescope.diagnosis.comparison import beside_estimate
 from scalescope.diagnosis.explanation import explained
-from scalescope.diagnosis.material import material
-from scalescope.diagnosis.sources import explain
+from scalescope.diagnosis.sources import beside_estimate, explain
+from scalescope.diagnosis.traces import material
 from scalescope.errors import UsageError
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import write_cluster
 from scalescope.records.explanation import Explanation
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import save
+from simulator.made import described, profile
 
 DATA = Path(__file__).parents[1] / "data"
 TRACES = DATA / "traces"

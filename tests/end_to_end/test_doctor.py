@@ -7,10 +7,10 @@ import sys
 
 import msgspec
 
-from scalescope.measurement.remedies import check_up
+from scalescope.jobs.machine import check_up
 from scalescope.records.machine import Checkup, Machine
 from scalescope.records.store import decode
-from scalescope.reporting.machine import print_checkup
+from scalescope.report.machine import print_checkup
 
 
 def doctor(*options: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ import needs
 import scalescope as api
 from command_line import CommandLine
 from scalescope.cli import run
-from scalescope.measurement.folders import held
+from scalescope.jobs.folders import held
 from scalescope.measurement.resume import unfinished_estimate
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.prediction import Prediction, Residual

@@ -10,10 +10,10 @@ import pytest
 
 from command_line import CommandLine
 from scalescope.errors import UsageError
-from scalescope.measurement.folders import emptied, result_folder
-from scalescope.measurement.probe_ranks import ProbeTask
-from scalescope.measurement.rank_program import RankProgram, run_ranks
-from scalescope.records.knobs import Knobs
+from scalescope.estimation.probe_ranks import ProbeTask
+from scalescope.jobs.folders import emptied, result_folder
+from scalescope.jobs.rank_program import RankProgram, run_ranks
+from scalescope.records.job import Knobs
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
@@ -99,7 +99,7 @@ def test_ranks_do_not_empty_a_folder_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile" / "notes.txt").write_text("mine")
     program = RankProgram(
-        module="scalescope.measurement.probe_ranks",
+        module="scalescope.estimation.probe_ranks",
         task=ProbeTask(engine="ddp", knobs={}, device="cpu", rounds=1, seconds=1.0, sizes=(4,)),
         np=1,
         knobs=Knobs(engine="ddp"),

@@ -16,11 +16,11 @@ from command_line import CommandLine
 from scalescope.api import Silent
 from scalescope.errors import WorkFailed
 from scalescope.measurement.trace import traced_commands, traced_run
+from scalescope.records.explanation import TRACE_RECORD, TraceFolder
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.store import load
-from scalescope.records.trace_folder import TRACE_RECORD, TraceFolder
-from scalescope.timelines.marks import lateness, read_marks
+from scalescope.traces.marks import lateness, read_marks
 
 SLOW_RANK = """
 import os, time, torch

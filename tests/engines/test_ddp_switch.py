@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prediction.made import gradients, point, profile
 from scalescope.engines import ddp_live, find_engine
-from scalescope.engines.exchange import MIB
+from scalescope.engines.base import MIB
+from simulator.made import gradients, point, profile
 
 pytestmark = pytest.mark.launches
 

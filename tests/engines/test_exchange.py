@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prediction.made import gradients, point, profile
 from scalescope.engines import ENGINES, find_engine
-from scalescope.engines.exchange import MIB, Exchange, Message, in_buckets, one_by_one
+from scalescope.engines.base import MIB, Exchange, Message, in_buckets, one_by_one
 from scalescope.records.profile import Gradient, ModelProfile
+from simulator.made import gradients, point, profile
 
 
 def model(*mib: float, **more: object) -> ModelProfile:

@@ -10,8 +10,7 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.launchers import LAUNCHERS, Launcher, find_launcher
 from scalescope.launchers.base import as_shell
-from scalescope.records.job import Host, Job
-from scalescope.records.knobs import Knobs
+from scalescope.records.job import Host, Job, Knobs
 
 EVERY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
 HOST_LAUNCHERS = ("torchrun", "mpirun", "srun")

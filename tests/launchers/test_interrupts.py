@@ -12,7 +12,7 @@ from scalescope.launchers.base import Command
 from scalescope.launchers.processes import carrying, of_launch
 from scalescope.launchers.runner import run
 from scalescope.records.job import Job
-from scalescope.records.knobs import Knobs
+from scalescope.records.job import Knobs
 
 class Watch:
     def tick(self): return 0

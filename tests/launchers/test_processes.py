@@ -100,7 +100,7 @@ import os, signal, sys
 from pathlib import Path
 from scalescope.launchers.runner import run
 from scalescope.records.job import Command, Host, Job
-from scalescope.records.knobs import Knobs
+from scalescope.records.job import Knobs
 
 folder, ssh, launch = sys.argv[1:]
 

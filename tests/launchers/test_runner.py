@@ -6,8 +6,7 @@ import pytest
 
 from scalescope.launchers.processes import carrying, of_launch
 from scalescope.launchers.runner import run
-from scalescope.records.job import Command, Ending, Job
-from scalescope.records.knobs import Knobs
+from scalescope.records.job import Command, Ending, Job, Knobs
 
 pytestmark = pytest.mark.launches
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.measurement.traced_launch import choose_window, overhead
+from scalescope.measurement.capture import choose_window, overhead
 
 
 @pytest.mark.parametrize("horovod", [True, False])

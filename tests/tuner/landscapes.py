@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scalescope.records.tuning import Sample, SearchedKnob, Values
-from scalescope.tuner.blocks import Block
-from scalescope.tuner.options import ONLINE, Options
+from scalescope.tuner.confirmation import Block
+from scalescope.tuner.search import ONLINE, Options
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Request, Tuner
 

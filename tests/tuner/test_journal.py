@@ -7,9 +7,9 @@ import pytest
 from scalescope.api import Silent
 from scalescope.records.store import load
 from scalescope.records.tuning import Method, TuneRequest, Tuning
-from scalescope.tuner.blocks import Block
+from scalescope.tuner.confirmation import Block
 from scalescope.tuner.journal import RECORD, Journal, Surroundings
-from scalescope.tuner.options import ONLINE
+from scalescope.tuner.search import ONLINE
 from scalescope.tuner.tuner import Tuner
 from tuner.landscapes import space
 

@@ -7,7 +7,7 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.records.tuning import Sample, SearchedKnob
-from scalescope.tuner.log import SampleLog, check_log_file
+from scalescope.tuner.journal import SampleLog, check_log_file
 
 CAP = SearchedKnob(name="bucket_cap_mb", values=(1.0, None), default=25.0)
 ALGORITHM = SearchedKnob(name="nccl_algo", values=("Ring", None))

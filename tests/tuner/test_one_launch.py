@@ -10,15 +10,15 @@ import pytest
 
 from scalescope.api import Silent
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.measurement.plan import Settings
-from scalescope.records.knobs import Knobs
+from scalescope.jobs.plan import Settings
+from scalescope.records.job import Knobs
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import tune_native
-from scalescope.tuner.reuse import use_setting
+from scalescope.tuner.offline import use_setting
 
 pytestmark = pytest.mark.launches
 

@@ -6,7 +6,7 @@ from scalescope.errors import UsageError
 from scalescope.records.tuning import Values
 from scalescope.tuner.prior import predict
 from scalescope.tuner.space import Space, offline_space, online_space
-from scalescope.tuner.surveyed import profile_of, read_survey
+from scalescope.tuner.survey import profile_of, read_survey
 from tuner.surveys import hello, survey
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import needs
 from scalescope.engines import ENGINES
 from scalescope.errors import UsageError
-from scalescope.records.knobs import Knob
+from scalescope.records.job import Knob
 from scalescope.records.store import save
 from scalescope.records.tuning import Tuning, TuningCost
 from scalescope.tuner.settings import (

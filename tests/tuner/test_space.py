@@ -5,7 +5,7 @@ import pytest
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
-from scalescope.tuner.surveyed import profile_of, read_survey
+from scalescope.tuner.survey import profile_of, read_survey
 from tuner.surveys import hello, survey
 
 FOUR_ON_TWO = hello(4, 2)

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from scalescope.tuner.blocks import Block
-from scalescope.tuner.confirmation import gain_of, verdict
-from scalescope.tuner.options import OFFLINE, ONLINE
+from scalescope.tuner.confirmation import Block, gain_of, verdict
+from scalescope.tuner.search import OFFLINE, ONLINE
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Options, Tuner
 from tuner.landscapes import Training, predictions, space, valley

@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from scalescope.errors import UsageError
 from scalescope.workloads import WorkloadSpec, check, load
-from scalescope.workloads.losses import LOSSES, find_loss
-from scalescope.workloads.optimizers import OPTIMIZERS, find_optimizer
+from scalescope.workloads.training import LOSSES, OPTIMIZERS, find_loss, find_optimizer
 
 WriteCode = Callable[[str], str]
 Pair = namedtuple("Pair", ["mean", "logits"])

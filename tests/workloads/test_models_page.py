@@ -10,7 +10,7 @@ import torch
 
 from scalescope.workloads import BUILTINS, WorkloadSpec, load
 from scalescope.workloads.builtin import factory_of
-from scalescope.workloads.construction import signature_of
+from scalescope.workloads.loading import signature_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 

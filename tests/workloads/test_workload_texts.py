@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalescope.errors import UsageError
-from scalescope.records.workload import WorkloadSpec
+from scalescope.records.profile import WorkloadSpec
 from scalescope.workloads import InputSpec, parse_input, parse_model_args
 from scalescope.workloads.inputs import FLOATS, INTEGERS, LARGEST_VOCAB, draw
 

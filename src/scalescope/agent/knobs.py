@@ -1,4 +1,5 @@
-"""DistributedDataParallel as scripts use it: which models they wrap, and knobs that are set as they do.
+"""Where rank 0 hears what the search wants next, and tells it what came of that.
+DistributedDataParallel as scripts use it: which models they wrap, and knobs that are set as they do.
 
 `SCALESCOPE_KNOBS` holds the knobs, as a JSON object; they go before what the script says itself.
 """
@@ -15,9 +16,72 @@ import sys
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from .recorder import say
+from .recorder import now, say
+
+FORMAT_VERSION = 1
+PATIENCE_S = 120.0
+"""A search that does not answer for so long is believed to be gone."""
+
+
+class Pilot(Protocol):
+    """Where rank 0 hears what to do next and tells what came of it."""
+
+    def ask(self) -> dict[str, Any] | None:
+        """The next directive; None: not known yet."""
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Something happened."""
+
+
+class FilePilot:
+    """Directives are files in a folder, one after the other; answers are lines of pilot.jsonl there.
+
+    A search that is gone, or that can be told nothing any more, is one that wants to let go.
+    """
+
+    def __init__(
+        self, folder: str, is_alive: Callable[[], bool] = lambda: True, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._folder, self._is_alive, self._patience_ns = folder, is_alive, int(patience_s * 1e9)
+        self._next = self._waits_since = 0
+        self._problem = ""
+
+    def ask(self) -> dict[str, Any] | None:
+        """What the next file holds, once it is there."""
+        if self._problem:
+            return let_go(self._problem)
+        alive = self._is_alive()  # before the look: the last thing that a search writes still counts
+        try:
+            with open(os.path.join(self._folder, f"directive-{self._next:05d}.json")) as file:  # noqa: PTH118 - cheap
+                directive: dict[str, Any] = json.load(file)
+        except FileNotFoundError:
+            self._waits_since = self._waits_since or now()
+            if not alive:
+                return let_go("the process of the search has ended")
+            if now() - self._waits_since > self._patience_ns:
+                return let_go(f"the search has not answered for {self._patience_ns * 1e-9:.0f} s")
+            return None
+        except (OSError, ValueError) as problem:
+            return let_go(f"what the search wants next cannot be read: {problem}")
+        self._next += 1
+        self._waits_since = 0
+        return directive
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Append a line at once."""
+        try:
+            with open(os.path.join(self._folder, "pilot.jsonl"), "a") as file:  # noqa: PTH118
+                file.write(json.dumps(line) + "\n")
+        except OSError as problem:
+            self._problem = f"the search cannot be told what was measured: {problem.strerror}"
+
+
+def let_go(why: str) -> dict[str, Any]:
+    """The directive to end the search and to leave the training as it was."""
+    return {"kind": "let_go", "why": why}
+
 
 _CONSTRUCTOR = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")

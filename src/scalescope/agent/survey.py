@@ -14,10 +14,9 @@ from statistics import median
 from typing import Any
 
 from .between import BetweenSteps, Work, optimizers
+from .control_group import Meeting, no_room_for, objection, one_line
 from .interruptions import ModelHook, samples_in
-from .meeting import Meeting, objection, one_line
 from .recorder import now, say
-from .room import no_room_for
 
 STEPS = 3
 _SMALLEST_PROBE = 4096

@@ -7,10 +7,9 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .directives import FORMAT_VERSION, FilePilot
-from .knobs import SHARDED, Wrappers, engine_file
-from .meeting import HorovodMeeting, Meeting, TorchMeeting, objection
-from .pilot import Conductor
+from .control_group import HorovodMeeting, Meeting, TorchMeeting, objection
+from .controller import Conductor
+from .knobs import FORMAT_VERSION, SHARDED, FilePilot, Wrappers, engine_file
 from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once

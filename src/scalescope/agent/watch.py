@@ -10,11 +10,9 @@ import signal
 import sys
 from typing import Any
 
-from . import collectives
 from .capture import Capture, window_from_environment
-from .exchanged import Exchanged
-from .files import StaleReads
-from .imports import ImportWatch
+from .exchanged import Exchanged, record_collectives, watch_groups
+from .imports import ImportWatch, StaleReads
 from .interruptions import Interruptions
 from .recorder import Recorder, guarded, now, rank_from_environment
 from .steps import StepClock
@@ -148,7 +146,7 @@ class Agent:
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
             module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
-            collectives.watch_groups(module, self._recorder)
+            watch_groups(module, self._recorder)
 
     def _watch_horovod(self, module: Any) -> None:
         self._exchanged.watch_horovod(module)
@@ -209,7 +207,7 @@ class Agent:
         for close in closing:
             guarded("the end of the training is not recorded", close)()
         if self._recorder.is_rank:
-            guarded("collectives are not counted", collectives.record_collectives)(self._recorder)
+            guarded("collectives are not counted", record_collectives)(self._recorder)
             self._recorder.line("end", t=now())
 
 

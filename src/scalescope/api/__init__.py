@@ -4,8 +4,8 @@ from scalescope.api.explaining import draw, explain, tabulate
 from scalescope.api.measuring import doctor, estimate, measure, probe, resume
 from scalescope.api.searching import tune
 from scalescope.api.silent import Silent
-from scalescope.prediction.grid import Question, predict
-from scalescope.scaling.study import study
+from scalescope.measurement.study import study
+from scalescope.simulator.grid import Question, predict
 from scalescope.tuner.context import apply_tuned, tuning
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import Literal
 from scalescope.api.silent import Silent
 from scalescope.diagnosis.sources import explain as explain_sources
 from scalescope.errors import UsageError
-from scalescope.measurement.request import parse_hosts
+from scalescope.jobs.request import parse_hosts
+from scalescope.measurement.study import study
 from scalescope.measurement.sweep import Audience
 from scalescope.measurement.trace import traced_run
 from scalescope.records.autotune import Autotune
@@ -17,7 +18,6 @@ from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
-from scalescope.scaling.study import study
 
 
 def explain(
@@ -68,22 +68,22 @@ def draw(
     """Draw what was measured, read, predicted, explained or tuned, in every format; the files."""
     place = Path(folder)
     if isinstance(record, Prediction):
-        from scalescope.reporting.charts.prediction import write_prediction_charts
+        from scalescope.charts.prediction import write_prediction_charts
 
         return write_prediction_charts(record, place)
     if isinstance(record, Explanation):
-        from scalescope.reporting.charts.explanation import write_explanation_charts
+        from scalescope.charts.accounting import write_explanation_charts
 
         return write_explanation_charts(record, place)
     if isinstance(record, Autotune):
-        from scalescope.reporting.charts.autotune import write_autotune_charts
+        from scalescope.charts.autotune import write_autotune_charts
 
         return write_autotune_charts(record, place)
     if isinstance(record, Tuning):
-        from scalescope.reporting.charts.tuning import write_tuning_charts
+        from scalescope.charts.tuning_cost import write_tuning_charts
 
         return write_tuning_charts(record, place)
-    from scalescope.reporting.charts import write_charts
+    from scalescope.charts import write_charts
 
     return write_charts(_scaling_of(record), place)
 
@@ -93,15 +93,15 @@ def tabulate(
 ) -> str:
     """What was measured, read, predicted or explained as a table for a paper, a proposal or another program."""
     if isinstance(record, Prediction | Explanation):
-        from scalescope.reporting.explanation import tables as of_explanation
-        from scalescope.reporting.prediction import tables as of_prediction
+        from scalescope.report import explanation_tables as of_explanation
+        from scalescope.report import prediction_tables as of_prediction
 
         if form == "latex":
             raise UsageError("a prediction or an explanation is written as csv or markdown: choose one of them")
         if isinstance(record, Explanation):
             return of_explanation.as_csv(record) if form == "csv" else of_explanation.as_markdown(record)
         return of_prediction.as_csv(record) if form == "csv" else of_prediction.as_markdown(record)
-    from scalescope.reporting.tables import as_csv, as_latex, as_markdown
+    from scalescope.report.tables import as_csv, as_latex, as_markdown
 
     return {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}[form](_scaling_of(record))
 

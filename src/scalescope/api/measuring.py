@@ -9,20 +9,20 @@ import msgspec
 from scalescope.api.silent import Silent
 from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
-from scalescope.measurement.cluster import probe_cluster
-from scalescope.measurement.estimate import Audience as EstimateAudience
-from scalescope.measurement.estimate import estimate as run_estimate
-from scalescope.measurement.folders import result_folder
-from scalescope.measurement.machine import describe_machine
-from scalescope.measurement.request import parse_hosts
+from scalescope.estimation.cluster import probe_cluster
+from scalescope.estimation.estimate import Audience as EstimateAudience
+from scalescope.estimation.estimate import estimate as run_estimate
+from scalescope.jobs.folders import result_folder
+from scalescope.jobs.machine import describe_machine
+from scalescope.jobs.request import parse_hosts
 from scalescope.measurement.sweep import Audience, continue_measurement
 from scalescope.measurement.sweep import measure as run_measurement
 from scalescope.records.cluster import Cluster
 from scalescope.records.machine import Machine
 from scalescope.records.prediction import Prediction
+from scalescope.records.profile import Scalar, WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest, ProbeRequest
 from scalescope.records.run import Measurement
-from scalescope.records.workload import Scalar, WorkloadSpec
 
 
 def doctor() -> Machine:

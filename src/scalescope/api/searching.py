@@ -6,10 +6,10 @@ from pathlib import Path
 from scalescope.api.silent import Silent
 from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
-from scalescope.measurement.request import parse_hosts
-from scalescope.records.knobs import KnobValue
+from scalescope.jobs.request import parse_hosts
+from scalescope.records.job import KnobValue
+from scalescope.records.profile import Scalar, WorkloadSpec
 from scalescope.records.tuning import Method, TuneRequest, Tuning, Values
-from scalescope.records.workload import Scalar, WorkloadSpec
 from scalescope.tuner.journal import Audience
 from scalescope.tuner.run import tune as run_search
 from scalescope.tuner.space import check_searched

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from scalescope.records.workload import Scalar, WorkloadSpec
+from scalescope.records.profile import Scalar, WorkloadSpec
 
 
 def workload_of(

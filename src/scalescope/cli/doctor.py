@@ -13,10 +13,9 @@ def doctor(
     """Show what this machine has for data-parallel training, what is missing and how to get it."""
     import sys
 
-    from scalescope.measurement.machine import describe_machine
-    from scalescope.measurement.remedies import check_up
+    from scalescope.jobs.machine import check_up, describe_machine
     from scalescope.records.store import encode
-    from scalescope.reporting.machine import print_checkup
+    from scalescope.report.machine import print_checkup
 
     checkup = check_up(describe_machine())
     print_checkup(checkup, sys.stderr if as_json else sys.stdout)

@@ -84,9 +84,9 @@ def estimate(
     """
     from rich.console import Console
 
-    from scalescope.measurement import estimate as work
+    from scalescope.estimation import estimate as work
     from scalescope.records.request import SCALINGS, EstimateRequest
-    from scalescope.reporting.estimate_progress import EstimateProgress
+    from scalescope.report.progress import EstimateProgress
     from scalescope.units import parse_counts, parse_fraction, parse_seconds
     from scalescope.workloads import spec_from_options
 
@@ -146,10 +146,9 @@ def _report(
     from rich.console import Console
 
     from scalescope.cli.output import pictures
-    from scalescope.reporting.prediction.document import as_document
-    from scalescope.reporting.prediction.sentence import sentence
-    from scalescope.reporting.prediction.show import show
-    from scalescope.reporting.prediction.tables import write_tables
+    from scalescope.report.prediction import sentence
+    from scalescope.report.prediction_show import show
+    from scalescope.report.prediction_tables import as_document, write_tables
 
     assert isinstance(console, Console)
     write_tables(prediction, folder)
@@ -169,12 +168,12 @@ def _report(
 
 
 def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
-    from scalescope.measurement.estimate import STEP, step_to_draw
+    from scalescope.charts import FORMATS, save_charts
+    from scalescope.charts.prediction import write_prediction_charts
+    from scalescope.charts.step import step_chart
+    from scalescope.estimation.estimate import STEP, step_to_draw
     from scalescope.records.store import load
     from scalescope.records.timeline import Timeline
-    from scalescope.reporting.charts import FORMATS, save_charts
-    from scalescope.reporting.charts.prediction import write_prediction_charts
-    from scalescope.reporting.charts.step import step_chart
     from scalescope.units import plural
 
     written = write_prediction_charts(prediction, folder)

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.explain_autotune import tell_autotune
-from scalescope.cli.explain_scaling import tell_scaling
-from scalescope.cli.explain_traces import export_steps, tell_explanation, write_explanation
+from scalescope.cli.explain_answers import (
+    export_steps,
+    tell_autotune,
+    tell_explanation,
+    tell_scaling,
+    write_explanation,
+)
 from scalescope.cli.options import Json, Quiet
 from scalescope.cli.output import from_here
 from scalescope.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _FILES, _RUN = "Files", "A command, captured now"
 
@@ -82,9 +87,9 @@ def explain(
     """
     from rich.console import Console
 
-    from scalescope.diagnosis.export import check_export
+    from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read
-    from scalescope.measurement.folders import check, result_folder
+    from scalescope.jobs.folders import check, result_folder
     from scalescope.records.autotune import Autotune
     from scalescope.records.explanation import Explanation
 
@@ -128,7 +133,7 @@ def explain(
 
 def _explained(output: Path, given: Sequence[Path]) -> tuple[str, ...]:
     """What is explained may be explained in its own folder, whichever verb of ours made that."""
-    from scalescope.measurement.folders import mark_of
+    from scalescope.jobs.folders import mark_of
 
     own = {place.resolve() for path in given for place in (path, path.parent)}
     return (mark_of(output),) if output.resolve() in own else ()
@@ -157,10 +162,10 @@ def _capture(
     quiet: bool,
 ) -> Path | None:
     """Run the command once with every rank captured; its folder, or None when nothing was to be started."""
-    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.jobs.request import parse_environment, parse_hosts
     from scalescope.measurement.trace import traced_commands, traced_run
     from scalescope.records.request import MeasureRequest
-    from scalescope.reporting.progress import MeasureProgress
+    from scalescope.report.progress import MeasureProgress
     from scalescope.units import parse_counts
 
     counts = parse_counts(np or "2", "--np")

@@ -126,8 +126,8 @@ def measure(
     """
     from rich.console import Console
 
+    from scalescope.jobs.request import parse_environment, parse_hosts
     from scalescope.measurement import sweep
-    from scalescope.measurement.request import parse_environment, parse_hosts
     from scalescope.records.request import SCALINGS, MeasureRequest
     from scalescope.units import parse_counts, parse_fraction, parse_seconds
     from scalescope.workloads import spec_from_options
@@ -236,13 +236,14 @@ def _report(
     from json import dumps
 
     from scalescope.measurement.resume import plan_of
+    from scalescope.measurement.study import study
+    from scalescope.records.explanation import TRACE_RECORD, TraceFolder
     from scalescope.records.store import load
-    from scalescope.records.trace_folder import TRACE_RECORD, TraceFolder
-    from scalescope.reporting.measurement import as_document, sentence
-    from scalescope.reporting.progress import MeasureProgress
-    from scalescope.reporting.scaling import show
-    from scalescope.reporting.trace_folder import sentence_of_trace
-    from scalescope.scaling.study import study
+    from scalescope.report.machine import sentence_of_trace
+    from scalescope.report.measurement import as_document as as_document
+    from scalescope.report.measurement import sentence
+    from scalescope.report.progress import MeasureProgress
+    from scalescope.report.scaling import show
 
     try:
         with MeasureProgress(console, quiet=quiet, show_output=show_output) as progress:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from scalescope.records.workload import WorkloadSpec
+    from scalescope.records.profile import WorkloadSpec
 
 MODEL_PANEL = "The model"
 

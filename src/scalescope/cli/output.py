@@ -28,14 +28,14 @@ def again() -> str:
 def write(scaling: "Scaling", folder: Path) -> list[str]:
     """Save the record, its tables and its pictures; lines that say where they are."""
     from scalescope.records.store import save
-    from scalescope.reporting.tables import write_tables
+    from scalescope.report.tables import write_tables
 
     save(scaling, folder / "scaling.json")
     write_tables(scaling, folder)
     here = from_here(folder)
 
     def draw() -> list[Path]:
-        from scalescope.reporting.charts import write_charts
+        from scalescope.charts import write_charts
 
         return write_charts(scaling, folder)
 

@@ -39,13 +39,13 @@ def probe(
     from rich.console import Console
 
     from scalescope import host
-    from scalescope.measurement.cluster import probe_cluster
-    from scalescope.measurement.folders import result_folder
-    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.estimation.cluster import probe_cluster
+    from scalescope.jobs.folders import result_folder
+    from scalescope.jobs.request import parse_environment, parse_hosts
     from scalescope.records.cluster_file import write_cluster
     from scalescope.records.request import ProbeRequest
-    from scalescope.reporting.cluster import sentence, show
-    from scalescope.reporting.estimate_progress import EstimateProgress
+    from scalescope.report.machine import sentence, show
+    from scalescope.report.progress import EstimateProgress
     from scalescope.units import parse_seconds
 
     if device not in ("cpu", "cuda", "auto"):
@@ -86,8 +86,8 @@ def probe(
 
 
 def _draw(cluster: "Cluster", folder: Path) -> list[Path]:
-    from scalescope.reporting.charts import FORMATS, save_charts
-    from scalescope.reporting.charts.cluster import costs_chart
+    from scalescope.charts import FORMATS, save_charts
+    from scalescope.charts.cluster import costs_chart
 
     chart = costs_chart(cluster)
     return save_charts({"links": chart}, folder, FORMATS) if chart is not None else []

@@ -74,9 +74,9 @@ def tune(
     from rich.console import Console
 
     from scalescope.cli import tune_request as checked
-    from scalescope.measurement.request import parse_environment, parse_hosts
+    from scalescope.jobs.request import parse_environment, parse_hosts
     from scalescope.records.tuning import TuneRequest
-    from scalescope.tuner.log import check_log_file
+    from scalescope.tuner.journal import check_log_file
     from scalescope.tuner.settings import read_found, read_settings, shown_value
     from scalescope.tuner.space import check_searched
     from scalescope.units import parse_seconds

@@ -14,7 +14,7 @@ def main(folder: Path) -> int:
 
     from scalescope.cli.tune_report import tell_result
     from scalescope.records.store import load
-    from scalescope.reporting.tuning.progress import TuneProgress
+    from scalescope.report.tuning_progress import TuneProgress
     from scalescope.tuner.context import TRAINING
     from scalescope.tuner.journal import PLAN, TunePlan
     from scalescope.tuner.online import Search

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def tell_tuning(asked: "TuneRequest | Path", console: "Console", *, json: bool, quiet: bool, show_output: bool) -> None:
     """Tune what is asked, or go on in a folder; then the landscape, files, the answer and the next command."""
     from scalescope.records.store import load
-    from scalescope.reporting.tuning.progress import TuneProgress
+    from scalescope.report.tuning_progress import TuneProgress
     from scalescope.tuner.journal import PLAN, TunePlan
     from scalescope.tuner.run import resume, tune
 
@@ -33,9 +33,8 @@ def tell_result(
     tuning: "Tuning", request: "TuneRequest", folder: Path, console: "Console", *, json: bool, quiet: bool
 ) -> None:
     """What came out, where it is, the answer and the next command."""
-    from scalescope.reporting.tuning.document import as_document
-    from scalescope.reporting.tuning.sentence import sentence
-    from scalescope.reporting.tuning.show import show
+    from scalescope.report.tuning import sentence
+    from scalescope.report.tuning_show import as_document, show
 
     tell(
         console,
@@ -84,7 +83,7 @@ def _files(tuning: "Tuning", request: "TuneRequest", folder: Path) -> list[str]:
 
 
 def _draw(tuning: "Tuning", folder: Path) -> list[Path]:
-    from scalescope.reporting.charts.tuning import write_tuning_charts
+    from scalescope.charts.tuning_cost import write_tuning_charts
 
     return write_tuning_charts(tuning, folder)
 

@@ -11,10 +11,10 @@ import typer
 from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
-    from scalescope.records.job import Host
-    from scalescope.records.knobs import Knob, KnobValue
+    from scalescope.records.job import Host, Knob, KnobValue
     from scalescope.records.tuning import Values
     from scalescope.tuner.settings import SettingsFile
+
 
 _OF_A_SEARCH = (
     "offline",
@@ -104,7 +104,7 @@ def processes(text: str, hosts: "Sequence[Host]") -> int:
 def engine_of(asked: str, command: tuple[str, ...], files: "Mapping[str, SettingsFile]") -> str:
     """The engine whose knobs these are: as asked, as a file has it, or as the script looks."""
     from scalescope.engines import find_engine
-    from scalescope.measurement.request import engine_of_script
+    from scalescope.jobs.request import engine_of_script
 
     if asked and not find_engine(asked).knobs:
         raise UsageError(f"engine {asked} has no knobs: use ddp or horovod")

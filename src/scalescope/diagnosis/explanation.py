@@ -9,17 +9,16 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
+from scalescope.diagnosis.traces import Material
+from scalescope.jobs.changes import change_points, slow_periods
+from scalescope.jobs.warmup import warmup_steps
 from scalescope.records.explanation import Change, Explanation, Loss, RankAccount, StepAccount, Transfer
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
-from scalescope.scaling.changes import change_points, slow_periods
-from scalescope.scaling.warmup import warmup_steps
-from scalescope.timelines.alignment import Lateness, lateness, on_common_clock, stands_out, transfers
-from scalescope.timelines.breakdown import breakdowns
-from scalescope.timelines.intervals import Times
-from scalescope.timelines.marks import arrivals
-from scalescope.timelines.trace import Trace
+from scalescope.traces.alignment import Lateness, lateness, on_common_clock, stands_out, transfers
+from scalescope.traces.intervals import Times
+from scalescope.traces.marks import arrivals
+from scalescope.traces.trace import Trace, breakdowns
 
 _PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
 _FEWEST_TO_WARM = 8
@@ -157,7 +156,7 @@ def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
 def _transfers(material: Material) -> tuple[Transfer, ...]:
     """Of Horovod's timeline rank 0's collectives stand for all."""
     traces = material.traces[:1] if material.traces[0].kind == "horovod" else material.traces
-    from scalescope.timelines.alignment import align
+    from scalescope.traces.alignment import align
 
     return transfers(traces, material.clocks if len(traces) > 1 else align(traces))
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scalescope.records.explanation import HorovodAccount
-from scalescope.timelines.alignment import stands_out
-from scalescope.timelines.intervals import Times
-from scalescope.timelines.trace import Trace
+from scalescope.traces.alignment import stands_out
+from scalescope.traces.intervals import Times
+from scalescope.traces.trace import Trace
 
 CYCLES_S = 2e-3
 """A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer."""

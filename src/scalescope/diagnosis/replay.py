@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scalescope.diagnosis.material import Material
-from scalescope.prediction.simulator import Friction, Traffic, simulate
+from scalescope.diagnosis.traces import Material
 from scalescope.records.explanation import Explanation
-from scalescope.timelines.alignment import lateness
-from scalescope.timelines.intervals import Times
-from scalescope.timelines.trace import Trace
+from scalescope.simulator.events import Friction, Traffic, simulate
+from scalescope.traces.alignment import lateness
+from scalescope.traces.intervals import Times
+from scalescope.traces.trace import Trace
 
 _FEWEST_STEPS = 3
 _FEWEST_SIZES = 2

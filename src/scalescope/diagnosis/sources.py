@@ -1,25 +1,158 @@
-"""Whatever a user has: traces, run folders, tables, logs; the kind is recognised, read and explained."""
+"""All steps of a job's traces as one trace for Perfetto, all ranks on one clock.
+A measured job beside an estimate: its transfers against the probe, its step above the predicted one.
+Epochs of a run's log, laid over its trace: which of them lost time, and to what.
+Whatever a user has: traces, run folders, tables, logs; the kind is recognised, read and explained.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from scalescope.diagnosis.comparison import beside_estimate
-from scalescope.diagnosis.epochs import with_epochs
 from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
-from scalescope.diagnosis.material import material, traces_in
 from scalescope.diagnosis.replay import replay_of
+from scalescope.diagnosis.traces import Material, material, traces_in
 from scalescope.errors import UsageError
+from scalescope.measurement.autotune import is_autotune_log, read_autotune
+from scalescope.measurement.logs.lines import read_log
+from scalescope.measurement.sources import explain as explain_scaling
+from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import Autotune
-from scalescope.records.explanation import Explanation
+from scalescope.records.cluster import Cluster, Operation
+from scalescope.records.cluster_file import load_cluster
+from scalescope.records.explanation import TRACE_RECORD, Epoch, Explanation, Transfer
+from scalescope.records.job import Knobs
+from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
-from scalescope.records.trace_folder import TRACE_RECORD
-from scalescope.scaling.autotune import is_autotune_log, read_autotune
-from scalescope.scaling.sources import explain as explain_scaling
-from scalescope.scaling.text_files import printable
+from scalescope.records.store import load, writing
+from scalescope.records.timeline import Span
+from scalescope.simulator.costs import CostModel
+from scalescope.simulator.step import predicted_step
+from scalescope.traces.export import HEAD, export
+from scalescope.traces.intervals import between
+from scalescope.traces.trace import Trace
+
+
+def check_export(path: Path) -> None:
+    """An earlier export may be replaced, anything else not: a user's traces look much the same."""
+    if not path.is_file():
+        return
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(HEAD))
+    except OSError as problem:
+        raise UsageError(f"cannot write --export '{path}': {problem.strerror}: choose another name") from None
+    if head and head != HEAD:
+        raise UsageError(f"--export '{path}' exists and is no export of scalescope explain: choose another name")
+
+
+def export_job(paths: Sequence[Path], path: Path) -> int:
+    """Write the traced steps of every rank; how many spans they are."""
+    check_export(path)
+    read = material([each for each in paths if (each / TRACE_RECORD).is_file() or traces_in(each)])
+    if not any(len(trace.starts_s) for trace in read.traces):
+        raise UsageError("there are no steps to export: the traces have none")
+
+    def spans() -> Iterator[Span]:
+        for at, trace in enumerate(read.traces):
+            if len(trace.starts_s):
+                yield from read.spans(at, float(trace.starts_s[0]), float(trace.ends_s[-1]))
+
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return export(spans(), path, read.clocks)
+
+
+_OPERATIONS: dict[str, Operation] = {"allreduce": "allreduce", "broadcast": "broadcast"}
+
+
+def beside_estimate(explanation: Explanation, material: Material, place: Path) -> Explanation:
+    """`place` is a folder of scalescope estimate, or a cluster.toml of scalescope probe."""
+    file = place / "cluster.toml" if place.is_dir() else place
+    if not file.is_file():
+        raise UsageError(f"{place.name} holds no cluster.toml: name a folder of scalescope estimate, or a cluster.toml")
+    cluster = load_cluster(file)
+    backend = _backend(explanation)
+    nodes = 1
+    if material.record:
+        nodes = max(len({rank.host for rank in material.record.ranks}), 1)
+    found = tuple(_probed(transfer, cluster, backend, nodes) for transfer in explanation.transfers)
+    explanation = msgspec.structs.replace(explanation, transfers=found)
+    profile_file = file.parent / "profile.json"
+    batch = material.record.point.batch if material.record else None
+    if not profile_file.is_file() or batch is None or explanation.engine == "none":
+        return explanation
+    knobs = Knobs(engine=explanation.engine, values={"controller": explanation.backend} if backend[0] == "h" else {})
+    ranks = explanation.world_size or len(explanation.ranks)
+    predicted = predicted_step(load(profile_file, ModelProfile), cluster, knobs, ranks, batch)
+    return msgspec.structs.replace(explanation, predicted_step=predicted)
+
+
+def _backend(explanation: Explanation) -> str:
+    return f"horovod-{explanation.backend}" if explanation.engine == "horovod" else explanation.backend
+
+
+def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:
+    known = any(costs.backend == backend for costs in cluster.costs) or cluster.inside is not None
+    operation = _OPERATIONS.get(transfer.operation)
+    if operation is None or not known:
+        return transfer
+    seconds = CostModel(cluster, backend, operation).seconds(float(transfer.bytes), transfer.ranks, nodes)
+    return msgspec.structs.replace(transfer, probed_s=float(seconds))
+
+
+def with_epochs(explanation: Explanation, material: Material, log: Path, pattern: str) -> Explanation:
+    """The explanation with the epochs that the log tells, counted from the first traced step."""
+    told = read_log(log, explanation.world_size or 1, pattern)
+    if not told.epochs:
+        raise UsageError(f"'{printable(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
+    trace = material.traces[0]
+    if not len(trace.starts_s):
+        return explanation
+    edges = _edges(trace, told.epochs)
+    starts, ends = edges[:-1], edges[1:]
+    last = float(trace.ends_s[-1])
+    covered = np.array([max(min(end, last) - start, 0.0) for start, end in zip(starts, ends, strict=True)])
+    shares = {
+        name: between(intervals, starts, ends)
+        for name, intervals in (("negotiation", trace.negotiation), ("exchange", trace.exchange))
+        if intervals is not None
+    }
+    exposed = trace.parts.exposed
+    rows = []
+    for at, seconds in enumerate(told.epochs):
+        inside = (trace.starts_s >= starts[at]) & (trace.starts_s < ends[at])
+        seen = covered[at] > 0
+        rows.append(
+            Epoch(
+                number=at + 1,
+                steps=int(inside.sum()),
+                seconds=seconds,
+                negotiation_share=float(shares["negotiation"][at] / covered[at])
+                if seen and "negotiation" in shares
+                else None,
+                exposed_share=float(exposed[inside].sum() / covered[at]) if seen and exposed is not None else None,
+            )
+        )
+    missed = sum(1 for row in rows if not row.steps)
+    notes = explanation.notes
+    if missed:
+        notes = (*notes, f"{missed} of {len(rows)} epochs of the log lie after the end of the trace")
+    return msgspec.structs.replace(explanation, epochs=tuple(rows), notes=notes)
+
+
+def _edges(trace: Trace, epochs: Sequence[float]) -> list[float]:
+    """Where epochs begin and the last one ends: at every n-th step when that fits, else as the times of the log say."""
+    count = len(trace.starts_s)
+    for steps in (count, count + 1):  # the last step of a timeline may be cut off
+        if steps % len(epochs) == 0:
+            each = steps // len(epochs)
+            return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
+    return list(accumulate(epochs, initial=float(trace.starts_s[0])))
 
 
 def explain(

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.exchange import MIB, Exchange, in_buckets
-from scalescope.records.knobs import Knob, KnobValue
+from scalescope.engines.base import MIB, Exchange, in_buckets
+from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
 _FIRST_MIB, _CAP_MIB = 1, 25

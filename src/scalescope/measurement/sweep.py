@@ -17,12 +17,10 @@ import msgspec
 
 from scalescope import __version__, host
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.launchers import find_launcher
-from scalescope.launchers.runner import check_hosts, check_system
-from scalescope.measurement.environment import save_plan, shown_commands
-from scalescope.measurement.launch import launch, launch_folder
-from scalescope.measurement.output import compile_pattern
-from scalescope.measurement.plan import (
+from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
+from scalescope.jobs.launch import launch, launch_folder
+from scalescope.jobs.output import compile_pattern
+from scalescope.jobs.plan import (
     BINDING,
     Settings,
     batches,
@@ -32,16 +30,17 @@ from scalescope.measurement.plan import (
     settle,
     started_as_it_is,
 )
-from scalescope.measurement.rehearsal import rehearse
+from scalescope.jobs.rehearsal import rehearse
+from scalescope.jobs.watch import Audience as LaunchAudience
+from scalescope.launchers import find_launcher
+from scalescope.launchers.runner import check_hosts, check_system
+from scalescope.measurement.capture import points_to_trace, trace_folder, traced_launch
 from scalescope.measurement.resume import Started, begin, resume
-from scalescope.measurement.surroundings import check_port, cores_of, has_module, torch_version
-from scalescope.measurement.traced_launch import points_to_trace, trace_folder, traced_launch
-from scalescope.measurement.watch import Audience as LaunchAudience
+from scalescope.measurement.study import points_of_round, why_it_stopped
+from scalescope.records.explanation import TRACE_RECORD
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, save
-from scalescope.records.trace_folder import TRACE_RECORD
-from scalescope.scaling.stopping import points_of_round, why_it_stopped
 from scalescope.stats import FEWEST
 
 _HOPELESS = 2

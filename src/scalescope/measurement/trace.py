@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.measurement.environment import shown_commands
-from scalescope.measurement.plan import Settings, launcher_of, make_job, points
-from scalescope.measurement.rehearsal import rehearse
+from scalescope.jobs.environment import shown_commands
+from scalescope.jobs.plan import Settings, launcher_of, make_job, points
+from scalescope.jobs.rehearsal import rehearse
+from scalescope.measurement.capture import TraceAudience, choose_window, trace_folder, traced_launch
 from scalescope.measurement.resume import begin
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
-from scalescope.measurement.traced_launch import TraceAudience, choose_window, trace_folder, traced_launch
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 

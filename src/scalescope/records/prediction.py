@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.knobs import Knobs
+from scalescope.records.job import Knobs
 from scalescope.records.store import Record
 
 Scaling = Literal["strong", "weak"]

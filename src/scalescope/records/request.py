@@ -1,15 +1,32 @@
-"""What a user asks of measure, and the plan that an interrupted measurement is continued from."""
+"""What must not change between the launches that are compared with each other.
+What a user asks of measure, and the plan that an interrupted measurement is continued from.
+"""
 
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.fingerprint import Fingerprint
 from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
-from scalescope.records.workload import WorkloadSpec
 from scalescope.stats import FEWEST
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine and the software of a measurement."""
+
+    host: str
+    cpu: str
+    """Its model, as the kernel names it; empty where it does not."""
+    cores: int
+    """That the process may use."""
+    gpus: tuple[str, ...]
+    """Their names."""
+    python: str
+    torch: str
+    """Empty: none."""
+
 
 ScalingKind = Literal["strong", "weak"]
 SCALINGS: dict[str, tuple[ScalingKind, ...]] = {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}

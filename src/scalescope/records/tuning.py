@@ -5,10 +5,9 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.job import Host
-from scalescope.records.knobs import KnobValue
+from scalescope.records.job import Host, KnobValue
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
-from scalescope.records.workload import WorkloadSpec
 
 Values = dict[str, KnobValue]
 """Knobs that differ from what the training does by itself; empty: the default."""

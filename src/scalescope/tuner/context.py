@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.measurement.folders import check_record, emptied, result_folder
-from scalescope.records.knobs import KnobValue
+from scalescope.jobs.folders import check_record, emptied, result_folder
+from scalescope.records.job import KnobValue
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.journal import PLAN, TunePlan
@@ -42,8 +42,8 @@ def tuning(
     """
     import torch.distributed as dist
 
-    from scalescope.agent.directives import FilePilot
-    from scalescope.agent.pilot import Conductor
+    from scalescope.agent.controller import Conductor
+    from scalescope.agent.knobs import FilePilot
     from scalescope.agent.recorder import say
 
     if type(model).__name__ != "DistributedDataParallel":
@@ -81,8 +81,8 @@ def _begin(
     model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
 ) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
     """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
+    from scalescope.agent.control_group import TorchMeeting, objection
     from scalescope.agent.knobs import cannot_meet, refusal_of
-    from scalescope.agent.meeting import TorchMeeting, objection
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None

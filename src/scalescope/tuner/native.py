@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.measurement.plan import Settings
+from scalescope.jobs.plan import Settings
+from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import SearchedKnob, TuneRequest, Tuning, Values
-from scalescope.scaling.autotune import read_autotune
 from scalescope.tuner.journal import Audience, Journal, Surroundings
 from scalescope.tuner.offline import Launches, held_by_user, search_by_launches
 from scalescope.tuner.space import Space

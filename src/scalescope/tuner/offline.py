@@ -1,26 +1,68 @@
-"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated."""
+"""A setting that was found earlier, used at once.
+Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated.
+"""
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scalescope import host
+from scalescope import __version__, host
 from scalescope.errors import WorkFailed
-from scalescope.measurement.launch import launch
-from scalescope.measurement.plan import Settings, make_job
-from scalescope.measurement.surroundings import horovod_has_nccl
-from scalescope.records.knobs import Knobs
+from scalescope.jobs.environment import horovod_has_nccl
+from scalescope.jobs.launch import launch
+from scalescope.jobs.plan import Settings, make_job
+from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
-from scalescope.records.store import writing
-from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
-from scalescope.tuner.journal import Audience, Journal, Surroundings
+from scalescope.records.store import save, writing
+from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
+from scalescope.tuner.journal import RECORD, Audience, Journal, Surroundings
 from scalescope.tuner.online import options_of
 from scalescope.tuner.prior import predict
 from scalescope.tuner.space import THREADS, offline_space
 from scalescope.tuner.tuner import OFFLINE, Block, Request, Tuner
+
+
+def use_setting(
+    request: TuneRequest,
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    method: Method,
+    steps: int | None,
+    audience: Audience,
+) -> Tuning:
+    """Train with the setting, without a search; `steps`: of a MODEL."""
+    values = request.start_from or {}
+    audience.planned("Training with the setting that was found earlier; nothing is searched.")
+    outcome = Launches(request, settings, point, audience).launch(0, values, steps)
+    if isinstance(outcome, Failure):
+        details = f"\n{outcome.details}" if outcome.details else ""
+        raise WorkFailed(f"the training failed with the setting found earlier: {outcome.problem}{details}")
+    record = Tuning(
+        what=request.what,
+        command=request.command,
+        engine=point.engine,
+        np=request.np,
+        nodes=outcome.nodes,
+        method=method,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        scalescope=__version__,
+        knobs=(),
+        held=held_by_user(request, settings, point),
+        winner_step_s=outcome.step_s,
+        decision="use",
+        values=values,
+        reason="found earlier and used without a search",
+        cost=TuningCost(search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0),
+        notes=outcome.warnings,
+    )
+    save(record, folder / RECORD)
+    return record
+
 
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10

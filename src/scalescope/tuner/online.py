@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
-from scalescope.measurement.folders import emptied
-from scalescope.measurement.launch import Launched, run_job
-from scalescope.measurement.plan import Settings
+from scalescope.jobs.folders import emptied
+from scalescope.jobs.launch import Launched, run_job
+from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
+from scalescope.tuner.controller_files import PilotFiles, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Audience, Journal, Surroundings
-from scalescope.tuner.pilot_files import PilotFiles, SampleReport, TrainingEnded
 from scalescope.tuner.prior import predict
 from scalescope.tuner.space import online_space
 from scalescope.tuner.tuner import ONLINE, Block, Options, Request, Tuner

@@ -8,11 +8,11 @@ import numpy as np
 
 from scalescope.engines import find_engine
 from scalescope.engines.base import Engine
-from scalescope.prediction.step import Steps, steps
 from scalescope.records.profile import ModelProfile
 from scalescope.records.tuning import Values
+from scalescope.simulator.step import Steps, steps
 from scalescope.tuner.space import HIERARCHICAL, THREADS, Space
-from scalescope.tuner.surveyed import Survey, cluster_of, profile_of, read_survey
+from scalescope.tuner.survey import Survey, cluster_of, profile_of, read_survey
 
 _ROUNDS = 6
 _LEAST = 0.2

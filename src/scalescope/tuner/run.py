@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.jobs.environment import load_plan, save_plan, shown_commands
+from scalescope.jobs.folders import check_record, held, result_folder
+from scalescope.jobs.launch import launch_folder
+from scalescope.jobs.plan import Settings, launcher_of, make_job, points
+from scalescope.jobs.rehearsal import rehearse
 from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.environment import load_plan, save_plan, shown_commands
-from scalescope.measurement.fingerprint import check_resume, fingerprint_here
-from scalescope.measurement.folders import check_record, held, result_folder
-from scalescope.measurement.launch import launch_folder
-from scalescope.measurement.plan import Settings, launcher_of, make_job, points
-from scalescope.measurement.rehearsal import rehearse
+from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
@@ -21,9 +21,8 @@ from scalescope.records.store import complete_lines, drop_torn_line, load, load_
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
 from scalescope.tuner.native import tune_native
-from scalescope.tuner.offline import tune_offline
+from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
-from scalescope.tuner.reuse import use_setting
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
 

@@ -12,10 +12,10 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
-from scalescope.records.knobs import Knob, KnobValue
+from scalescope.measurement.text_files import printable
+from scalescope.records.job import Knob, KnobValue
 from scalescope.records.store import load, writing
 from scalescope.records.tuning import Tuning, Values
-from scalescope.scaling.text_files import printable
 
 YAML, ENVIRONMENT, TEXT = "tuned.yaml", "tuned.env", "tuned.txt"
 

@@ -11,10 +11,10 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
-from scalescope.records.knobs import Knob, KnobValue
+from scalescope.records.job import Knob, KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
-from scalescope.tuner.pilot_files import Hello
-from scalescope.tuner.surveyed import Survey, profile_of, read_survey
+from scalescope.tuner.controller_files import Hello
+from scalescope.tuner.survey import Survey, profile_of, read_survey
 
 THREADS = "threads_per_rank"
 CAP, FIRST, VIEW, HIERARCHICAL = (

@@ -8,10 +8,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from scalescope.records.tuning import Cell, Gain, Phase, Sample, Values
-from scalescope.tuner.blocks import Block, Score, score, typical_batch
-from scalescope.tuner.confirmation import WORTH_HAVING, Confirmation
-from scalescope.tuner.options import OFFLINE, ONLINE, Options
-from scalescope.tuner.search import Observation, Posterior, Search
+from scalescope.tuner.confirmation import WORTH_HAVING, Block, Confirmation, Score, score, typical_batch
+from scalescope.tuner.search import OFFLINE, ONLINE, Observation, Options, Posterior, Search
 from scalescope.tuner.space import Space
 
 _WORTH_A_SAMPLE = 0.005

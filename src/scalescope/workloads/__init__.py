@@ -3,12 +3,12 @@
 Torch is imported when a model is built, not here.
 """
 
-from scalescope.records.workload import WorkloadSpec
+from scalescope.records.profile import WorkloadSpec
 from scalescope.workloads.builtin import BUILTINS, Builtin
 from scalescope.workloads.checking import check
 from scalescope.workloads.inputs import InputSpec, parse_input
 from scalescope.workloads.loading import Workload, load, spec_from_options
-from scalescope.workloads.model_args import parse_model_args
+from scalescope.workloads.references import parse_model_args
 
 __all__ = [
     "BUILTINS",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scalescope.errors import UsageError
-from scalescope.records.workload import Scalar
+from scalescope.records.profile import Scalar
 from scalescope.workloads.inputs import FLOATS, InputSpec, parse_input
-from scalescope.workloads.wording import did_you_mean
+from scalescope.workloads.references import did_you_mean
 
 Data = Literal["features", "images", "tokens"]
 

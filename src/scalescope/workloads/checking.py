@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from scalescope.errors import UsageError
-from scalescope.workloads.wording import one_line
+from scalescope.workloads.references import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from scalescope.diagnosis.material import Material
 from scalescope.diagnosis.replay import Replay
+from scalescope.diagnosis.traces import Material
 from scalescope.records.explanation import Explanation, Finding, Transfer
 
 NOTEWORTHY = 0.03

@@ -1,0 +1,231 @@
+"""Where a step goes: one bar per rank, or per number of ranks, cut into its parts.
+Drawings of an explanation: one step of all ranks, the accounting, transfers, and steps over the run.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from scalescope.charts import FORMATS, check_formats, save_charts
+from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.step import step_charts
+from scalescope.charts.step_times import step_times_chart
+from scalescope.charts.transfers import transfers_chart
+from scalescope.records.explanation import Explanation
+from scalescope.records.timeline import Breakdown
+from scalescope.report.explanation import (
+    HIDDEN_COLOUR,
+    PARTS,
+    engine_words,
+    harmless,
+    seconds_of,
+    share,
+    straggler_words,
+)
+from scalescope.units import format_seconds, plural
+
+_WIDTH = 560
+_MANY, _MOST = 10, 64
+"""Bars from which on they are low, and that are drawn at most."""
+_ROOM = 0.055
+"""Of the axis, for a percentage inside its part."""
+_DARK = ("compute", "exposed_communication")
+"""Parts that need white letters."""
+_HIDDEN, _POSSIBLY = "hidden communication", "possibly hidden communication"
+_BAR, _BELOW = (0.12, 0.72), (0.76, 0.92)
+"""Of a row's height: the parts, and what is hidden below them."""
+
+
+class _Bar(NamedTuple):
+    """One step."""
+
+    label: str
+    parts: Breakdown
+    possibly_s: float | None
+    late_s: float | None
+
+
+def accounting_chart(explanation: Explanation) -> Any:
+    """The typical steady step of every rank; None without steps."""
+    accounts = explanation.per_rank
+    if explanation.accounting is None:
+        return None
+    slowest = max(accounts, key=lambda account: account.parts.step_s).rank if len(accounts) > 1 else None
+    kept = [account for account in accounts if account.rank in (slowest, explanation.straggler)]
+    kept += [account for account in accounts if account not in kept][: _MOST - len(kept)]
+    bars = [
+        _Bar(
+            f"rank {account.rank}" + (" (straggler)" if account.rank == explanation.straggler else ""),
+            account.parts,
+            explanation.possibly_hidden_s if len(accounts) == 1 else None,
+            account.late_s,
+        )
+        for account in sorted(kept, key=lambda account: account.rank)
+    ] or [_Bar("mean", explanation.accounting, explanation.possibly_hidden_s, None)]
+    fewer = f"{len(bars)} of {len(accounts):,} ranks are drawn" if len(bars) < len(accounts) else ""
+    return _chart(
+        bars,
+        f"Where a step goes: {harmless(explanation.what)}",
+        f"mean over steady steps, {engine_words(explanation)}",
+        straggler_words(explanation),
+        fewer,
+    )
+
+
+def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
+    """The mean step of several jobs, from few ranks to many; None without steps."""
+    known = [(each, each.accounting) for each in explanations if each.accounting is not None]
+    if not known:
+        return None
+    known.sort(key=lambda pair: (pair[0].world_size or len(pair[0].ranks), pair[0].engine))
+    bars: list[_Bar] = []
+    for explanation, parts in known[:_MOST]:
+        size = plural(explanation.world_size or len(explanation.ranks), "rank")
+        label = f"{size}, {explanation.engine}" if len({each.engine for each, _ in known}) > 1 else size
+        same = sum(bar.label.partition(" #")[0] == label for bar in bars)
+        unique = f"{label} #{same + 1}" if same else label
+        bars.append(_Bar(unique, parts, explanation.possibly_hidden_s, None))
+    names = list(dict.fromkeys(harmless(each.what, 40) for each, _ in known))
+    what = names[0] if len(names) == 1 else f"{len(known)} jobs"
+    return _chart(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
+
+
+def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
+    longest = max(bar.parts.step_s for bar in bars) or 1.0
+    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
+    rows = [row for index, bar in enumerate(bars) for row in _rows(index, bar, factor, longest)]
+    totals = [
+        {"row": index, "end": factor * bar.parts.step_s, "words": format_seconds(bar.parts.step_s)}
+        for index, bar in enumerate(bars)
+    ]
+    order = [*(part.name for part in PARTS), _HIDDEN, _POSSIBLY]
+    palette = [*(part.colour for part in PARTS), HIDDEN_COLOUR, "#f3e488"]
+    there = {row["part"] for row in rows}
+    scale = alt.Scale(
+        domain=[name for name in order if name in there],
+        range=[colour for name, colour in zip(order, palette, strict=True) if name in there],
+    )
+    domain = [0, 1.1 * factor * longest]
+    x = alt.X(
+        "start:Q", title=f"{unit} of a step", scale=alt.Scale(domain=domain, nice=False), axis=alt.Axis(grid=False)
+    )
+    y = _axis(bars)
+    legend = alt.Legend(title=None, orient="bottom", symbolType="square", columns=4, labelLimit=200)
+    tooltip = [
+        alt.Tooltip("rank:N", title="step of"),
+        alt.Tooltip("part:N", title="part"),
+        alt.Tooltip("took:N", title="time"),
+        alt.Tooltip("percent:N", title="of the step"),
+        alt.Tooltip("late:N", title="late to collectives"),
+    ]
+    base = alt.Chart(data(rows))
+    place = {"x": x, "x2": alt.X2("end"), "y": y, "y2": alt.Y2("bottom")}
+    absent = [part.name for part in PARTS if all(seconds_of(part, bar.parts) is None for bar in bars)]
+    note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
+    return alt.layer(
+        base.mark_rect(stroke="white", strokeWidth=0.6).encode(
+            **place, color=alt.Color("part:N", scale=scale, legend=legend), tooltip=tooltip
+        ),
+        base.transform_filter("datum.words != ''")
+        .transform_calculate(middle="(datum.start + datum.end) / 2", height="(datum.top + datum.bottom) / 2")
+        .mark_text(fontSize=10)
+        .encode(
+            x=alt.X("middle:Q"),
+            y=alt.Y("height:Q"),
+            text="words:N",
+            color=alt.condition("datum.dark", alt.value("white"), alt.value("#222222")),
+        ),
+        alt.Chart(data(totals))
+        .transform_calculate(height=f"datum.row + {sum(_BAR) / 2}")
+        .mark_text(align="left", dx=5, fontSize=11, color="#333333")
+        .encode(x=alt.X("end:Q"), y=alt.Y("height:Q"), text="words:N"),
+        width=_WIDTH,
+        height=(36 if len(bars) <= _MANY else 24) * len(bars),
+        **frame(title, *lines, note),
+    )
+
+
+def _axis(bars: Sequence[_Bar]) -> alt.Y:
+    """One row per bar, named in its middle."""
+    labels = {index + sum(_BAR) / 2: bar.label for index, bar in enumerate(bars)}
+    cases = "".join(f"abs(datum.value - {at}) < 0.01 ? '{label}' : " for at, label in labels.items()) + "''"
+    axis = alt.Axis(
+        values=list(labels),
+        tickCount=len(labels),
+        labelExpr=cases,
+        labelOverlap=False,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    return alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, len(bars)], reverse=True, nice=False))
+
+
+def _rows(index: int, bar: _Bar, factor: float, longest: float) -> Rows:
+    """The parts one after the other, and what is hidden below what hides it."""
+    rows: Rows = []
+    parts, at, compute_end = bar.parts, 0.0, 0.0
+    for part in PARTS:
+        seconds = seconds_of(part, parts)
+        if seconds:
+            lane = {"top": index + _BAR[0], "bottom": index + _BAR[1], "dark": part.key in _DARK}
+            words = f"{100 * share(seconds, parts):.0f} %" if seconds > _ROOM * longest else ""
+            rows.append({**_fields(bar, part.name, at, seconds, factor), **lane, "words": words})
+            at += seconds
+        compute_end = at if part.key == "compute" else compute_end
+    below = {"top": index + _BELOW[0], "bottom": index + _BELOW[1], "dark": False, "words": ""}
+    if parts.hidden_s:
+        begin = max(0.0, compute_end - parts.hidden_s)
+        rows.append({**_fields(bar, _HIDDEN, begin, parts.hidden_s, factor), **below})
+    elif bar.possibly_s:
+        begin = max(0.0, at - bar.possibly_s)
+        rows.append({**_fields(bar, _POSSIBLY, begin, bar.possibly_s, factor), **below})
+    return rows
+
+
+def _fields(bar: _Bar, part: str, begin: float, seconds: float, factor: float) -> dict[str, Any]:
+    return {
+        "rank": bar.label,
+        "part": part,
+        "start": factor * begin,
+        "end": factor * (begin + seconds),
+        "took": format_seconds(seconds),
+        "percent": f"{100 * share(seconds, bar.parts):.1f} %",
+        "late": "-" if bar.late_s is None else format_seconds(bar.late_s),
+    }
+
+
+def charts(explanation: Explanation) -> dict[str, Any]:
+    """Every figure that the explanation has the numbers for, by name; the most telling first."""
+    drawn = {
+        "accounting": accounting_chart(explanation),
+        "step": _step(explanation),
+        "step_times": step_times_chart(explanation),
+        "transfers": transfers_chart(explanation),
+    }
+    return {name: chart for name, chart in drawn.items() if chart is not None}
+
+
+def write_explanation_charts(explanation: Explanation, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw every figure into the folder as NAME.FORMAT; the files."""
+    check_formats(formats)
+    return save_charts(charts(explanation), folder, formats)
+
+
+def _step(explanation: Explanation) -> Any:
+    """The representative step, with the predicted one above it where there is one."""
+    shown, predicted = explanation.shown_step, explanation.predicted_step
+    if shown is None or not shown.spans:
+        return None
+    index = explanation.shown_index
+    measured = "" if predicted is None else "measured"
+    timelines = {measured: shown} if predicted is None else {"predicted": predicted, measured: shown}
+    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
+    return step_charts(
+        timelines,
+        f"One step: {harmless(explanation.what)}",
+        "" if index is None else f"step {index:,}, a representative one",
+        exposed_s={measured: max(own, default=0.0)},
+    )

@@ -1,0 +1,273 @@
+"""A quantity over processes and batch sizes as a coloured map; the reader of the page chooses the quantity."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.quantities import QUANTITIES, cell_fields, range_of, tooltip
+from scalescope.records.prediction import Cell, Prediction
+from scalescope.report.prediction import (
+    BATCH_WORDS,
+    DOES_NOT_FIT_COLOUR,
+    RAMP,
+    SLOWER_COLOUR,
+    Grid,
+    advice_words,
+    asked_batch,
+    check_words,
+    grids,
+    headline,
+    is_slower,
+    left_out_words,
+    recommended_cell,
+    reduced,
+    spaced,
+    trust_words,
+    verdict_words,
+)
+from scalescope.units import plural
+
+_MOST_CELLS = 4096
+"""Of all maps in a figure: more would make a page of several megabytes."""
+_RING_COLOUR = "#e6007e"
+_LABEL_HEIGHT = 14
+_WITH_TEXT = 16
+"""Columns up to which cells are wide enough for numbers."""
+_SHADE = (
+    "info.logarithmic ? log(datum[quantity] / info.low) / log(info.high / info.low)"
+    " : (datum[quantity] - info.low) / (info.high - info.low)"
+)
+_IS_BLACK = "quantity == 'speedup' && datum.slower"
+
+
+class _Size(NamedTuple):
+    """Pixels of a cell."""
+
+    across: int
+    down: int
+
+    @property
+    def has_text(self) -> bool:
+        return self.across >= 44 and self.down >= 15
+
+
+class _Axes(NamedTuple):
+    """Rows and columns of one map."""
+
+    grid: Grid
+    size: _Size
+
+    @property
+    def width(self) -> int:
+        return self.size.across * len(self.grid.batches)
+
+    def x(self, band: float = 0.5) -> alt.X:
+        room = 8 + 7 * len(str(self.grid.batches[-1]))
+        labels = spaced(self.grid.batches, room / self.size.across)
+        axis = alt.Axis(labelAngle=0, ticks=False, domain=False, grid=False, values=labels)
+        scale = alt.Scale(domain=list(self.grid.batches))
+        return alt.X("column:O", title=BATCH_WORDS[self.grid.scaling], scale=scale, axis=axis, bandPosition=band)
+
+    def y(self, band: float = 0.5) -> alt.Y:
+        """Most processes on top; band 0 is the upper edge of a row."""
+        labels = spaced(self.grid.counts, _LABEL_HEIGHT / self.size.down)
+        axis = alt.Axis(ticks=False, domain=False, grid=False, values=labels)
+        scale = alt.Scale(domain=list(reversed(self.grid.counts)))
+        return alt.Y("np:O", title="processes", scale=scale, axis=axis, bandPosition=band)
+
+
+def map_chart(prediction: Prediction) -> Any:
+    """Speedup; on the page any quantity can be chosen instead."""
+    names = list(QUANTITIES)
+    choice = alt.binding_select(options=names, labels=[QUANTITIES[name].title for name in names], name="show ")
+    black = any(map(is_slower, prediction.cells))
+    return _figure(
+        prediction,
+        "Prediction",
+        alt.param(name="quantity", value="speedup", bind=choice),
+        lambda cell: not is_slower(cell),
+        ["black: slower than one process", "bold line: speedup 1"] if black else [],
+    )
+
+
+def efficiency_map(prediction: Prediction) -> Any:
+    """Efficiency with the line of the goal; None with a single process only."""
+    if all(cell.np == 1 for cell in prediction.cells):
+        return None
+    goal = prediction.efficiency_goal
+    return _figure(
+        prediction,
+        "Predicted efficiency",
+        alt.param(name="quantity", value="efficiency"),
+        lambda cell: cell.efficiency >= goal,
+        [f"bold line: efficiency {100 * goal:.0f} %"],
+    )
+
+
+def _figure(
+    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], key: list[str]
+) -> Any:
+    """One map below the other; `inside` says on which side of the drawn line a cell lies."""
+    whole = grids(prediction)
+    most = int((_MOST_CELLS / len(whole)) ** 0.5)
+    shown = [reduced(grid, most, most, prediction) for grid in whole]
+    cells = [cell for grid in shown for cell in grid.shown()]
+    best = recommended_cell(prediction)
+    left_out = [words for grid, few in zip(whole, shown, strict=True) if (words := left_out_words(grid, few))]
+    ranges = {name: range_of(name, [cell for cell in cells if cell.fits]) for name in QUANTITIES}
+    info = alt.param(name="info", expr=f"({json.dumps(ranges)})[quantity]")
+    return alt.concat(
+        *(_panel(grid, best, inside) for grid in shown),
+        columns=1,
+        spacing=24,
+        params=[quantity.param, info.param],
+        **frame(
+            f"{title}: {headline(prediction)}",
+            *_verdict(prediction),
+            check_words(prediction) or trust_words(prediction),
+            "; ".join([*key, *_key(shown, best)]),
+            *dict.fromkeys(left_out),
+        ),
+    )
+
+
+def _verdict(prediction: Prediction) -> list[str]:
+    """What to do, or why nothing is recommended, a line each."""
+    if not prediction.trusted:
+        return ["not to be trusted, so nothing is recommended:", *prediction.doubts]
+    return [verdict_words(prediction), f"recommended: {advice_words(prediction)}"]
+
+
+def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
+    """What marks mean, as far as they are there."""
+    cells = [cell for grid in shown for cell in grid.shown()]
+    meanings = {
+        "ring: recommended": best in cells,
+        "grey: does not fit into memory": any(not cell.fits for cell in cells),
+        "=: measured": any(_size(grid).has_text and cell.verified for grid in shown for cell in grid.shown()),
+        "~: beyond the profiled batches": any(
+            _size(grid).has_text and not (cell.measured_batch or cell.verified)
+            for grid in shown
+            for cell in grid.shown()
+        ),
+        "blank: fewer samples than processes": any(
+            len(grid.shown()) < len(grid.counts) * len(grid.batches) for grid in shown
+        ),
+    }
+    return [meaning for meaning, there in meanings.items() if there]
+
+
+def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool]) -> Any:
+    axes = _Axes(grid, _size(grid))
+    words = f"{grid.scaling} scaling: "
+    title = alt.TitleParams(alt.expr(f"'{words}' + info.title"), anchor="start", fontSize=13, offset=8)
+    layers = [*_cells(grid, axes), *_nodes(grid, axes), *_line(grid, axes, inside)]
+    if best and grid.cells.get((best.np, asked_batch(best))) is best:
+        layers += _ring(best, axes)
+    return alt.layer(*layers, width=axes.width, height=axes.size.down * len(grid.counts), title=title)
+
+
+def _size(grid: Grid) -> _Size:
+    columns, rows = len(grid.batches), len(grid.counts)
+    across = max(50, min(90, 480 // columns)) if columns <= _WITH_TEXT else 640 // columns
+    return _Size(across, min(28 if rows > 2 else 44, 560 // rows))
+
+
+def _cells(grid: Grid, axes: _Axes) -> list[alt.Chart]:
+    """Colours, numbers where there is room, and a stroke through what does not fit."""
+    rows: Rows = [cell_fields(cell) for cell in grid.shown()]
+    legend = alt.Legend(
+        title=None,
+        values=alt.expr("info.ticks"),
+        labelExpr="info.labels[indexof(info.ticks, datum.value)]",
+        gradientLength=min(200.0, max(110.0, axes.size.down * len(grid.counts))),
+        offset=14,
+    )
+    places = [index / (len(RAMP) - 1) for index in range(len(RAMP))]
+    scale = alt.Scale(domain=places, range=list(RAMP), clamp=True)
+    flat = [{"test": "!datum.fits", "value": DOES_NOT_FIT_COLOUR}, {"test": _IS_BLACK, "value": SLOWER_COLOUR}]
+    colour = alt.Color("shade:Q", scale=scale, legend=legend, condition=flat)
+    source = data(rows)
+    base = alt.Chart(source).transform_calculate(shade=_SHADE)
+    rim: dict[str, Any] = {"stroke": "white", "strokeWidth": 1} if axes.size.has_text else {}
+    layers = [base.mark_rect(**rim).encode(x=axes.x(), y=axes.y(), color=colour, tooltip=tooltip())]
+    out = alt.Chart(source).transform_filter("!datum.fits")
+    long = 0.5 * min(axes.size)
+    slash = out.mark_point(shape="M-1,1L1,-1", size=long**2, stroke="#999999", strokeWidth=1.2)
+    if any(not row["fits"] for row in rows):
+        layers.append(slash.encode(x=axes.x(), y=axes.y()))
+    if axes.size.has_text:
+        light = alt.when(f"{_IS_BLACK}").then(alt.value("#b8b8b8"))
+        letters = light.when("datum.shade < 0.4").then(alt.value("white")).otherwise(alt.value("black"))
+        words = base.transform_filter("datum.fits").transform_calculate(
+            words="datum.mark + split(datum[quantity + '_words'], ' (')[0]"
+        )
+        layers.append(words.mark_text(fontSize=11).encode(x=axes.x(), y=axes.y(), text="words:N", color=letters))
+    return layers
+
+
+def _nodes(grid: Grid, axes: _Axes) -> list[alt.Chart]:
+    """Lines between rows where more nodes begin to be used, labelled as far as there is room."""
+    rows: Rows = []
+    last = -_LABEL_HEIGHT / axes.size.down
+    for np, nodes in grid.boundaries().items():
+        here = grid.counts.index(np)
+        if (here - last) * axes.size.down >= _LABEL_HEIGHT:
+            rows.append({"np": np, "words": plural(nodes, "node")})
+            last = here
+    if not rows:
+        return []
+    base = alt.Chart(data(rows))
+    edge: dict[str, Any] = {"x": alt.value(0), "y": axes.y(1.0), "x2": alt.value(axes.width + 54)}
+    return [
+        base.mark_rule(stroke="white", strokeWidth=3).encode(**{**edge, "x2": alt.value(axes.width)}),
+        base.mark_rule(stroke="#333333", strokeWidth=1.2, strokeDash=[4, 2]).encode(**edge),
+        base.mark_text(align="left", baseline="bottom", dy=-2, fontSize=11, color="#333333").encode(
+            x=alt.value(axes.width + 6), y=axes.y(1.0), text="words:N"
+        ),
+    ]
+
+
+def _line(grid: Grid, axes: _Axes, inside: Callable[[Cell], bool]) -> list[alt.Chart]:
+    """The line between cells that are inside and those that are not, along their edges."""
+
+    def differ(first: tuple[int, int], second: tuple[int, int]) -> bool:
+        pair = [grid.cells[place] for place in (first, second) if place in grid.cells]
+        fitting = [inside(cell) for cell in pair if cell.fits]
+        return len(fitting) == 2 and fitting[0] != fitting[1]
+
+    flat: Rows = [
+        {"np": low, "column": batch}
+        for low, high in pairwise(grid.counts)
+        for batch in grid.batches
+        if differ((low, batch), (high, batch))
+    ]
+    upright: Rows = [
+        {"np": np, "column": left}
+        for left, right in pairwise(grid.batches)
+        for np in grid.counts
+        if differ((np, left), (np, right))
+    ]
+    layers = []
+    for colour, width in (("white", 4.5), ("black", 1.8)):
+        look: dict[str, Any] = {"stroke": colour, "strokeWidth": width, "strokeCap": "square"}
+        if flat:
+            edges = alt.Chart(data(flat)).mark_rule(**look)
+            layers.append(edges.encode(x=axes.x(0.0), x2=alt.X2("column", bandPosition=1.0), y=axes.y(0.0)))
+        if upright:
+            edges = alt.Chart(data(upright)).mark_rule(**look)
+            layers.append(edges.encode(x=axes.x(1.0), y=axes.y(0.0), y2=alt.Y2("np", bandPosition=1.0)))
+    return layers
+
+
+def _ring(best: Cell, axes: _Axes) -> list[alt.Chart]:
+    base = alt.Chart(data([{"np": best.np, "column": asked_batch(best)}]))
+    rings = (("white", 5.5), (_RING_COLOUR, 3.0))
+    return [
+        base.mark_rect(fillOpacity=0, stroke=colour, strokeWidth=width, cornerRadius=3).encode(x=axes.x(), y=axes.y())
+        for colour, width in rings
+    ]

@@ -1,0 +1,181 @@
+"""What figures are put together from: colours, axes of counts, lines, intervals, titles."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from scalescope.records.scaling import Estimate, ScalingPoint
+from scalescope.report.phrases import engine_name, engine_order, has_spread, nodes_matter
+
+Rows = list[dict[str, Any]]
+
+IDEAL_COLOUR = "#767676"
+SPEEDUP_COLOURS = {"steady": "#009e73", "train": "#aa4499", "end_to_end": "#333333"}
+SPEEDUP_SHAPES = {"steady": "circle", "train": "square", "end_to_end": "triangle-up"}
+LOSS_COLOUR = "#d55e00"
+GAIN_COLOUR = "#56b4e9"
+IDEAL_DASH = [5, 4]
+_ENGINE_COLOURS = {"none": "#808080", "ddp": "#0072b2", "horovod": "#e69f00"}
+_OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
+APART = 0.012
+"""Of an x axis, between intervals at one tick, so that they do not hide each other."""
+_LOG_FROM = 8
+"""Axes become logarithmic when the largest number is that many times the smallest."""
+
+
+def data(rows: Rows) -> alt.InlineData:
+    """Rows as a chart's data, without pandas."""
+    return alt.InlineData(values=rows)
+
+
+def engine_colours(engines: Iterable[str]) -> alt.Scale:
+    """Stable colours: the same engine looks the same in every figure."""
+    names = sorted(set(engines), key=engine_order)
+    others = iter(_OTHER_COLOURS * (len(names) + 1))
+    colours = [_ENGINE_COLOURS[name] if name in _ENGINE_COLOURS else next(others) for name in names]
+    return alt.Scale(domain=[engine_name(name) for name in names], range=colours)
+
+
+def is_logarithmic(values: Iterable[float]) -> bool:
+    """Whether numbers lie so far apart that each doubling deserves the same room."""
+    known = list(values)
+    return min(known) > 0 and max(known) >= _LOG_FROM * min(known)
+
+
+class Counts(NamedTuple):
+    """An x axis of counts with ticks only at what was measured; logarithmic when it spans much."""
+
+    x: alt.X
+    low: float
+    high: float
+    logarithmic: bool
+
+    def beside(self, count: float, fraction: float) -> float:
+        """Where to draw so that it stands beside the count; not on a logarithmic axis, where it would look faster."""
+        return count if self.logarithmic else count + (self.high - self.low) * fraction
+
+
+def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | None = None) -> Counts:
+    """The axis for these counts, over the field `at`; `labels` replace numbers at ticks."""
+    ticks = sorted(set(counts))
+    low, high = ticks[0], ticks[-1]
+    logarithmic = is_logarithmic(ticks)
+    if logarithmic:
+        reach = (high / low) ** 0.04
+        low, high = low / reach, high * reach
+        scale = alt.Scale(type="log", base=2, domain=[low, high], nice=False)
+    else:
+        room = 0.06 * (high - low) or 0.5
+        low, high = low - room, high + room
+        scale = alt.Scale(domain=[low, high], nice=False, zero=False)
+    axis = alt.Axis(values=ticks, labelExpr=_tick_words(labels or {}), labelOverlap="greedy")
+    return Counts(alt.X("at:Q", title=title, scale=scale, axis=axis), low, high, logarithmic)
+
+
+def _tick_words(labels: dict[float, str]) -> str:
+    """An expression for a tick's label; the axis' own format would round ticks to their distance."""
+    cases = "".join(f"datum.value == {value:g} ? '{text}' : " for value, text in labels.items())
+    return cases + "format(datum.value, '~g')"
+
+
+def ticks_at(values: Sequence[float]) -> alt.Axis:
+    """An axis with ticks at these values only."""
+    return alt.Axis(values=list(values), labelExpr=_tick_words({}), labelOverlap="greedy")
+
+
+def processes_axis(points: Sequence[ScalingPoint]) -> Counts:
+    """The x axis of processes, with nodes in its labels when they matter."""
+    counts = [float(point.np) for point in points]
+    if not nodes_matter(points):
+        return counts_axis("processes", counts)
+    nodes: dict[float, set[int]] = {}
+    for point in points:
+        if point.nodes is not None:
+            nodes.setdefault(float(point.np), set()).add(point.nodes)
+    labels = {count: f"{count:g} ({', '.join(map(str, sorted(here)))})" for count, here in nodes.items()}
+    return counts_axis("processes (nodes)", counts, labels)
+
+
+def logarithmic_domain(values: Iterable[float]) -> list[float]:
+    """From the smallest value above 0 to the largest, with some room."""
+    known = [value for value in values if value > 0]
+    return [min(known) / 1.15, max(known) * 1.15]
+
+
+def powers_of_two(low: float, high: float) -> list[float]:
+    """Ticks for a logarithmic axis of ratios."""
+    return [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+
+
+def round_numbers(low: float, high: float) -> list[float]:
+    """Ticks for a logarithmic axis of amounts: 1, 2, 5, 10, 20, 50 and so on."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for power in decades for digit in (1, 2, 5) if low <= (tick := digit * 10.0**power) <= high]
+
+
+def interval_fields(estimate: Estimate) -> dict[str, Any]:
+    """What a row needs so that `interval_marks` can draw its interval."""
+    shown = estimate.interval if has_spread(estimate) else ""
+    return {"low": estimate.low, "high": estimate.high, "interval": shown, "repetitions": estimate.count}
+
+
+def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: Any) -> list[alt.Chart]:
+    """Solid bars with caps for t-intervals, thin ones without for ranges."""
+    looks: dict[str, dict[str, Any]] = {
+        "t": {"thickness": 1.6, "ticks": alt.MarkConfig(size=6, opacity=1)},
+        "range": {"thickness": 1.0, "ticks": False},
+    }
+    marks = []
+    for interval, look in looks.items():
+        here = [row for row in rows if row["interval"] == interval]
+        if here:
+            bars = alt.Chart(data(here)).mark_errorbar(**look)
+            marks.append(bars.encode(x=x, y=y("low"), y2=alt.Y2("high"), **encoding))
+    return marks
+
+
+def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any) -> list[alt.Chart]:
+    """Points on top of lines; hollow where only a range is known."""
+    hollow = [row for row in rows if row["interval"] == "range"]
+    filled = [row for row in rows if row["interval"] != "range"]
+    marks = []
+    if hollow:
+        marks.append(alt.Chart(data(hollow)).mark_point(size=size, opacity=1, fill="white", strokeWidth=1.6))
+    if filled:
+        marks.append(alt.Chart(data(filled)).mark_point(size=size, opacity=1, filled=True))
+    return [mark.encode(x=x, y=y, **encoding) for mark in marks]
+
+
+BARS = {"t": "solid bars", "span": "hollow points with thin bars"}
+"""How intervals and ranges look, for the note below a title."""
+
+
+def frame(title: str, *lines: str) -> dict[str, Any]:
+    """What the outermost chart is made with: its title, what it says below it, the look that all figures share.
+
+    Given to the constructor because every later change of a large chart copies it whole.
+    """
+    subtitle = [line for line in lines if line]
+    return {
+        "title": alt.TitleParams(
+            title, subtitle=subtitle or alt.Undefined, anchor="start", frame="bounds", offset=14, subtitlePadding=5
+        ),
+        "background": "white",
+        "padding": 8,
+        "config": alt.Config(
+            title=alt.TitleConfig(fontSize=15, subtitleFontSize=12, subtitleColor="#444444", subtitleLineHeight=16),
+            axis=alt.AxisConfig(
+                labelFontSize=11,
+                titleFontSize=12,
+                titleFontWeight="normal",
+                labelFlush=False,
+                gridColor="#e8e8e8",
+                domainColor="#888888",
+                tickColor="#888888",
+            ),
+            view=alt.ViewConfig(stroke=None),
+            legend=alt.LegendConfig(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelLimit=300),
+        ),
+    }

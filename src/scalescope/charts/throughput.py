@@ -1,0 +1,164 @@
+"""Weak and strong scaling: steady throughput against processes, one panel per batch, one line per engine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import altair as alt
+
+from scalescope.charts.parts import (
+    APART,
+    BARS,
+    IDEAL_COLOUR,
+    IDEAL_DASH,
+    Counts,
+    Rows,
+    data,
+    engine_colours,
+    frame,
+    interval_fields,
+    interval_marks,
+    logarithmic_domain,
+    point_marks,
+    processes_axis,
+    round_numbers,
+)
+from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.report.phrases import (
+    batch_words,
+    curves_in_order,
+    drawn_line,
+    engine_name,
+    engine_order,
+    interval_note,
+    shortened,
+)
+from scalescope.units import format_rate, plural
+
+_MEANING = {"strong": "the global batch is fixed", "weak": "the batch of a process is fixed"}
+_TOOLTIP = ["engine:N", "processes:Q", "words:N", "repetitions:Q"]
+
+
+class _Axes(NamedTuple):
+    """What all panels share."""
+
+    counts: Counts
+    y: Callable[[str], alt.Y]
+    color: alt.Color
+    engines: list[str]
+
+
+def throughput_chart(scaling: Scaling, kind: str) -> Any:
+    """All curves of this kind of scaling in one figure; None when nothing can be compared."""
+    curves = [
+        curve for curve in curves_in_order(scaling) if curve.scaling == kind and len(_known(drawn_line(curve))) > 1
+    ]
+    if not curves:
+        return None
+    points = [point for curve in curves for point in _known(curve.points)]
+    batches = list(dict.fromkeys(curve.batch for curve in curves))
+    width, height = (500, 320) if len(batches) == 1 else (260, 240)
+    axes = _axes(curves, points)
+    panels = [
+        alt.layer(
+            *_layers(here, axes),
+            width=width,
+            height=height,
+            title=alt.TitleParams("".join(batch_words(here[0])), anchor="start", fontSize=13, offset=6),
+        )
+        for batch in batches
+        if (here := [curve for curve in curves if curve.batch == batch])
+    ]
+    note = interval_note([point.throughput for point in points], **BARS)
+    return alt.concat(
+        *panels,
+        columns=3,
+        spacing=20,
+        **frame(
+            f"{kind.capitalize()} scaling: {shortened(scaling.what)}",
+            f"{_MEANING[kind]}; {_headline(curves)}",
+            f"dashed: in proportion to the smallest; {note}",
+        ),
+    )
+
+
+def _known(points: Iterable[ScalingPoint]) -> list[ScalingPoint]:
+    return [point for point in points if point.throughput]
+
+
+def _axes(curves: Sequence[Curve], points: Sequence[ScalingPoint]) -> _Axes:
+    counts = processes_axis(points)
+    rates = [edge for point in points if point.throughput for edge in (point.throughput.low, point.throughput.high)]
+    rates += [row["rate"] for curve in curves for row in _ideal(curve)]
+    scale = alt.Scale(domain=[0, 1.05 * max(rates)], nice=False)
+    axis = alt.Axis(format=",~r")
+    if counts.logarithmic:
+        domain = logarithmic_domain(rates)
+        scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
+        axis = alt.Axis(format=",~r", values=round_numbers(*domain))
+    engines = sorted({point.engine for point in points}, key=engine_order)
+    legend = None if engines == [""] else alt.Legend(title=None, orient="bottom", symbolSize=90)
+    color = alt.Color("engine:N", scale=engine_colours(engines), legend=legend)
+    return _Axes(counts, partial(_y, scale=scale, axis=axis), color, engines)
+
+
+def _y(field: str, *, scale: alt.Scale, axis: alt.Axis) -> alt.Y:
+    return alt.Y(f"{field}:Q", title="samples/s over all processes", scale=scale, axis=axis)
+
+
+def _layers(curves: Sequence[Curve], axes: _Axes) -> list[alt.Chart]:
+    """Ideal, lines, intervals and points of one batch."""
+    ideal = [row for curve in curves for row in _ideal(curve)]
+    rows = [row for curve in curves for row in _rows(curve, axes)]
+    alone = [row for row in rows if not row["on_line"]]
+    rows = [row for row in rows if row["on_line"]] + alone[:1]  # engines share their baseline
+    x, y = axes.counts.x, axes.y
+    dashed = alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.3, color=IDEAL_COLOUR)
+    lines = alt.Chart(data([row for row in rows if row["on_line"]])).mark_line(strokeWidth=2)
+    return [
+        dashed.encode(x=x, y=y("rate"), detail="series:N"),
+        lines.encode(x=x, y=y("rate"), color=axes.color, detail="series:N"),
+        *interval_marks(rows, x, y, color=axes.color),
+        *point_marks(rows, x, y("rate"), color=axes.color, tooltip=_TOOLTIP),
+    ]
+
+
+def _rows(curve: Curve, axes: _Axes) -> Rows:
+    """The engine's own line; a baseline of another engine stands beside it as a point."""
+    line = drawn_line(curve)
+    rows = []
+    for point in curve.points:
+        if point.throughput:
+            place = axes.engines.index(curve.engine if point in line else point.engine) - (len(axes.engines) - 1) / 2
+            rows.append(
+                {
+                    "at": axes.counts.beside(point.np, APART * place),
+                    "processes": point.np,
+                    "rate": point.throughput.value,
+                    "words": f"{format_rate(point.throughput.value)} samples/s",
+                    "engine": engine_name(point.engine),
+                    "series": curve.engine,
+                    "on_line": point in line,
+                    **interval_fields(point.throughput),
+                }
+            )
+    return rows
+
+
+def _ideal(curve: Curve) -> Rows:
+    """The baseline's throughput times as many processes."""
+    first = curve.baseline or drawn_line(curve)[0]
+    if not first.throughput:
+        return []
+    rate = first.throughput.value / first.np
+    counts = sorted({point.np for point in curve.points if point.np >= first.np})
+    return [{"at": np, "rate": rate * np, "series": f"{rate}"} for np in counts]
+
+
+def _headline(curves: Sequence[Curve]) -> str:
+    """The fastest point there is."""
+    points = [(point.throughput.value, point, curve) for curve in curves for point in curve.points if point.throughput]
+    rate, best, curve = max(points, key=lambda each: each[0])
+    engine = [f"with {shortened(best.engine, 30)}"] if best.engine not in ("", "none") else []
+    where = " ".join([f"on {plural(best.np, 'process')}", *engine])
+    return ", ".join([f"fastest: {format_rate(rate)} samples/s {where}", *batch_words(curve)])

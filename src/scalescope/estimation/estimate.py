@@ -1,0 +1,290 @@
+"""Estimates: a profile, a cluster, a map, and where asked for some of its cells run for real."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from scalescope import host
+from scalescope.engines import find_engine
+from scalescope.engines.base import parse_knobs
+from scalescope.errors import UsageError
+from scalescope.estimation import calibration as residuals
+from scalescope.estimation.calibration import corrected
+from scalescope.estimation.cluster import probe_cluster
+from scalescope.estimation.profile import take_profile
+from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.estimation.verification import run_checks
+from scalescope.jobs.environment import horovod_speaks_mpi, torch_version
+from scalescope.jobs.folders import result_folder
+from scalescope.jobs.rank_program import starting_s
+from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
+from scalescope.measurement.sweep import Audience as MeasureAudience
+from scalescope.records.cluster import Cluster
+from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.job import Knobs
+from scalescope.records.prediction import Cell, Prediction
+from scalescope.records.profile import ModelProfile
+from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
+from scalescope.records.store import load, save
+from scalescope.simulator.grid import Question, predict, recommend
+from scalescope.simulator.step import predicted_step
+from scalescope.units import plural
+
+PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
+_MOST_ROWS = 64
+"""Without --np, more slots than this are shown by their doublings."""
+
+Kept = TypeVar("Kept", ModelProfile, Cluster)
+
+
+class Audience(MeasureAudience, Protocol):
+    """Who is told how an estimate goes on."""
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        """A part of the work begins; about what it takes."""
+
+    def tick(self, done: int) -> None:
+        """Blocks of it that are done."""
+
+    def remark(self, text: str) -> None:
+        """Something that a reader of the result should know."""
+
+    def continues(self, folder: Path) -> None:
+        """An interrupted estimate is continued."""
+
+    def mapped(self, prediction: Prediction) -> None:
+        """The map is there, and its checks begin."""
+
+
+def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Prediction]:
+    """The folder of the results and the map, corrected by its checks where some were asked for.
+
+    Every part is kept as soon as it is there: after an interruption the same request continues.
+    """
+    knobs = _knobs(request)
+    described = load_cluster(Path(request.cluster)) if request.cluster else None
+    processes = _processes(request, described)
+    threads = _threads(request, described, processes)
+    given = load(Path(request.profile), ModelProfile) if request.profile else None
+    if given is not None:
+        check_profile(given, request)
+    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
+    plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
+    with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
+        if is_begun(folder, plan):
+            audience.continues(folder)
+            end_orphans(str(folder))
+        save(plan, folder / PLAN)
+        profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
+        profile = profile or _profile(request, threads, processes, described, folder, audience)
+        save(profile, folder / PROFILE)
+        if remade := sum(point.remade for point in profile.points):
+            audience.remark(f"profile: {plural(remade, 'block')} of steps measured again, other programs were busy")
+        cluster = described or _kept(folder / CLUSTER, load_cluster)
+        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, audience)
+        write_cluster(cluster, folder / CLUSTER)
+        known, unread = residuals.calibration(knobs.engine) if described is None else (None, "")
+        prediction = predict(
+            Question(
+                profile=profile,
+                cluster=cluster,
+                knobs=knobs,
+                np=processes,
+                batches=request.batch,
+                scalings=request.scaling,
+                calibration=known,
+                efficiency_goal=request.efficiency,
+            )
+        )
+        crowded = _threads_warning(request, threads, profile)
+        prediction = _with_warnings(prediction, unread, crowded)
+        save(prediction, folder / PREDICTION)
+        if request.verify:
+            audience.mapped(prediction)
+            prediction = _checked(request, prediction, profile, threads, cluster, folder, audience)
+        if (best := step_to_draw(prediction)) is not None:
+            save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
+        save(prediction, folder / PREDICTION)
+        save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
+    return folder, prediction
+
+
+def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
+    """A part that was finished before an interruption."""
+    return read(path) if path.exists() else None
+
+
+def _checked(
+    request: EstimateRequest,
+    prediction: Prediction,
+    profile: ModelProfile,
+    threads: int,
+    cluster: Cluster,
+    folder: Path,
+    audience: Audience,
+) -> Prediction:
+    """Run the cells that decide, remember how wrong the map was, and correct it."""
+    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, audience)
+    unwritten = ""
+    if prediction.trusted:
+        factor = prediction.calibration.factor if prediction.calibration else 1.0
+        unwritten = residuals.keep(checks, factor, prediction.engine, prediction.what)
+    return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
+
+
+def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
+    more = (warning for warning in said if warning)
+    return msgspec.structs.replace(prediction, warnings=(*prediction.warnings, *more))
+
+
+def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfile) -> str:
+    if threads <= host.cores().physical or request.profile or profile.device != "cpu":
+        return ""
+    return (
+        f"the profile used {threads} threads on {host.cores().physical} cores: take it on a machine like the cluster's"
+    )
+
+
+def dry_run(request: EstimateRequest) -> list[str]:
+    """What an estimate would do, one line for each part; nothing is started."""
+    described = load_cluster(Path(request.cluster)) if request.cluster else None
+    knobs, processes = _knobs(request), _processes(request, described)
+    threads = _threads(request, described, processes)
+    model = request.workload.model
+    lines = [f"profile of {model}: " + (request.profile or f"taken here, {request.seconds:g} s, {threads} threads")]
+    lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
+    lines.append(f"map: {knobs.engine} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
+    return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
+
+
+def _knobs(request: EstimateRequest) -> Knobs:
+    if request.engine not in ("ddp", "horovod"):
+        find_engine(request.engine)
+        raise UsageError("--engine takes ddp or horovod: one process without an engine is the baseline anyway")
+    knobs = parse_knobs(find_engine(request.engine), request.knobs)
+    if request.engine == "horovod" and not request.cluster and "controller" not in knobs.values:
+        controller = "mpi" if horovod_speaks_mpi(sys.executable) else "gloo"
+        return Knobs(engine=knobs.engine, values={**knobs.values, "controller": controller})
+    return knobs
+
+
+def _slots_here(request: EstimateRequest) -> int:
+    gpus = 0 if request.device == "cpu" else host.gpus()
+    return gpus or host.cores().logical
+
+
+def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
+    slots = described.slots if described else _slots_here(request)
+    if request.np:
+        if max(request.np) > slots:
+            where = f"{request.cluster} has" if described else "this machine has"
+            raise UsageError(
+                f"--np {max(request.np)} is more than the {slots} slots that {where}: "
+                + (
+                    "lower it, or describe more nodes"
+                    if described
+                    else "lower it, or describe a cluster with --cluster"
+                )
+            )
+        return request.np
+    if slots <= _MOST_ROWS:
+        return tuple(range(1, slots + 1))
+    return doublings(slots)
+
+
+def _threads(request: EstimateRequest, described: Cluster | None, processes: Sequence[int]) -> int:
+    if request.threads_per_rank:
+        return request.threads_per_rank
+    if described and described.device == "cpu":
+        return max(described.cores_per_node // described.slots_per_node, 1)
+    return max(host.cores().physical // max(min(max(processes), _slots_here(request)), 1), 1)
+
+
+def _profile(
+    request: EstimateRequest,
+    threads: int,
+    processes: Sequence[int],
+    described: Cluster | None,
+    folder: Path,
+    audience: Audience,
+) -> ModelProfile:
+    """One process alone, and with others of its host."""
+    on_gpu = request.device != "cpu" and host.gpus() > 0
+    together = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
+    crowds = () if on_gpu else tuple(sorted({count for count in (2, 4, together) if 1 < count <= together}))
+    batches = {
+        -(-batch // count) if scaling == "strong" else batch
+        for scaling in request.scaling
+        for batch in request.batch
+        for count in processes
+        if scaling == "weak" or batch >= count
+    }
+    ranks = max(crowds, default=1)
+    audience.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
+    task = ProfileTask(
+        workload=request.workload,
+        batches=tuple(sorted(batches)),
+        device=request.device,
+        seconds=request.seconds,
+        repeats=request.repeats,
+        crowds=crowds,
+    )
+    place, patience_s = folder / "profile", request.timeout_s
+    return take_profile(task, threads_per_rank=threads, folder=place, tell=audience.tick, timeout_s=patience_s)
+
+
+def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
+    """The profile is of this model and of the torch that is here."""
+    if profile.workload != request.workload:
+        given, found = request.workload.model, profile.workload.model
+        other = f"{found}, not of {given}" if given != found else f"{found} with other arguments, inputs or optimizer"
+        raise UsageError(f"{request.profile} is a profile of {other}: leave --profile out to take a new one")
+    here = torch_version()
+    if here and here.partition("+")[0] != profile.torch.partition("+")[0]:
+        raise UsageError(
+            f"{request.profile} was taken with torch {profile.torch} and here is {here}: "
+            "leave --profile out to take a new one"
+        )
+
+
+def _this_machine(
+    request: EstimateRequest,
+    knobs: Knobs,
+    profile: ModelProfile,
+    processes: Sequence[int],
+    threads: int,
+    folder: Path,
+    audience: Audience,
+) -> Cluster:
+    """One node: this one, probed as far as the question needs it."""
+    slots = min(max(processes), _slots_here(request))
+    backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
+    asked = ProbeRequest(
+        backends=(backend,) if slots > 1 else (),
+        slots=slots,
+        threads_per_rank=threads,
+        device="cpu" if profile.device == "cpu" else "cuda",
+        seconds=min(request.seconds / 4, 8.0),
+        timeout_s=request.timeout_s,
+        folder=str(folder / "probe"),
+    )
+    return probe_cluster(asked, audience)
+
+
+def step_to_draw(prediction: Prediction) -> Cell | None:
+    """The recommended cell, or with one process the one next to it: a step without communication shows nothing."""
+    advice = recommend(prediction.cells, prediction.efficiency_goal)
+    if advice is None:
+        return None
+    several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]
+    near = [cell for cell in several if cell.np == advice.np] or several
+    return min(near, key=lambda cell: (cell.np, abs(cell.batch - advice.batch)), default=None)
+
+
+def doublings(largest: int) -> tuple[int, ...]:
+    """1, 2, 4 and so on, and the largest itself."""
+    return (*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest)

@@ -1,0 +1,140 @@
+"""Times collectives from inside the ranks: alone, and beside compute."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from scalescope.jobs.step_clock import cpu_s
+
+SIZES = (4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20)
+_LEAST, _MOST = 4, 30
+_SECONDS = 0.15
+"""A size is repeated until about so much time has passed."""
+_SAMPLES, _WIDTH = 16, 1024
+"""Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds."""
+_LAYERS_S = 0.3
+_MESSAGE_BYTES = 16 << 20
+_MESSAGES = 6
+_WARMING_S = 3e-3
+_COPIED = 16
+"""Tensors of a mebibyte that are copied at a time."""
+
+
+class Layers(NamedTuple):
+    """Backwards of a layer, made in a row."""
+
+    made: int
+    seconds: float
+
+
+class LinkProbe:
+    """Collectives of one engine among its ranks; `live` is the engine's live module."""
+
+    def __init__(self, live: Any, device: Any, sizes: Sequence[int] = SIZES) -> None:
+        import torch
+
+        self._live, self._device, self._torch = live, device, torch
+        self._buffers = {size: torch.ones(max(size // 4, 1), device=device) for size in sizes}
+        self._repeats: dict[tuple[str, int], int] = {}
+        shape = _SAMPLES, _WIDTH
+        self._output, self._input, self._into = (torch.randn(shape, device=device) for _ in range(3))
+        self._weights, self._gradient = (torch.randn(_WIDTH, _WIDTH, device=device) for _ in range(2))
+        self._warming = 0
+        """Layers before a message, the same number in every rank."""
+        self._message = torch.ones(_MESSAGE_BYTES // 4, device=device)
+
+    def collectives(self, operations: Sequence[str] = ("allreduce", "broadcast")) -> Iterator[dict[str, Any]]:
+        """One pass over operations and sizes: seconds and CPU seconds of every repetition."""
+        for operation in operations:
+            for size, buffer in self._buffers.items():
+                yield self._timed(operation, size, buffer)
+
+    def _timed(self, operation: str, size: int, buffer: Any) -> dict[str, Any]:
+        name = f"scalescope.{operation}.{size}"
+        key = operation, size
+        if key not in self._repeats:
+            first = min(self._once(operation, buffer, name) for _ in range(2))
+            self._repeats[key] = self._live.agree(min(max(int(_SECONDS / first), _LEAST), _MOST))
+        seconds, cpu = [], []
+        for _ in range(self._repeats[key]):
+            self._compute()
+            used = cpu_s()
+            seconds.append(self._once(operation, buffer, name))
+            cpu.append(cpu_s() - used)
+        return {"operation": operation, "bytes": size, "seconds": seconds, "cpu_seconds": cpu}
+
+    def _compute(self) -> None:
+        """The same work in every rank, as before a message of a training: caches are cold and cores are taken."""
+        if not self._warming:
+            made = self.layers(_WARMING_S).made
+            self._warming = self._live.agree(max(made, 1))
+        for _ in range(self._warming):
+            self._layer()
+
+    def _once(self, operation: str, buffer: Any, name: str) -> float:
+        started = time.perf_counter()
+        if operation == "allreduce":
+            self._live.wait(self._live.begin_allreduce(buffer, name))
+        else:
+            self._live.broadcast(buffer, name)
+        self._settle()
+        return time.perf_counter() - started
+
+    def overlap(self) -> dict[str, float]:
+        """Seconds of a layer's backward and of a message: each alone, and one beside the other."""
+        self._live.agree(0)
+        alone = self.layers(_LAYERS_S)
+        message_s = median(self._once("allreduce", self._message, "scalescope.beside") for _ in range(_MESSAGES))
+        self._live.agree(0)
+        beside_s, made, began = [], 0, time.perf_counter()
+        for _ in range(_MESSAGES):
+            started = time.perf_counter()
+            handle = self._live.begin_allreduce(self._message, "scalescope.beside")
+            made += self._layers_until(lambda handle=handle: self._live.is_done(handle))  # type: ignore[misc]
+            self._live.wait(handle)
+            beside_s.append(time.perf_counter() - started)
+        return {
+            "layer_s": alone.seconds / alone.made,
+            "layer_beside_s": (time.perf_counter() - began) / max(made, 1),
+            "message_s": message_s,
+            "message_beside_s": median(beside_s),
+        }
+
+    def layers(self, seconds: float) -> Layers:
+        """Layers for so long."""
+        began = time.perf_counter()
+        count = self._layers_until(lambda: time.perf_counter() - began >= seconds)
+        return Layers(count, time.perf_counter() - began)
+
+    def _layers_until(self, is_over: Callable[[], bool]) -> int:
+        count = 0
+        while not is_over():
+            self._layer()
+            count += 1
+        return count
+
+    def _layer(self) -> None:
+        """Backward of a linear layer: the gradients of its input and of its weights."""
+        self._torch.mm(self._output, self._weights, out=self._into)
+        self._torch.mm(self._output.t(), self._input, out=self._gradient)
+        self._settle()
+
+    def copy_s_per_byte(self) -> float:
+        """Seconds to copy a byte of gradient into a bucket, as DDP does: scaled on the way, tensor by tensor."""
+        torch = self._torch
+        bucket = torch.empty(_COPIED << 18, device=self._device)
+        gradients = [torch.ones(1 << 18, device=self._device) for _ in range(_COPIED)]
+        views = list(bucket.split(1 << 18))
+        seconds = []
+        for _ in range(5):
+            started = time.perf_counter()
+            for view, gradient in zip(views, gradients, strict=True):
+                torch.mul(gradient, 0.5, out=view)
+            self._settle()
+            seconds.append(time.perf_counter() - started)
+        return median(seconds) / (_COPIED << 20)
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            self._torch.cuda.synchronize(self._device)

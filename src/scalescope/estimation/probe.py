@@ -1,0 +1,236 @@
+"""Probes links and cores: launches ranks that time collectives, and makes a cluster of what they found."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.errors import WorkFailed
+from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.probe_ranks import Around, Beside, Idle, Line, ProbeTask, Round, Timed, disagreement, file_of
+from scalescope.jobs.rank_program import RankProgram, run_ranks
+from scalescope.records.cluster import Costs, Operation, Overlap
+from scalescope.records.job import Host, Knobs
+from scalescope.records.run import QUIET
+from scalescope.records.store import complete_lines
+from scalescope.stats import standard_error
+
+_ERROR_OF_ONE = 0.10
+"""Relative standard error of what was timed in one round only."""
+_TOO_DIFFERENT = 0.30
+"""Relative standard deviation of rounds from which on they say nothing."""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks among which one backend is probed."""
+
+    backend: str
+    ranks: int
+    nodes: int
+    hosts: tuple[Host, ...] = ()
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group showed."""
+
+    costs: tuple[Costs, ...]
+    overlap: Overlap | None
+    copy_s_per_byte: float
+    disturbed: str = ""
+    """Why it is not to be trusted, in one line; empty: it is."""
+    remark: str = ""
+    """Rounds that do not count, in one line; empty: all do."""
+
+
+def knobs_of(backend: str) -> Knobs:
+    """The engine and the knobs that use a backend."""
+    if backend.startswith("horovod-"):
+        moved_by = backend.removeprefix("horovod-")
+        return Knobs(engine="horovod", values={"controller": "mpi" if moved_by == "nccl" else moved_by})
+    return Knobs(engine="ddp", values={"backend": backend})
+
+
+def probe_group(
+    group: Group,
+    *,
+    folder: Path,
+    threads_per_rank: int,
+    seconds: float,
+    rounds: int,
+    tell: Callable[[int], None],
+    device: str = "cpu",
+    ssh: str = "ssh",
+    env: dict[str, str] | None = None,
+    timeout_s: float = 600.0,
+    sizes: Sequence[int] = SIZES,
+) -> Findings:
+    """Launch the ranks of one group and read what they timed."""
+    knobs = knobs_of(group.backend)
+    task = ProbeTask(
+        engine=knobs.engine,
+        knobs=dict(knobs.values),
+        device=device,
+        rounds=rounds,
+        seconds=seconds,
+        sizes=tuple(sizes),
+    )
+    run_ranks(
+        RankProgram(
+            module="scalescope.estimation.probe_ranks",
+            task=task,
+            np=group.ranks,
+            knobs=knobs,
+            launcher=find_engine(knobs.engine).launcher(knobs.values),
+            folder=folder,
+            threads_per_rank=threads_per_rank,
+            hosts=group.hosts,
+            env=env or {},
+            ssh=ssh,
+            writes="probe-rank*.jsonl",
+            timeout_s=timeout_s,
+        ),
+        tell,
+    )
+    return findings(group, read_lines(folder, group.ranks))
+
+
+def read_lines(folder: Path, ranks: int) -> list[list[Line]]:
+    """What every rank wrote."""
+    decode = msgspec.json.Decoder(Line).decode
+    lines = [[decode(line) for line in complete_lines(folder / file_of(rank))] for rank in range(ranks)]
+    if not all(lines):
+        raise WorkFailed(f"a rank of the probe wrote nothing (see {folder}): try it again")
+    return lines
+
+
+def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
+    """What the undisturbed rounds say, or all of them when there is none.
+
+    A cost is the mean over repetitions of the slowest rank, because a message that finds its core taken waits for a
+    turn: times come in two kinds, and a step pays the mean of them.
+    """
+    made = _rounds(lines)
+    foreign_cores = [_foreign_cores(group, together) for together in made]
+    quiet = [together for together, cores in zip(made, foreign_cores, strict=True) if cores <= QUIET]
+    used = quiet or made
+    rounds = [_timed(together) for together in used]
+    return Findings(
+        costs=tuple(costs for operation in _OPERATIONS if (costs := _costs(group, operation, rounds)) is not None),
+        overlap=_overlap(group, used),
+        copy_s_per_byte=_copy(lines),
+        disturbed=_disturbed(quiet, foreign_cores, [_pace_s(timed) for timed in rounds]),
+        remark=_remark(len(quiet), len(made)),
+    )
+
+
+_Together = Sequence[Sequence[Line]]
+"""The lines of one round, by rank."""
+_Timings = dict[tuple[str, int], Sequence[Timed]]
+"""Of one round, by operation and size: what every rank timed."""
+_OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
+
+
+def _rounds(lines: Sequence[Sequence[Line]]) -> list[_Together]:
+    """The rounds that every rank has begun."""
+    by_rank: list[list[list[Line]]] = []
+    for of_rank in lines:
+        rounds: list[list[Line]] = [[]]
+        for line in of_rank:
+            # What is timed after a round's end and is no collective belongs to it.
+            if isinstance(line, Timed) and any(isinstance(each, Round) for each in rounds[-1]):
+                rounds.append([])
+            rounds[-1].append(line)
+        by_rank.append(rounds)
+    return list(zip(*by_rank, strict=False))
+
+
+def _foreign_cores(group: Group, together: _Together) -> float:
+    """Cores that other programs used during a round, on the host where they used most."""
+    found = [[line.foreign_cores for line in of_rank if isinstance(line, Round)] for of_rank in together]
+    local = max(group.ranks // group.nodes, 1)
+    hosts = [[cores for of_rank in found[at : at + local] for cores in of_rank] for at in range(0, len(found), local)]
+    return max((fmean(of_host) for of_host in hosts if of_host), default=0.0)
+
+
+def _timed(together: _Together) -> _Timings:
+    timed = [[line for line in of_rank if isinstance(line, Timed)] for of_rank in together]
+    return {(each[0].operation, each[0].bytes): each for each in zip(*timed, strict=False)}
+
+
+def _slowest_s(together: Sequence[Timed]) -> float:
+    """The mean of the slowest rank without the largest tenth, in which the machine did something else."""
+    values = sorted(map(max, zip(*(line.seconds for line in together), strict=True)))
+    return fmean(values[: max(len(values) - len(values) // 10, 1)])
+
+
+def _pace_s(timed: _Timings) -> float:
+    return sum(map(_slowest_s, timed.values()))
+
+
+def _costs(group: Group, operation: Operation, rounds: Sequence[_Timings]) -> Costs | None:
+    sizes = sorted({size for timed in rounds for name, size in timed if name == operation})
+    if not sizes:
+        return None
+    found = {size: [timed[operation, size] for timed in rounds if (operation, size) in timed] for size in sizes}
+    seconds = {size: [_slowest_s(together) for together in made] for size, made in found.items()}
+    return Costs(
+        backend=group.backend,
+        operation=operation,
+        ranks=group.ranks,
+        nodes=group.nodes,
+        sizes_bytes=tuple(sizes),
+        seconds=tuple(median(seconds[size]) for size in sizes),
+        cpu_seconds=tuple(
+            fmean(value for together in found[size] for line in together for value in line.cpu_seconds)
+            for size in sizes
+        ),
+        error=median(_error(seconds[size]) for size in sizes),
+    )
+
+
+def _error(values: Sequence[float]) -> float:
+    """Relative standard error of the median of some rounds."""
+    return standard_error(values) if len(values) > 1 else _ERROR_OF_ONE
+
+
+def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
+    lines = [line for together in rounds for of_rank in together for line in of_rank]
+    beside = [line for line in lines if isinstance(line, Beside)]
+    if not beside:
+        return None
+    idle = [ratio for together in rounds if (ratio := _idle(together)) is not None]
+    return Overlap(
+        backend=group.backend,
+        ranks=group.ranks,
+        nodes=group.nodes,
+        compute=max(median(line.layer_beside_s / line.layer_s for line in beside), 1.0),
+        communication=max(median(line.message_beside_s / line.message_s for line in beside), 1.0),
+        idle=max(geometric_mean(idle), 1.0) if idle else 1.0,
+        idle_error=_error(idle) if idle else 0.0,
+    )
+
+
+def _idle(together: _Together) -> float | None:
+    """How many times longer compute takes next to the idle engine, over all ranks of a round."""
+    lines = [line for of_rank in together for line in of_rank if isinstance(line, Idle)]
+    return sum(line.layer_s for line in lines) / sum(line.layer_without_s for line in lines) if lines else None
+
+
+def _copy(lines: Sequence[Sequence[Line]]) -> float:
+    return median([line.copy_s_per_byte for of_rank in lines for line in of_rank if isinstance(line, Around)] or [0.0])
+
+
+def _disturbed(quiet: Sequence[_Together], foreign_cores: Sequence[float], paces_s: Sequence[float]) -> str:
+    """Why these findings are not to be trusted; empty when they are."""
+    if not quiet:
+        return f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
+    differ = disagreement(paces_s)
+    return f"rounds of the probe differ by {differ:.0%} (one sigma)" if differ > _TOO_DIFFERENT else ""
+
+
+def _remark(quiet: int, made: int) -> str:
+    if quiet in (0, made):
+        return ""
+    return f"{made - quiet} of {made} rounds were repeated: other programs were busy"

@@ -1,0 +1,202 @@
+"""The program that probes links and cores: every rank times the same collectives and writes them down."""
+
+import atexit
+import importlib
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median, stdev
+from typing import Any
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.errors import ScalescopeError
+from scalescope.estimation.idle_cost import IdleHelper
+from scalescope.estimation.link_probe import LinkProbe
+from scalescope.jobs.load import LoadMeter, Peers
+from scalescope.jobs.rank_program import USAGE_MARK
+from scalescope.jobs.train_model import device_named
+from scalescope.records.run import QUIET
+
+_FEWEST = 3
+"""Undisturbed rounds that agree, before which a probe does not end while it has patience."""
+_DISAGREE = 0.15
+"""Relative standard deviation of rounds above which more of them are made."""
+_PATIENCE = 2.0
+"""Times its own length that a disturbed probe is prolonged at most."""
+
+
+class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Which engine's collectives to time, and for how long."""
+
+    engine: str
+    knobs: dict[str, Any]
+    device: str
+    rounds: int
+    """Undisturbed ones that are enough."""
+    seconds: float
+    sizes: tuple[int, ...]
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
+    """Repetitions of one collective in one rank."""
+
+    operation: str
+    bytes: int
+    seconds: list[float]
+    cpu_seconds: list[float]
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
+    """Compute and a message in one rank: each alone and one beside the other."""
+
+    layer_s: float
+    layer_beside_s: float
+    message_s: float
+    message_beside_s: float
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True, tag="around"):
+    """What an engine costs a rank apart from its messages."""
+
+    copy_s_per_byte: float
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True, tag="idle"):
+    """A small layer's backward next to a rank that has nothing to send, and next to one that is stopped."""
+
+    layer_s: float
+    layer_without_s: float
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
+    """The end of a round: how many cores other programs used meanwhile."""
+
+    foreign_cores: float
+
+
+Line = Timed | Beside | Around | Idle | Round
+
+
+def file_of(rank: int) -> str:
+    """Where a rank writes what it timed."""
+    return f"probe-rank{rank}.jsonl"
+
+
+class Writer:
+    """Appends lines to the file of a rank."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
+
+    def write(self, line: msgspec.Struct) -> None:
+        """One line, at once."""
+        self._file.write(msgspec.json.encode(line).decode() + "\n")
+        self._file.flush()
+
+
+def one_round(probe: LinkProbe, writer: Writer, peers: Peers) -> tuple[float, float]:
+    """Every collective at every size, and what compute and messages do to each other.
+
+    Returns the cores that other programs used, and the seconds of one of each collective.
+    """
+    meter, pace_s = LoadMeter(), 0.0
+    for timed in probe.collectives():
+        writer.write(msgspec.convert(timed, Timed))
+        pace_s += median(timed["seconds"])
+    writer.write(msgspec.convert(probe.overlap(), Beside))
+    foreign_cores = peers.foreign_cores(meter)
+    writer.write(Round(foreign_cores=foreign_cores))
+    return foreign_cores, pace_s
+
+
+class Rounds:
+    """Rounds until enough of them were undisturbed and agree; `helper` is there where the engine's threads poll."""
+
+    def __init__(
+        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: Writer, helper: IdleHelper | None, peers: Peers
+    ) -> None:
+        self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
+        self._peers = peers
+        self._ends = time.monotonic() + task.seconds
+        self._round_s = 0.0
+        self._paces_s: list[float] = []
+        """Of undisturbed rounds."""
+
+    def make(self) -> None:
+        """Rank 0 decides when it is enough."""
+        while True:
+            began = time.monotonic()
+            foreign_cores, pace_s = one_round(self._probe, self._writer, self._peers)
+            if self._helper is not None:
+                idle(self._helper, self._live, self._writer)
+            if foreign_cores <= QUIET:
+                self._paces_s.append(pace_s)
+            self._round_s = time.monotonic() - began
+            if self._live.agree(int(self._is_enough(time.monotonic() - self._ends))):
+                return
+
+    def _is_enough(self, late_s: float) -> bool:
+        if len(self._paces_s) >= self._task.rounds or late_s > _PATIENCE * self._task.seconds:
+            return True
+        would_be_late = late_s + self._round_s / 2 > 0
+        return would_be_late and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
+
+
+def idle(helper: IdleHelper, live: Any, writer: Writer) -> None:
+    """Two pairs of blocks of every rank's helper, at the same time; the second pair in the other order."""
+    for number in range(2):
+        live.agree(0)
+        alive_s, stopped_s = helper.pair(number)
+        writer.write(Idle(layer_s=alive_s, layer_without_s=stopped_s))
+
+
+def disagreement(paces_s: Sequence[float]) -> float:
+    """Relative standard deviation of what rounds took; 0 for one round."""
+    return stdev([math.log(pace_s) for pace_s in paces_s]) if len(paces_s) > 1 else 0.0
+
+
+def around(probe: LinkProbe, live: Any, writer: Writer) -> None:
+    """What an engine costs apart from its messages."""
+    live.agree(0)
+    writer.write(Around(copy_s_per_byte=probe.copy_s_per_byte()))
+    live.agree(0)
+
+
+def helper_of(engine: str, device: str) -> IdleHelper | None:
+    """The helper that an engine needs whose threads poll; on a GPU they take nothing from compute."""
+    return IdleHelper() if find_engine(engine).polls and device == "cpu" else None
+
+
+def main(arguments: list[str]) -> int:
+    """`probe_ranks FILE`: one rank of a probe, into the folder of the file."""
+    task = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ProbeTask)
+    try:
+        live = importlib.import_module(find_engine(task.engine).live_module)
+        device = device_named(task.device)
+        helper = helper_of(task.engine, device.type)
+        rank, world = live.start(str(device), task.knobs)
+        writer = Writer(Path(arguments[0]).parent / file_of(rank))
+        probe = LinkProbe(live, device, task.sizes)
+        if helper is not None:
+            helper.wait_until_ready()
+        Rounds(task, live, probe, writer, helper, Peers(live, device, rank, world)).make()
+        around(probe, live, writer)
+        if helper is not None:
+            helper.close()
+        live.finish()
+    except ScalescopeError as problem:
+        print(USAGE_MARK, problem, file=sys.stderr)
+        return problem.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)  # as in train_model: torch's gloo threads may abort a process that is closing down

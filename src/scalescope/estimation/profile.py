@@ -1,0 +1,217 @@
+"""Takes the profile of a model on this machine, and makes a record of what its ranks wrote."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist, median
+from typing import NamedTuple
+
+import msgspec
+
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.estimation.profile_plan import misses_of
+from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
+from scalescope.jobs.rank_program import ALLOCATOR, RankProgram, run_ranks
+from scalescope.records.job import Knobs
+from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.run import QUIET
+from scalescope.records.store import complete_lines
+from scalescope.stats import relative_deviation, standard_errors
+
+_ERROR_OF_ONE = 0.03
+"""Relative standard error that is assumed where nothing was repeated."""
+_FEW = 3
+_OUTLYING = 0.05
+"""Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
+
+
+def take_profile(
+    task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None], timeout_s: float = 600.0
+) -> ModelProfile:
+    """Run the program that profiles and read its blocks."""
+    began = time.monotonic()
+    run_ranks(
+        RankProgram(
+            module="scalescope.estimation.profile_ranks",
+            task=task,
+            np=max(task.crowds, default=1),
+            knobs=Knobs(engine="ddp"),
+            folder=folder,
+            threads_per_rank=threads_per_rank,
+            writes="profile-rank*.jsonl",
+            timeout_s=timeout_s,
+        ),
+        tell,
+    )
+    model, blocks = read_blocks(folder, max(task.crowds, default=1))
+    return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
+
+
+def read_blocks(folder: Path, ranks: int) -> tuple[Model, list[list[Block]]]:
+    """The model and the blocks of every rank."""
+    lines = [list(complete_lines(folder / file_of(rank))) for rank in range(ranks)]
+    if not lines[0]:
+        raise WorkFailed(f"the profile ended before it began (see {folder}): try it again")
+    model = msgspec.json.decode(lines[0].pop(0), type=Model)
+    decode = msgspec.json.Decoder(Block).decode
+    return model, [[decode(line) for line in of_rank] for of_rank in lines]
+
+
+def assemble(
+    workload: WorkloadSpec, model: Model, blocks: Sequence[Sequence[Block]], threads_per_rank: int, seconds: float
+) -> ModelProfile:
+    """The record that the blocks amount to; blocks are by rank, in the order in which they were made."""
+    alone: dict[int, list[Block]] = {}
+    for block in blocks[0]:
+        if block.copies == 1 and not block.failed:
+            alone.setdefault(block.batch, []).append(block)
+    failed = [block for block in blocks[0] if block.failed]
+    if not alone:
+        why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
+        raise UsageError(f"{workload.model} cannot make {why}: try a smaller --batch, or a machine with more memory")
+    steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
+    misses = misses_of(steps_s)
+    used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
+    order = _order(used, alone)
+    sizes = sorted(alone)
+    errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
+    points = [
+        _point(alone[batch], order, error, outlying=_is_outlying(batch, steps_s))
+        for batch, error in zip(sizes, errors or [_ERROR_OF_ONE] * len(sizes), strict=True)
+    ]
+    regular = [abs(misses[point.batch]) for point in points if point.batch in misses and not point.outlying]
+    return ModelProfile(
+        workload=workload,
+        torch=model.torch,
+        device=model.device,
+        hostname=model.hostname,
+        threads_per_rank=threads_per_rank,
+        gradients=tuple(
+            Gradient(name=model.names[at], bytes=model.bytes[at], element_bytes=model.element_bytes[at]) for at in order
+        ),
+        unused=len(model.names) - len(order),
+        buffers_bytes=tuple(model.buffers_bytes),
+        points=tuple(points),
+        crowds=_crowds(blocks),
+        interpolation_error=max(regular, default=0.0),
+        memory_limit_bytes=model.memory_limit_bytes,
+        too_large=min((block.batch for block in failed if block.copies == 1), default=None),
+        allocator=ALLOCATOR,
+        seconds=seconds,
+    )
+
+
+def _best(made: Sequence[Block]) -> Sequence[Block]:
+    """The blocks that no other program disturbed, or all when there are none; of many the first does not count.
+
+    The first block of a batch size finds memory that its process has not used yet.
+    """
+    quiet = [block for block in made if block.foreign_cores <= QUIET] or list(made)
+    return quiet[1:] if len(quiet) > _FEW and quiet[0] is made[0] else quiet
+
+
+def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
+    """Positions of parameters in the order in which backward finishes their gradients."""
+    blocks = [block for made in alone.values() for block in made]
+
+    def typical(position: int) -> float:
+        return median(block.ready_s[str(position)] / block.step_s for block in blocks if str(position) in block.ready_s)
+
+    return sorted(used, key=typical)
+
+
+def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
+    """Whether a point misses and the others agree without it; at a bend they miss more without it."""
+    misses = {size: abs(miss) for size, miss in misses_of(steps_s).items()}
+    left = misses_of({size: step_s for size, step_s in steps_s.items() if size != batch})
+    if batch not in misses or not left:
+        return False
+    grown = max(abs(miss) - misses[size] for size, miss in left.items())
+    return misses[batch] > max(_OUTLYING, 2 * max(map(abs, left.values()))) and grown < _OUTLYING / 2
+
+
+def _point(made: Sequence[Block], order: Sequence[int], error: float, *, outlying: bool) -> ProfilePoint:
+    best = _best(made)
+    steps = [step for block in best for step in _steps(block)]
+    step_s = median(block.step_s for block in best)
+    # The parts are scaled so that their medians add up to the median step.
+    parts = [median(getattr(block, name)[i] for block in best for i in range(len(block.forward_s))) for name in _PARTS]
+    scale = step_s / sum(parts)
+    return ProfilePoint(
+        batch=made[0].batch,
+        step_s=step_s,
+        forward_s=parts[0] * scale,
+        backward_s=parts[1] * scale,
+        optimizer_s=parts[2] * scale,
+        ready_s=tuple(median(block.ready_s.get(str(at), block.step_s) for block in best) * scale for at in order),
+        noise=relative_deviation(steps),
+        error=error,
+        cores_used=sum(sum(block.cpu_s) for block in best) / sum(steps),
+        memory_bytes=round(median(block.memory_bytes for block in made)),
+        steps=len(steps),
+        remade=sum(block.foreign_cores > QUIET for block in made if block not in best),
+        outlying=outlying,
+        foreign_cores=median(block.foreign_cores for block in best),
+    )
+
+
+_PARTS = ("forward_s", "backward_s", "optimizer_s")
+
+
+def _steps(block: Block) -> list[float]:
+    return [sum(parts) for parts in zip(block.forward_s, block.backward_s, block.optimizer_s, strict=True)]
+
+
+def _deviations_of_slowest(ranks: int) -> float:
+    """By how many standard deviations the slowest of so many lies above a typical one, in the median."""
+    return NormalDist().inv_cdf(0.5 ** (1 / ranks)) if ranks > 1 else 1.0
+
+
+class _Ratio(NamedTuple):
+    """One round of a crowd."""
+
+    slowdown: float
+    noise: float
+    foreign_cores: float
+
+
+def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
+    """Steps among others over the steps alone that were made right after them.
+
+    Rounds that other programs disturbed count only where there are no others.
+    """
+    found: dict[tuple[int, int], list[_Ratio]] = {}
+    places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
+    for at, block in enumerate(blocks[0]):
+        if block.copies == 1:
+            continue
+        beside = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
+        after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
+        if block.failed or after is None or after.batch != block.batch or any(each.failed for each in beside):
+            continue
+        key = block.copies, block.batch
+        everyone = [block, *beside]
+        typical_s = median(step for each in everyone for step in _steps(each))
+        slowest_s = median(map(max, zip(*map(_steps, everyone), strict=False)))
+        found.setdefault(key, []).append(
+            _Ratio(
+                slowdown=typical_s / after.step_s,
+                noise=(slowest_s / typical_s - 1) / _deviations_of_slowest(len(everyone)),
+                foreign_cores=max(block.foreign_cores, after.foreign_cores),
+            )
+        )
+    rounds = [
+        (key, [each for each in made if each.foreign_cores <= QUIET] or made) for key, made in sorted(found.items())
+    ]
+    errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
+    return tuple(
+        Crowd(
+            copies=copies,
+            batch=batch,
+            slowdown=median(each.slowdown for each in quiet),
+            error=error,
+            noise=max(median(each.noise for each in quiet), 0.0),
+            foreign_cores=median(each.foreign_cores for each in quiet),
+        )
+        for ((copies, batch), quiet), error in zip(rounds, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
+    )

@@ -1,0 +1,300 @@
+"""The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step beside each other."""
+
+import atexit
+import importlib
+import itertools
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.errors import ScalescopeError
+from scalescope.estimation.profile_plan import next_batch
+from scalescope.jobs.load import LoadMeter
+from scalescope.jobs.rank_program import USAGE_MARK
+from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
+from scalescope.jobs.train_model import device_named
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.run import QUIET
+from scalescope.workloads.references import one_line
+
+_BLOCK_S = 0.7
+_FEWEST, _MOST = 3, 200
+"""Steps of a block."""
+_PATIENCE = 1.6
+"""Times its own length that a disturbed profile may take."""
+_LARGEST_STEP = 15
+"""A batch whose single step takes more than this part of the time is not tried."""
+_MEMORY_SHARE = 0.85
+"""Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process."""
+
+
+class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What to profile and how long it may take."""
+
+    workload: WorkloadSpec
+    batches: tuple[int, ...]
+    device: str
+    seconds: float
+    repeats: int
+    """Blocks of every batch size that are wanted."""
+    crowds: tuple[int, ...]
+    """Numbers of ranks that step beside each other."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model is made of; the first line of rank 0."""
+
+    names: list[str]
+    bytes: list[int]
+    element_bytes: list[int]
+    buffers_bytes: list[int]
+    torch: str
+    device: str
+    hostname: str
+    memory_limit_bytes: int
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps in a row of one rank, as written down when they are done."""
+
+    batch: int
+    copies: int
+    forward_s: list[float] = []
+    backward_s: list[float] = []
+    optimizer_s: list[float] = []
+    cpu_s: list[float] = []
+    ready_s: dict[str, float] = {}
+    """By position among the parameters; the median over the steps."""
+    memory_bytes: int = 0
+    foreign_cores: float = 0.0
+    failed: str = ""
+    """Why this batch cannot be run; empty when it can."""
+
+    @property
+    def step_s(self) -> float:
+        """The median step."""
+        return median(map(sum, zip(self.forward_s, self.backward_s, self.optimizer_s, strict=True)))
+
+
+def file_of(rank: int) -> str:
+    """Where a rank writes its blocks."""
+    return f"profile-rank{rank}.jsonl"
+
+
+class Profiler:
+    """Makes blocks of steps in one rank and writes them down."""
+
+    def __init__(self, task: ProfileTask, device: Any, path: Path) -> None:
+        from scalescope.workloads import check, load
+
+        workload = load(task.workload)
+        check(workload, min(task.batches))
+        self._device, self._clock = device, StepClock(workload, device)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
+        self._batch = 0
+
+    def describe(self) -> Model:
+        """Parameters, buffers and where this is."""
+        import torch
+
+        named = list(self._clock.model.named_parameters())
+        kinds: dict[str, int] = {}
+        for buffer in self._clock.model.buffers():
+            kinds[str(buffer.dtype)] = kinds.get(str(buffer.dtype), 0) + buffer.numel() * buffer.element_size()
+        cuda = self._device.type == "cuda"
+        return Model(
+            names=[name for name, _ in named],
+            bytes=[parameter.numel() * parameter.element_size() for _, parameter in named],
+            element_bytes=[parameter.element_size() for _, parameter in named],
+            buffers_bytes=list(kinds.values()),
+            torch=str(torch.__version__),
+            device=torch.cuda.get_device_name(self._device) if cuda else "cpu",
+            hostname=platform.node(),
+            memory_limit_bytes=memory_limit(self._device),
+        )
+
+    def block(self, batch: int, copies: int, steps: int = 0) -> Block:
+        """Steps with this batch size; as many as fit into a block unless their number is given."""
+        try:
+            block = self._steps(batch, copies, steps)
+        except (RuntimeError, MemoryError) as problem:
+            if not _is_out_of_memory(problem):
+                raise
+            self._batch = 0
+            block = Block(batch=batch, copies=copies, failed=one_line(problem))
+        self.write(block)
+        return block
+
+    def _steps(self, batch: int, copies: int, steps: int) -> Block:
+        if batch != self._batch:
+            self._clock.use(batch)
+            self._clock.step()  # takes memory that no later step takes
+            forget_peak(self._device)
+            self._batch, self._step_s = batch, sum(self._clock.step()[:3])
+        meter = LoadMeter()
+        began = time.perf_counter()
+        times = [self._clock.step() for _ in range(steps or steps_of_block(self._step_s))]
+        own_cores = sum(each.cpu_s for each in times) / (time.perf_counter() - began)
+        ready = {
+            str(position): median(each.ready_s[position] for each in times if position in each.ready_s)
+            for position in times[0].ready_s
+        }
+        return Block(
+            batch=batch,
+            copies=copies,
+            forward_s=[each.forward_s for each in times],
+            backward_s=[each.backward_s for each in times],
+            optimizer_s=[each.optimizer_s for each in times],
+            cpu_s=[each.cpu_s for each in times],
+            ready_s=ready,
+            memory_bytes=peak_bytes(self._device),
+            # The other copies are no foreigners: each uses as much as this one.
+            foreign_cores=max(meter.read().foreign_cores - (copies - 1) * own_cores, 0.0),
+        )
+
+    def write(self, what: msgspec.Struct) -> None:
+        """Append one line."""
+        self._file.write(msgspec.json.encode(what).decode() + "\n")
+        self._file.flush()
+
+
+def steps_of_block(step_s: float) -> int:
+    """How many steps make a block."""
+    return min(max(round(_BLOCK_S / max(step_s, 1e-6)), _FEWEST), _MOST)
+
+
+def _is_out_of_memory(problem: BaseException) -> bool:
+    return isinstance(problem, MemoryError) or any(
+        word in str(problem).lower() for word in ("out of memory", "can't allocate memory", "defaultcpuallocator")
+    )
+
+
+class Director:
+    """Rank 0: decides what is measured next, and tells the others when they are needed."""
+
+    def __init__(self, task: ProfileTask, profiler: Profiler, live: Any, limit_bytes: int) -> None:
+        self._task, self._profiler, self._live, self._limit = task, profiler, live, limit_bytes
+        self._ends = time.monotonic() + task.seconds
+        self._blocks: dict[int, list[Block]] = {}
+        self._quiet_crowds: dict[tuple[int, int], int] = {}
+        """Undisturbed rounds of every crowd."""
+        self._too_large = 10**9
+
+    def run(self) -> None:
+        """The batch sizes that matter, then the crowds, then everything again while there is time."""
+        affordable_s = self._task.seconds / _LARGEST_STEP
+        while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
+            self._alone(batch)
+            if self._spent(0.6) and len(self._blocks) > 1:
+                break
+        rounds = 0
+        while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
+            rounds += 1
+            for batch, copies in itertools.product(self._crowd_batches(), self._task.crowds):
+                if rounds == 1 or not self._spent(self._patience()):
+                    self._crowd(batch, copies)
+            for batch in sorted(self._blocks):
+                if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
+                    self._alone(batch)
+        self._live.agree(0)
+
+    def _patience(self) -> float:
+        """The part of its time that the profile may take: more while other programs leave nothing undisturbed."""
+        undisturbed = all(map(self._quiet, self._blocks)) and all(self._quiet_crowds.values())
+        return 1.0 if undisturbed else _PATIENCE
+
+    def _spent(self, part: float) -> bool:
+        return self._ends - time.monotonic() < (1 - part) * self._task.seconds
+
+    def _wanted(self) -> list[int]:
+        return [batch for batch in self._task.batches if batch < self._too_large]
+
+    def _steps_s(self) -> dict[int, float]:
+        return {batch: median(block.step_s for block in blocks) for batch, blocks in self._blocks.items()}
+
+    def _quiet(self, batch: int) -> list[Block]:
+        return [block for block in self._blocks[batch] if block.foreign_cores <= QUIET]
+
+    def _alone(self, batch: int) -> None:
+        if self._expected_bytes(batch) > _MEMORY_SHARE * self._limit:
+            self._too_large = batch
+            self._profiler.write(Block(batch=batch, copies=1, failed="more memory than there is"))
+            return
+        block = self._profiler.block(batch, 1)
+        if block.failed:
+            self._too_large = batch
+        else:
+            self._blocks.setdefault(batch, []).append(block)
+
+    def _expected_bytes(self, batch: int) -> float:
+        known = sorted((size, blocks[-1].memory_bytes) for size, blocks in self._blocks.items())
+        if len(known) < 2 or batch <= known[-1][0]:
+            return 0.0
+        (low, low_bytes), (high, high_bytes) = known[0], known[-1]
+        return high_bytes + (high_bytes - low_bytes) / (high - low) * (batch - high)
+
+    def _crowd_batches(self) -> list[int]:
+        """The ends of what was measured: crowding depends on whether a step fits into the caches."""
+        sizes = sorted(self._blocks)
+        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.crowds and sizes else []
+
+    def _crowd(self, batch: int, copies: int) -> None:
+        steps = steps_of_block(self._blocks[batch][-1].step_s)
+        for value in (copies, batch, steps):
+            self._live.agree(value)
+        crowd = self._profiler.block(batch, copies, steps)
+        meet(self._live)
+        self._alone(batch)  # beside it, so that drift does not count as crowding
+        quiet = max(crowd.foreign_cores, self._blocks[batch][-1].foreign_cores) <= QUIET
+        self._quiet_crowds[copies, batch] = self._quiet_crowds.get((copies, batch), 0) + quiet
+
+
+def meet(live: Any) -> None:
+    """Wait for all ranks: one that steps alone must not begin while others finish their steps."""
+    import torch
+
+    live.wait(live.begin_allreduce(torch.zeros(1), "scalescope.meet"))
+
+
+def follow(profiler: Profiler, live: Any, rank: int) -> None:
+    """The other ranks: step when they are needed, otherwise sleep."""
+    while copies := live.agree(0):
+        batch, steps = live.agree(0), live.agree(0)
+        if rank < copies:
+            profiler.block(batch, copies, steps)
+        meet(live)
+
+
+def main(arguments: list[str]) -> int:
+    """`profile_ranks FILE`: one rank of a profile, into the folder of the file."""
+    task = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ProfileTask)
+    live = importlib.import_module(find_engine("ddp" if task.crowds else "none").live_module)
+    rank, _ = live.start("cpu", {})
+    try:
+        device = device_named(task.device)
+        profiler = Profiler(task, device, Path(arguments[0]).parent / file_of(rank))
+        if rank == 0:
+            model = profiler.describe()
+            profiler.write(model)
+            Director(task, profiler, live, model.memory_limit_bytes).run()
+        else:
+            follow(profiler, live, rank)
+    except ScalescopeError as problem:
+        print(USAGE_MARK, problem, file=sys.stderr)
+        return problem.exit_code
+    live.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)  # as in train_model: torch's gloo threads may abort a process that is closing down

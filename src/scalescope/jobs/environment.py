@@ -1,0 +1,219 @@
+"""Variables of --env: ranks get their values; they are shown nowhere, and kept in a file that only its owner reads.
+What is around a measurement: cores, GPUs, programs, free ports, a Slurm allocation.
+"""
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scalescope import host
+from scalescope.errors import UsageError
+from scalescope.launchers import Launcher
+from scalescope.launchers.base import as_shell
+from scalescope.launchers.runner import on_host
+from scalescope.records.job import Host, Job
+from scalescope.records.store import AnyRecord, load, save, writing
+
+MASK = "***"
+"""What stands for a value."""
+VALUES = "env.json"
+_PLAN = "plan.json"
+_OURS = ("SCALESCOPE_", "MALLOC_")
+"""Variables of ours in the same place; they need no mask."""
+
+
+def masked(env: Mapping[str, str]) -> dict[str, str]:
+    """The same variables without the user's values."""
+    return {name: value if name.startswith(_OURS) else MASK for name, value in env.items()}
+
+
+def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list[str]:
+    """What a launcher starts for a job, as a person would type it, without the values of `env`."""
+    hidden = {name: value for name, value in masked(env).items() if value == MASK and name in job.env}
+    safe = msgspec.structs.replace(job, env={**job.env, **hidden})
+    return [as_shell(command) for command in launcher.commands(safe)]
+
+
+def save_plan(plan: Any, folder: Path) -> None:
+    """Write a plan without the values of its request's variables, and the values next to it, for --resume."""
+    env: dict[str, str] = plan.request.env
+    if MASK in masked(env).values():
+        _write_for_owner(folder / VALUES, msgspec.json.encode(env))
+    request = msgspec.structs.replace(plan.request, env=masked(env))
+    save(msgspec.structs.replace(plan, request=request), folder / _PLAN)
+
+
+def _write_for_owner(path: Path, data: bytes) -> None:
+    """Whole or not at all, and never readable for others."""
+    partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        partial.unlink(missing_ok=True)
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        partial.replace(path)
+
+
+def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
+    """A plan with the values of its request's variables."""
+    plan: Any = load(folder / _PLAN, plan_type)
+    env: dict[str, str] = plan.request.env
+    hidden = [name for name, value in env.items() if value == MASK]
+    if not hidden:
+        return plan  # type: ignore[no-any-return]
+    try:
+        values = msgspec.json.decode((folder / VALUES).read_bytes(), type=dict[str, str])
+        env = {**env, **{name: values[name] for name in hidden}}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError):
+        raise UsageError(
+            f"{folder / VALUES} does not give the values of --env {', '.join(hidden)}: put it back, or begin anew"
+        ) from None
+    return msgspec.structs.replace(plan, request=msgspec.structs.replace(plan.request, env=env))  # type: ignore[no-any-return]
+
+
+def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
+    """Cores that ranks may use on other hosts, asked there by ssh or srun; a warning for each that did not tell."""
+    with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
+        answers = dict(zip(hosts, pool.map(lambda name: _ask_host(name, reach, python), hosts), strict=True))
+    silent = [name for name, found in answers.items() if found is None]
+    here = host.cores()
+    warnings = [
+        f"host {name} did not say how many cores it has, so it was taken to have {here.physical} as this machine: "
+        "set --threads-per-rank if that is wrong"
+        for name in silent
+    ]
+    return {name: found or here for name, found in answers.items()}, warnings
+
+
+@functools.cache
+def _ask_host(name: str, reach: str, python: str) -> host.Cores | None:
+    """Runs the file host.py on the host, so that affinity and quota are those that ranks get there."""
+    program = Path(host.__file__).read_text()
+    if reach == "srun":
+        answer = _on_node(name, python, program)
+    else:
+        answer = on_host(reach, name, f"{shlex.quote(python)} -", program)
+    if answer is None or answer.returncode:
+        return None
+    try:
+        return host.Cores(**json.loads(answer.stdout.splitlines()[-1]))
+    except (ValueError, IndexError, TypeError):
+        return None
+
+
+def _on_node(name: str, python: str, program: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a Python program on a node of the allocation; None when Slurm does not answer in time."""
+    words = ("srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={name}", python, "-")
+    try:
+        return subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def has_module(python: str, module: str) -> bool:
+    """Whether an interpreter can find a module, without importing it."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def has_horovod() -> bool:
+    """Whether this Python has Horovod."""
+    return importlib.util.find_spec("horovod") is not None
+
+
+def torch_version() -> str:
+    """Of this Python's torch, without importing it; empty when there is none."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def torch_has_cuda() -> bool:
+    """Whether this Python's torch was built for GPUs, without importing it."""
+    found = importlib.util.find_spec("torch")
+    return bool(found and found.origin and (Path(found.origin).parent / "lib" / "libtorch_cuda.so").exists())
+
+
+def horovod_speaks_mpi(python: str) -> bool:
+    """Whether this interpreter's Horovod was built with MPI and an mpirun is there."""
+    return bool(shutil.which("mpirun")) and _horovod_says(python, "mpi_built")
+
+
+def horovod_has_nccl(python: str) -> bool:
+    """Whether this interpreter's Horovod reduces through NCCL."""
+    return _horovod_says(python, "nccl_built")
+
+
+def _horovod_says(python: str, question: str) -> bool:
+    code = f"import sys, horovod.torch as hvd; sys.exit(not hvd.{question}())"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def check_port(port: int) -> None:
+    """The port that the user named is free."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            raise UsageError(f"port {port} is taken: choose another with --port, or leave --port out") from None
+
+
+class Allocation(NamedTuple):
+    """The nodes that Slurm has given."""
+
+    hosts: tuple[Host, ...]
+    first_address: str
+
+
+def slurm_allocation() -> Allocation:
+    """The allocation that this process runs in."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise UsageError("srun needs a Slurm allocation: run this inside one, for example salloc -N 2 scalescope ...")
+    names = _slurm("hostnames", nodes).split()
+    described = re.search(r"\bNodeAddr=(\S+)", _slurm("node", names[0]))
+    address = described[1] if described else names[0]
+    counts = _expand_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    counts += [counts[-1]] * (len(names) - len(counts))
+    return Allocation(tuple(map(Host, names, counts)), address)
+
+
+def _slurm(what: str, of: str) -> str:
+    try:
+        answer = subprocess.run(["scontrol", "show", what, of], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError("Slurm's scontrol does not answer: check that `scontrol show nodes` works here") from None
+    if answer.returncode:
+        raise UsageError(f"Slurm's scontrol failed ({answer.stderr.strip()}): check `scontrol show nodes`")
+    return answer.stdout
+
+
+def _expand_counts(text: str) -> list[int]:
+    """Slurm's `2(x3),1` as [2, 2, 2, 1]."""
+    counts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match:
+            counts += [int(match[1])] * int(match[2] or 1)
+    return counts or [1]

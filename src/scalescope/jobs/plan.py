@@ -1,0 +1,280 @@
+"""From a request to points and jobs: which configurations are launched, and with which settings."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.engines.base import parse_knobs
+from scalescope.errors import UsageError
+from scalescope.host import Cores
+from scalescope.jobs.environment import horovod_speaks_mpi, slurm_allocation
+from scalescope.jobs.interleaved import Turns
+from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.request import (
+    check_baseline,
+    check_modes,
+    engine_of_script,
+    fill_placeholders,
+    interpreter_of,
+    uses_placeholder,
+)
+from scalescope.jobs.train_model import TrainingTask
+from scalescope.launchers import Launcher, find_launcher
+from scalescope.launchers.srun import SRUN
+from scalescope.records.job import Host, Job, Knobs, place
+from scalescope.records.request import QUICK_PRECISION, MeasureRequest
+from scalescope.records.run import Point
+
+AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
+BINDING = "none"
+"""Ranks may use any core of their host, under every launcher."""
+CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same at every point of a measurement."""
+
+    request: MeasureRequest
+    folder: str
+    python: str
+    engines: tuple[str, ...]
+    launchers: dict[str, str]
+    """Per engine."""
+    knobs: dict[str, Knobs]
+    """Per engine."""
+    hosts: tuple[Host, ...]
+    slots: int
+    threads_per_rank: int | None
+    """None: a launch line of the user decides it."""
+    physical_cores: dict[str, int]
+    """Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs."""
+    named_hosts: bool
+    """Whether ranks may be on other machines than this one."""
+    env: dict[str, str]
+    cwd: str = ""
+    since_ns: int = 0
+    """When the measurement began, nanoseconds since the epoch."""
+    warnings: tuple[str, ...] = ()
+    """About every launch."""
+    trace: str = ""
+    """Steps that every rank captures, as the agent reads it; empty: none."""
+    as_it_is: str = ""
+    """Why the command is started without the launcher that was planned; empty: it is not."""
+
+
+AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequence[str]]]
+"""Names, the program that reaches them and a Python in; cores of each host and warnings out."""
+
+
+def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
+    """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
+    check_modes(request)
+    python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
+    engines = request.engines or (("ddp",) if request.workload else (engine_of_script(request.command),))
+    launchers, knobs = {}, {}
+    for name in engines:
+        launcher = request.launcher or _own_launcher(request, name)
+        knobs[name] = _knobs(name, request, launcher, python, many=len(engines) > 1)
+        launchers[name] = launcher or find_engine(name).launcher(knobs[name].values)
+    if "own" in launchers.values() and len(set(request.np)) > 1 and not uses_placeholder(request.command, "np"):
+        raise UsageError(
+            "the command starts its ranks itself, so it must be told how many: put {np} where it takes their number, "
+            "for example --nproc-per-node {np}, or name one number with --np"
+        )
+    elsewhere = places_ranks_elsewhere(request.command, request.launcher)
+    through_slurm = "srun" in launchers.values()
+    hosts, env = request.hosts, {}
+    if through_slurm:
+        allocation = slurm_allocation()
+        hosts = hosts or allocation.hosts
+        env["MASTER_ADDR"] = allocation.first_address
+    for name in launchers.values():
+        if hosts and not find_launcher(name).reaches_hosts:
+            if name == "own":
+                raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
+            raise UsageError(f"{name} starts ranks on this machine only: use torchrun or mpirun with --hosts")
+    slots = sum(host.slots for host in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
+    named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))
+    if hosts and named_hosts:
+        env |= {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ}
+    placed = dict(place(max(request.np), hosts, oversubscribe=request.oversubscribe)) or {"": max(request.np)}
+    cores: Mapping[str, Cores] = {} if elsewhere else dict.fromkeys(placed, here)
+    warnings: Sequence[str] = ()
+    if hosts and named_hosts:
+        cores, warnings = ask(tuple(placed), SRUN.program if through_slurm else request.ssh, python)
+    physical = {name: found.physical for name, found in cores.items()}
+    if through_slurm:  # a node may have more cores than Slurm gave of it
+        physical |= {host.name: min(physical[host.name], host.slots) for host in hosts if host.name in physical}
+    threads = [physical[name] // count for name, count in placed.items() if name in physical]
+    return Settings(
+        request=request,
+        folder=str(folder),
+        python=python,
+        engines=engines,
+        launchers=launchers,
+        knobs=knobs,
+        hosts=hosts,
+        slots=slots,
+        threads_per_rank=request.threads_per_rank or (max(min(threads), 1) if threads else None),
+        physical_cores={} if gpus else physical,
+        named_hosts=named_hosts,
+        env=env,
+        warnings=tuple(warnings),
+    )
+
+
+def _own_launcher(request: MeasureRequest, engine: str) -> str:
+    """own where the command is started as it is; empty where the engine's launcher starts it."""
+    return "own" if request.command and (engine == "none" or starts_ranks_itself(request.command)) else ""
+
+
+def started_as_it_is(settings: Settings, why: str) -> Settings:
+    """The same, with the command started without a launcher of ours."""
+    return msgspec.structs.replace(settings, launchers=dict.fromkeys(settings.launchers, "own"), as_it_is=why)
+
+
+def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, many: bool) -> Knobs:
+    """The user's knobs of one engine, and for Horovod what its ranks agree through."""
+    engine = find_engine(name)
+    own_names = {knob.name for knob in engine.knobs}
+    wanted = [text for text in request.knobs if not many or text.partition("=")[0].replace("-", "_") in own_names]
+    knobs = parse_knobs(engine, wanted)
+    if name != "horovod" or "controller" in knobs.values or launcher == "own":
+        if launcher in ("mpirun", "srun") and knobs.values.get("controller") == "gloo":
+            raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")
+        return knobs
+    through_mpi = launcher in ("mpirun", "srun") or (launcher == "" and horovod_speaks_mpi(python))
+    return Knobs(engine=name, values={**knobs.values, "controller": "mpi" if through_mpi else "gloo"})
+
+
+def points(settings: Settings) -> tuple[Point, ...]:
+    """The configurations, the baseline first; with --aa each of them twice, with --quick without the baseline."""
+    request = settings.request
+    if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
+        raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
+    check_baseline(request)
+    planned = []
+    for batch in batches(request):
+        for np in request.np:
+            alone = ["none"] if request.workload and np == 1 and not request.aa else []
+            for scaling in request.scaling:
+                share = _share(batch, np) if scaling == "strong" else batch
+                for engine in [*alone, *settings.engines]:
+                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=settings.threads_per_rank))
+    most = max(point.np for point in planned)
+    if most > settings.slots and not request.oversubscribe:
+        raise UsageError(
+            f"--np {most} is more than the {settings.slots} slots there are: "
+            "lower it, name more with --hosts, or allow it with --oversubscribe"
+        )
+    unique = tuple(dict.fromkeys(planned))
+    if request.aa:
+        return tuple(msgspec.structs.replace(point, arm=arm) for point in unique for arm in ("A", "B"))
+    if request.quick:
+        return tuple(point for point in unique if point.np > 1)
+    return unique
+
+
+def batches(request: MeasureRequest) -> Sequence[int | None]:
+    """The batch sizes as asked; None when the script alone knows."""
+    return request.batch or ((None,) if request.command else (32,))
+
+
+def _share(batch: int | None, np: int) -> int | None:
+    """What one of np processes gets of a global batch."""
+    if batch is None or batch % np == 0:
+        return None if batch is None else batch // np
+    below, above = batch // np * np, (batch // np + 1) * np
+    near = f"{below} or {above}" if below else str(above)
+    raise UsageError(
+        f"--batch {batch} cannot be shared by {np} processes: strong scaling divides the batch evenly among them; "
+        f"take {near}, or leave {np} out of --np"
+    )
+
+
+def launcher_of(settings: Settings, point: Point) -> Launcher:
+    """The baseline is started like the first engine's ranks."""
+    return find_launcher(settings.launchers.get(point.engine, settings.launchers[settings.engines[0]]))
+
+
+def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: int) -> Job:
+    """One launch of a point."""
+    request = settings.request
+    knobs = settings.knobs.get(point.engine, Knobs(engine=point.engine))
+    around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
+    agent = {"PYTHONPATH": _before(str(AGENT_HOOK), {**os.environ, **request.env}.get("PYTHONPATH", ""))}
+    if request.command:
+        placeholders = {
+            "np": point.np,
+            "batch": point.batch,
+            "global_batch": point.global_batch,
+            "run_dir": str(folder),
+            "launch": folder.name,
+        }
+        command = fill_placeholders(request.command, placeholders)
+        agent["SCALESCOPE_SINCE_NS"] = str(settings.since_ns)
+        agent["SCALESCOPE_STEPS"] = str(request.steps or "")
+        if point.engine == "ddp" and knobs.values:
+            agent["SCALESCOPE_KNOBS"] = json.dumps(knobs.values)
+    else:
+        command = (settings.python, "-m", "scalescope.jobs.train_model", str(folder / "task.json"))
+    if settings.trace:
+        agent["SCALESCOPE_TRACE"] = settings.trace
+    return Job(
+        command=command,
+        np=point.np,
+        knobs=around,
+        folder=str(folder),
+        launch=launch,
+        threads_per_rank=settings.threads_per_rank,
+        hosts=settings.hosts,
+        env={**_engine_environment(settings, point, knobs), **settings.env, **request.env, **agent},
+        launcher_args=request.launcher_args,
+        port=port,
+        ssh=request.ssh,
+        python=settings.python,
+        cwd=settings.cwd,
+        oversubscribe=request.oversubscribe,
+    )
+
+
+def _engine_environment(settings: Settings, point: Point, knobs: Knobs) -> Mapping[str, str]:
+    """What the engine needs; a command that is started as it is gets its knobs and nothing else."""
+    engine = find_engine(point.engine)
+    variables = engine.environment(knobs.values, named_hosts=settings.named_hosts)
+    if launcher_of(settings, point).name != "own":
+        return variables
+    named = {knob.variable for knob in engine.knobs if knob.name in knobs.values}
+    return {name: value for name, value in variables.items() if name in named}
+
+
+def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
+    """What each rank of a MODEL job reads."""
+    request = settings.request
+    assert request.workload
+    assert point.batch
+    turns = None
+    if request.quick:
+        alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
+        launches = len(points(settings)) * request.most_launches
+        share_s = request.budget_s / launches if request.budget_s else None
+        turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
+    values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
+    return TrainingTask(
+        workload=request.workload,
+        engine=point.engine,
+        knobs=dict(values),
+        batch=point.batch,
+        steps=steps,
+        device=request.device,
+        turns=turns,
+    )
+
+
+def _before(first: str, rest: str) -> str:
+    return os.pathsep.join([first, rest]) if rest else first

@@ -1,0 +1,122 @@
+"""Runs one of our own programs in ranks, other than a training: a profile, a probe."""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from scalescope import host
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs.environment import free_port, shown_commands, torch_has_cuda
+from scalescope.jobs.folders import emptied
+from scalescope.jobs.output import last_lines
+from scalescope.jobs.plan import CARRIED_TO_HOSTS
+from scalescope.launchers import find_launcher
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.records.job import Host, Job, Knobs
+from scalescope.records.store import complete_lines, writing
+
+ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+"""Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
+_START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
+"""Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build."""
+
+
+class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs where."""
+
+    module: str
+    """Of ours, called with the path of its task."""
+    task: msgspec.Struct
+    np: int
+    knobs: Knobs
+    folder: Path
+    launcher: str = ""
+    threads_per_rank: int = 1
+    hosts: tuple[Host, ...] = ()
+    env: dict[str, str] = {}
+    ssh: str = "ssh"
+    writes: str
+    """Pattern of the files in which its ranks write lines, for progress."""
+    timeout_s: float = 600.0
+    """Without a line, after which it is given up."""
+
+
+def starting_s(ranks: int) -> float:
+    """About what it takes to start ranks on this machine and to end them, besides what they do."""
+    import_s = _IMPORT_CUDA_S if torch_has_cuda() else _IMPORT_S
+    return _START_S + import_s * (1 + ranks / host.cores().logical)
+
+
+def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
+    """Run it to its end; `tell` hears how many lines its ranks have written. UsageError passes on what a rank said."""
+    engine = find_engine(program.knobs.engine)
+    launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
+    folder = emptied(program.folder, "ranks")
+    with writing(folder):
+        (folder / "task.json").write_bytes(msgspec.json.encode(program.task))
+    job = Job(
+        command=(sys.executable, "-m", program.module, str(folder / "task.json")),
+        np=program.np,
+        knobs=program.knobs,
+        folder=str(folder),
+        launch=f"{folder.name}-{secrets.token_hex(6)}",
+        threads_per_rank=program.threads_per_rank,
+        hosts=program.hosts,
+        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **_surroundings(program)},
+        port=free_port(),
+        ssh=program.ssh,
+        python=sys.executable,
+        cwd=str(Path.cwd()),
+    )
+    with writing(folder):
+        (folder / "command.txt").write_text("\n".join([*shown_commands(launcher, job, program.env), ""]))
+    ending = run(launcher.commands(job), job, _Lines(folder, program.writes, tell), timeout_s=program.timeout_s)
+    if ending.problem:
+        _raise(folder, ending.problem)
+
+
+def _surroundings(program: RankProgram) -> dict[str, str]:
+    """Variables that every rank needs, whatever its engine."""
+    carried = {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ} if program.hosts else {}
+    return {**carried, **ALLOCATOR, **program.env}
+
+
+class _Lines:
+    """Counts lines of the ranks' files."""
+
+    def __init__(self, folder: Path, pattern: str, tell: Callable[[int], None]) -> None:
+        self._folder, self._pattern, self._tell = folder, pattern, tell
+
+    def tick(self) -> int:
+        """Lines so far."""
+        count = sum(1 for path in self._folder.glob(self._pattern) for _ in complete_lines(path))
+        self._tell(count)
+        return count
+
+    def stalled(self, seconds: float) -> tuple[str, str]:
+        """There is nothing more to say than that."""
+        return f"nothing happened for {seconds:.0f} s: raise --timeout if it takes longer here", ""
+
+
+def _raise(folder: Path, problem: str) -> None:
+    """A rank's own clear line when there is one, otherwise what was printed last."""
+    for path in sorted(folder.glob("rank*.out")):
+        for line in last_lines(path, 20):
+            if line.startswith(USAGE_MARK):
+                raise UsageError(line.removeprefix(USAGE_MARK).strip())
+    shown = [line for path in sorted(folder.glob("rank*.out")) for line in last_lines(path, 15)]
+    shown = shown or last_lines(folder / LAUNCHER_OUTPUT, 15)
+    raise WorkFailed("\n".join([f"{problem} (see {folder})", *shown]))
+
+
+USAGE_MARK = "scalescope-usage:"
+"""Before the line of a rank that a user can act on."""

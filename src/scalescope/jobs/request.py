@@ -1,0 +1,135 @@
+"""Reads what a user asks of measure: hosts, variables, the command and its placeholders."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from scalescope.errors import UsageError
+from scalescope.jobs.collect import FEWEST_STEPS
+from scalescope.jobs.environment import MASK
+from scalescope.jobs.own_ranks import is_launch_line
+from scalescope.records.job import Host
+from scalescope.records.request import MeasureRequest
+
+PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """`a:2,b:2` as hosts with slots."""
+    hosts = []
+    for part in text.split(",") if text else ():
+        match = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9a-fA-F:]+\]):(\d+)", part.strip())
+        if not match or match[1].startswith("-") or int(match[2]) < 1:
+            raise UsageError(f"--hosts takes name:slots pairs such as a:2,b:2, not '{part}'")
+        hosts.append(Host(match[1], int(match[2])))
+    if len({host.name for host in hosts}) < len(hosts):
+        raise UsageError("--hosts names a host twice: add up its slots")
+    return tuple(hosts)
+
+
+def parse_environment(assignments: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as variables."""
+    variables = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            said = f"not '{name}=...'" if equals else "and there is no ="
+            raise UsageError(f"--env takes NAME=VALUE, {said}: write it like NCCL_DEBUG=INFO")
+        if value == MASK:
+            raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
+        variables[name] = value
+    return variables
+
+
+def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
+    """The command with {np}, {batch}, {global_batch}, {run_dir} and {launch} replaced; other braces stay."""
+
+    def replace(match: re.Match[str]) -> str:
+        value = values[match[1]]
+        if value is None:
+            raise UsageError(f"the command uses {{{match[1]}}} and there is no batch size: add --batch")
+        return str(value)
+
+    pattern = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
+    return tuple(pattern.sub(replace, word) for word in command)
+
+
+def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
+    """Whether any word of the command holds one of these placeholders."""
+    return any(f"{{{name}}}" in word for word in command for name in names)
+
+
+def engine_of_script(command: tuple[str, ...]) -> str:
+    """horovod when a Python file in the command imports it, ddp otherwise."""
+    for word in command:
+        path = Path(word)
+        if path.suffix == ".py" and path.is_file() and path.stat().st_size < 10_000_000:
+            text = path.read_text(errors="replace")
+            if re.search(r"^\s*(import|from)\b.*\bhorovod\b", text, re.MULTILINE):
+                return "horovod"
+    return "ddp"
+
+
+def interpreter_of(command: tuple[str, ...], own: str) -> str:
+    """The Python of the user's command when it names one, otherwise our own."""
+    program = Path(command[0]).name
+    if re.fullmatch(r"python[0-9.]*", program):
+        found = shutil.which(command[0])
+        if not found:
+            raise UsageError(f"there is no program '{command[0]}': check the command's first word")
+        return found
+    return own
+
+
+def check_modes(request: MeasureRequest) -> None:
+    """What does not go together is refused before anything else is looked at."""
+    if "none" in request.engines:
+        _check_without_engine(request)
+    if len(request.engines) > 1 and request.command:
+        raise UsageError("a script has one engine: measure each engine's script on its own")
+    if request.launcher == "own" and not request.command:
+        raise UsageError("--launcher own needs your launch line after --")
+    if request.command and is_launch_line(request.command) and request.launcher not in ("", "own"):
+        raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
+    if request.quick and request.command:
+        raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
+    if request.quick and request.aa:
+        raise UsageError("--quick compares one process with several inside a launch: leave --aa or --quick out")
+    if request.trace and request.pattern:
+        raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
+    if request.quick and len(request.scaling) > 1:
+        raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
+    if request.command and len(request.scaling) > 1 and not request.batch:
+        raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
+    if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
+        raise UsageError("numbers of processes and batch sizes are 1 or more: name at least one number of processes")
+    if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
+        raise UsageError(
+            f"--steps {request.steps} is fewer than warm-up needs: "
+            f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
+        )
+
+
+def _check_without_engine(request: MeasureRequest) -> None:
+    if not request.command or len(request.engines) > 1:
+        raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
+    if request.np and max(request.np) > 1:
+        raise UsageError(
+            "--engine none starts the command as it is, in one process: use --np 1, "
+            "or --launcher own when the command starts its ranks itself"
+        )
+    if request.launcher not in ("", "own"):
+        raise UsageError(f"--engine none starts the command as it is: leave --launcher {request.launcher} out")
+
+
+def check_baseline(request: MeasureRequest) -> None:
+    """Speedups need something to be relative to, and quick launches a group."""
+    counts = ",".join(map(str, request.np))
+    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.aa or request.smallest):
+        raise UsageError(
+            f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
+            f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"
+        )
+    if request.quick and max(request.np) == 1:
+        raise UsageError("--quick compares one process with several: name more than one with --np, for example --np 2")

@@ -1,0 +1,162 @@
+"""The program that every rank of a MODEL job runs: real steps on made-up data."""
+
+import atexit
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalescope.engines import find_engine
+from scalescope.errors import ScalescopeError, UsageError
+from scalescope.jobs.interleaved import Turns, take_turns
+from scalescope.jobs.load import Peers
+from scalescope.records.profile import WorkloadSpec
+
+if TYPE_CHECKING:
+    from scalescope.workloads import Workload
+
+
+class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank is to train and how."""
+
+    workload: WorkloadSpec
+    engine: str
+    knobs: dict[str, Any]
+    batch: int
+    steps: int
+    device: str
+    turns: Turns | None = None
+    """Instead of a number of steps: one process alone and all processes take turns."""
+
+
+def main(arguments: list[str]) -> int:
+    """`train_model FILE` trains; `train_model --check FILE` builds the model and makes two steps."""
+    task = msgspec.json.decode(Path(arguments[-1]).read_bytes(), type=TrainingTask)
+    try:
+        if arguments[0] == "--check":
+            print(json.dumps(check(task)))
+        else:
+            train(task, Path(arguments[-1]).parent)
+    except ScalescopeError as problem:
+        print(problem, file=sys.stderr)
+        return problem.exit_code
+    return 0
+
+
+def train(task: TrainingTask, folder: Path) -> None:
+    """The training itself; what it notes beside the agent's records goes into the folder."""
+    from scalescope.workloads import load
+
+    live = importlib.import_module(find_engine(task.engine).live_module)
+    device = device_named(task.device)
+    rank, world = live.start(str(device), task.knobs)
+    workload = load(task.workload)
+    model = workload.model.to(device)
+    model, optimizer = live.wrap(model, workload.optimizer(model.parameters()), task.knobs)
+    step = _step(workload, model, optimizer, task.batch, device)
+    if task.turns:
+        apart = load(task.workload)
+        model = apart.model.to(device)
+        alone = _step(apart, model, apart.optimizer(model.parameters()), task.turns.alone_batch, device)
+        take_turns(
+            _waited(step, device),
+            _waited(alone, device),
+            live,
+            Peers(live, device, rank, world),
+            rank,
+            task.turns,
+            folder,
+        )
+    else:
+        for _ in range(task.steps):
+            step()
+    _wait_for(device)
+    live.finish()
+
+
+def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:
+    """One step of a training, always on the same batch."""
+    inputs = [moved(value, device) for value in workload.batch(batch)]
+    target = moved(workload.target(batch), device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss: Any = workload.loss(model(*inputs), target)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _waited(step: Callable[[], None], device: Any) -> Callable[[], None]:
+    """The step until its last kernel has ended, so that it can be timed."""
+
+    def whole() -> None:
+        step()
+        _wait_for(device)
+
+    return whole
+
+
+def _wait_for(device: Any) -> None:
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def check(task: TrainingTask) -> dict[str, Any]:
+    """One process, two steps: what would go wrong goes wrong here, before ranks are started."""
+    from scalescope.workloads import check as check_workload
+    from scalescope.workloads import load
+
+    workload = load(task.workload)
+    check_workload(workload, task.batch)
+    device = device_named(task.device)
+    model = workload.model.to(device)
+    step = _waited(_step(workload, model, workload.optimizer(model.parameters()), task.batch, device), device)
+    step_s = 0.0
+    for _ in range(2):  # the first step on a GPU takes many times longer
+        started = time.perf_counter()
+        step()
+        step_s = time.perf_counter() - started
+    return {"step_s": step_s}
+
+
+def device_named(name: str) -> Any:
+    """The torch device that cpu, cuda or auto means in this rank."""
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("torch sees no GPU here: use --device cpu")
+    if name == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(name)
+
+
+def moved(value: Any, device: Any) -> Any:
+    """Tensors, also inside lists and tuples, on the device; everything else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)(moved(part, device) for part in value)
+    return value.to(device) if hasattr(value, "to") else value
+
+
+if __name__ == "__main__":
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as enough:  # the agent ends a training that has made all steps that were wanted
+        code = int(enough.code or 0)
+    sys.stdout.flush()
+    # What is registered to run at exit runs; what comes after it does not: there torch's gloo threads abort the
+    # process now and then, long after the training is over, and the launcher would call the whole job failed.
+    atexit._run_exitfuncs()
+    os._exit(code)

@@ -1,0 +1,198 @@
+"""Looks on while a launch runs: follows records and output, tells progress, and explains why a launch went wrong."""
+
+import re
+import time
+from pathlib import Path
+from typing import Protocol
+
+from scalescope.jobs.output import OutputFiles, last_lines, without_control
+from scalescope.jobs.own_ranks import OwnRanksWatch
+from scalescope.jobs.rank_log import RankLog, in_force
+from scalescope.launchers.base import Launcher
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
+from scalescope.records.job import Job
+from scalescope.units import plural
+
+_STACK_WITHIN_S = 2.0
+
+
+class Audience(Protocol):
+    """Who is told how a measurement goes on."""
+
+    def steps(self, count: int) -> None:
+        """The slowest rank has done so many steps in this launch."""
+
+    def line(self, source: str, text: str) -> None:
+        """A rank or the launcher printed a line."""
+
+
+class LaunchWatch:
+    """The runner's watch on one launch."""
+
+    def __init__(
+        self,
+        job: Job,
+        audience: Audience,
+        pattern: re.Pattern[str] | None,
+        *,
+        keeps_steps: bool = True,
+        looks_for_own_ranks: bool = False,
+    ) -> None:
+        """`keeps_steps`: otherwise they are counted only, for a training of any length."""
+        self._job = job
+        self._keeps_steps = keeps_steps
+        self._folder = Path(job.folder)
+        self._audience = audience
+        self.output = OutputFiles(self._folder, pattern, audience.line)
+        self._logs: dict[Path, RankLog] = {}
+        self._progress = 0
+        self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None
+
+    @property
+    def logs(self) -> list[RankLog]:
+        """What the ranks have written so far, in order of rank; ranks that were restarted count once."""
+        return in_force(self._logs.values())
+
+    @property
+    def restarted(self) -> int:
+        """Ranks that the launcher had to start again."""
+        return len(self._logs) - len(self.logs)
+
+    def tick(self) -> int:
+        """Take in what is new."""
+        for path in self._folder.glob("agent-*.jsonl"):
+            if path not in self._logs:
+                self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
+        self._progress += sum(log.poll() for log in self._logs.values())
+        self._progress += self.output.poll()
+        if self._own_ranks:
+            self._own_ranks.check(self._logs.values())
+        if self._logs:
+            self._audience.steps(min(log.events for log in self.logs))
+        return self._progress
+
+    def stalled(self, seconds: float) -> tuple[str, str]:
+        """Name the ranks that are behind and show where every rank stands."""
+        logs = self.logs
+        if not logs:
+            return f"nothing happened for {seconds:.0f} s and no rank has started", self._tail(LAUNCHER_OUTPUT)
+        stacks = self._collect_stacks(logs)
+        least = min(log.events for log in logs)
+        waiting = {id(log) for log in logs if _waits_for_others(stacks.get(log.pid, ""))}
+        behind = [log for log in logs if log.events == least]
+        suspects = [log for log in behind if id(log) not in waiting] or behind
+        names = ", ".join(str(log.rank) for log in suspects)
+        where = "while starting the process group" if suspects[0].in_init else f"after {plural(least, 'step')}"
+        problem = f"no progress for {seconds:.0f} s: rank {names} hangs {where}"
+        if len(suspects) == len(logs) > 1:
+            problem = f"no progress for {seconds:.0f} s: all ranks hang {where}"
+            if suspects[0].in_init:
+                problem += (
+                    ", maybe for ranks that nobody started: take rank and number of processes from the launcher "
+                    "(RANK, WORLD_SIZE), or add --launcher own if the script starts its ranks itself"
+                )
+        details = []
+        for log in [*suspects, *(log for log in logs if log not in suspects)][:8]:
+            role = "waits for the others in a collective" if id(log) in waiting else "is busy or stuck"
+            details.append(f"rank {log.rank} on {log.host} (process {log.pid}) {role}, {log.events} steps done")
+            details += [
+                "  last output:",
+                *(f"    {line}" for line in last_lines(self._folder / f"rank{log.rank}.out", 5)),
+            ]
+            details += [
+                "  Python stack:",
+                *(f"    {line}" for line in stacks.get(log.pid, "not available").splitlines()),
+            ]
+        return problem, "\n".join(details)
+
+    def _collect_stacks(self, logs: list[RankLog]) -> dict[int, str]:
+        for log in logs:
+            if log.stack_signal:
+                signal_rank(self._job, log.host, log.pid, log.stack_signal)
+        deadline = time.monotonic() + _STACK_WITHIN_S
+        files = {log.pid: self._folder / f"stack-{log.pid}.txt" for log in logs}
+        while time.monotonic() < deadline and not all(_size(path) for path in files.values()):
+            time.sleep(0.05)
+        return {pid: _main_stack(path.read_text(errors="replace")) for pid, path in files.items() if _size(path)}
+
+    def died(self, launcher: Launcher) -> tuple[str, str]:
+        """A launch that failed by itself: which rank began it, how, and its last words."""
+        deaths = self._deaths(launcher)
+        suspects = [*deaths, *self._ranks_with_errors()]
+        if not suspects:
+            return "the launch failed", self._tail(LAUNCHER_OUTPUT)
+        rank = min(suspects, key=self._fell_with_another)  # of several alike, the one the launcher names first
+        how = _how_it_ended(deaths[rank].groupdict() if rank in deaths else {})
+        steps = next((log.events for log in self.logs if log.rank == rank), 0)
+        problem = (
+            f"rank {rank} {how} after {plural(steps, 'step')}" if steps else f"rank {rank} {how} before its first step"
+        )
+        return problem, self._tail(f"rank{rank}.out") or self._tail(LAUNCHER_OUTPUT)
+
+    def died_after_training(self, launcher: Launcher) -> str:
+        """One line when ranks crashed only after their interpreters' end had begun and all had made the same steps."""
+        logs = self.logs
+        reported = self._deaths(launcher)
+        deaths = [rank for rank in reported if not self._fell_with_another(rank)]
+        if any("signal" not in _how_it_ended(reported[rank].groupdict()) for rank in deaths):
+            return ""  # an error of the script itself
+        over = {log.rank for log in logs if log.ended}
+        equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
+        if not deaths or not equal or not over.issuperset(deaths):
+            return ""
+        return f"rank {deaths[0]} crashed while it was closing down, after its training; it was measured all the same"
+
+    def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
+        """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
+        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
+        deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
+        return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
+
+    def _ranks_with_errors(self) -> list[int]:
+        ranks = []
+        for path in sorted(self._folder.glob("rank*.out")):
+            number = path.stem.removeprefix("rank")
+            if number.isdigit() and any("Traceback" in line or "Error" in line for line in last_lines(path, 40)):
+                ranks.append(int(number))
+        return ranks
+
+    def _fell_with_another(self, rank: int) -> bool:
+        """Whether a rank's last words complain about another rank that was gone."""
+        return any(_LOST_A_PEER.search(line) for line in last_lines(self._folder / f"rank{rank}.out", 40))
+
+    def _tail(self, name: str) -> str:
+        lines = last_lines(self._folder / name)
+        return "\n".join([f"last output ({self._folder / name}):", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _how_it_ended(found: dict[str, str | None]) -> str:
+    number = int(found.get("signal") or 0) or -int(found.get("code") or 0)
+    number = -number - 128 if number < -128 else number
+    if number > 0:
+        return f"was killed by signal {number}"
+    return f"ended with exit code {-number}" if number else "failed"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _main_stack(text: str) -> str:
+    """The main thread's part of faulthandler's dump: the last one it prints."""
+    threads = re.split(r"\n\n(?=Current thread|Thread)", text.strip())
+    return without_control(threads[-1]) if threads else ""
+
+
+_LOST_A_PEER = re.compile(
+    r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket closed|by peer|remote process exited"
+    r"|HorovodInternalError|has been shut down"
+)
+_COLLECTIVE = re.compile(
+    r"in (?:all_?reduce|broadcast|barrier|wait|synchronize|all_?gather\w*|reduce_scatter\w*|backward|init\w*)\b"
+)
+
+
+def _waits_for_others(stack: str) -> bool:
+    """Whether the innermost frames are inside a collective, or in a backward that waits for one."""
+    frames = [line for line in stack.splitlines() if "File " in line][:4]
+    return any((_COLLECTIVE.search(frame) and "torch" in frame) or "horovod" in frame for frame in frames)

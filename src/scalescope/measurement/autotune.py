@@ -1,0 +1,252 @@
+"""Horovod's autotune log: what was tried, which row to use, and whether it beat the noise."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from scalescope.measurement.autotune_rows import CYCLE, FUSION, MOST, Row, noise_and_surface, read_rows
+from scalescope.measurement.autotune_rows import is_autotune_log as is_autotune_log
+from scalescope.measurement.text_files import printable
+from scalescope.records.autotune import (
+    CYCLE_SPACE_MS,
+    DEFAULT_CACHE,
+    DEFAULT_CYCLE_MS,
+    DEFAULT_FUSION_MB,
+    DEFAULT_SWITCHES,
+    FUSION_SPACE_MB,
+    Autotune,
+    Knobs,
+    Noise,
+    Sample,
+    Setting,
+    Switch,
+    Verdict,
+)
+from scalescope.records.scaling import Estimate
+from scalescope.stats import of_logarithms
+
+_SAME_MS, _SAME_MB, _SAME_RELATIVE = 0.2, 0.13, 0.02
+"""Settings this near to each other are one: 0.2 % of the space and 2 % of the value."""
+_SAME_ANYWAY = 0.1
+"""Of these distances, however small the value is."""
+_ROUNDING = 1e-3
+"""How far beyond the space is still its edge."""
+_MIB = 1 << 20
+_BOTH_ENDS, _NINETEEN_OF_TWENTY = 0.975, 0.95
+_VARIABLES = {
+    "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    "hierarchical_allgather": "HOROVOD_HIERARCHICAL_ALLGATHER",
+    "torus_allreduce": "HOROVOD_TORUS_ALLREDUCE",
+    "cache_enabled": "HOROVOD_CACHE_CAPACITY",
+}
+
+
+def read_autotune(path: Path) -> Autotune:
+    """The log, judged; one line that names the next action when there is nothing to judge."""
+    log = read_rows(path)
+    samples = _samples(log.rows)
+    held = _held(samples)
+    settings, noise = _settings(samples, held)
+    winner = max(range(len(samples)), key=lambda index: samples[index].score)
+    best = settings[samples[winner].setting]
+    others = [index for index in range(len(settings)) if index != samples[winner].setting]
+    runner_up = max(others, key=lambda index: settings[index].score, default=None)
+    walked = tuple(_switch(name, settings) for name in best.knobs.switches if _is_walked(name, settings))
+    recommended = max(range(len(settings)), key=lambda index: _careful_score(settings[index], noise))
+    lead_next = None if runner_up is None else best.score / settings[runner_up].score - 1
+    lead_median = None if runner_up is None else best.score / median(each.score for each in settings) - 1
+    needed = None if runner_up is None or noise is None else _needed(noise, best, settings[runner_up])
+    luck = None if runner_up is None or noise is None else _luck(noise, best, len(settings))
+    return Autotune(
+        file=printable(path.name),
+        columns=log.columns,
+        samples=samples,
+        settings=settings,
+        finished=log.finished,
+        winner=winner,
+        runner_up=runner_up,
+        recommended=recommended,
+        walked=walked,
+        held=held,
+        noise=noise,
+        lead_next=lead_next,
+        lead_median=lead_median,
+        needed=needed,
+        luck=luck,
+        alike=None if noise is None else sum(not _is_below(each, best, noise) for each in settings),
+        verdict=_verdict(lead_next, needed, lead_median, luck),
+        default_tried=any(_is_default(each.knobs) for each in settings),
+        cache_not_applied=log.finished
+        and any(switch.name == "cache_enabled" for switch in walked)
+        and not best.knobs.switches["cache_enabled"],
+        environment=_environment(settings[recommended].knobs, {switch.name for switch in walked}),
+        lost=log.lost,
+    )
+
+
+def _samples(rows: Sequence[Row]) -> tuple[Sample, ...]:
+    """Rows with the number of their setting; settings that are practically equal are one."""
+    samples: list[Sample] = []
+    first: list[Knobs] = []
+    places: dict[tuple[int, int, tuple[bool, ...]], list[int]] = {}
+    for row in rows:
+        across, down = _cell(row.knobs.cycle_time_ms, _SAME_MS), _cell(row.knobs.fusion_threshold_mb, _SAME_MB)
+        switches = tuple(row.knobs.switches.values())
+        around = [(across + right, down + up, switches) for right in (-1, 0, 1) for up in (-1, 0, 1)]
+        near = [setting for place in around for setting in places.get(place, ())]
+        setting = next((each for each in near if _same_place(first[each], row.knobs)), len(first))
+        if setting == len(first):
+            first.append(row.knobs)
+            places.setdefault((across, down, switches), []).append(setting)
+        samples.append(Sample(line=row.line, setting=setting, knobs=row.knobs, score=row.score))
+    return tuple(samples)
+
+
+def _cell(value: float, width: float) -> int:
+    return math.floor(value / width)
+
+
+def _same_place(first: Knobs, second: Knobs) -> bool:
+    """Whether cycle time and fusion threshold are practically equal."""
+
+    def alike(one: float, other: float, most: float) -> bool:
+        relative = _SAME_RELATIVE * max(abs(one), abs(other))
+        return abs(one - other) <= min(most, max(relative, _SAME_ANYWAY * most))
+
+    return alike(first.cycle_time_ms, second.cycle_time_ms, _SAME_MS) and alike(
+        first.fusion_threshold_mb, second.fusion_threshold_mb, _SAME_MB
+    )
+
+
+def _held(samples: Sequence[Sample]) -> dict[str, float]:
+    """Columns that have one value in all of several rows."""
+    columns = {FUSION: {each.knobs.fusion_threshold_mb for each in samples}}
+    columns[CYCLE] = {each.knobs.cycle_time_ms for each in samples}
+    columns |= {name: {float(each.knobs.switches[name]) for each in samples} for name in samples[0].knobs.switches}
+    return {name: min(values) for name, values in columns.items() if len(samples) > 1 and len(values) == 1}
+
+
+def _settings(samples: Sequence[Sample], held: dict[str, float]) -> tuple[tuple[Setting, ...], Noise | None]:
+    """Every setting with what its samples and its neighbours say, and the noise."""
+    groups: dict[int, list[float]] = {}
+    for sample in samples:
+        groups.setdefault(sample.setting, []).append(sample.score)
+    by_score = sorted(samples, key=lambda sample: -sample.score)
+    fitted = by_score[:: 1 + (len(by_score) - 1) // MOST]
+    noise, surface = noise_and_surface(
+        [each.knobs for each in fitted], [each.score for each in fitted], list(groups.values())
+    )
+    smoothed: dict[int, tuple[float, float]] = {}
+    if surface:
+        smoothed = {
+            sample.setting: (math.exp(value), float(error))
+            for sample, value, error in zip(fitted, surface.values, surface.errors, strict=True)
+        }
+    knobs = {sample.setting: sample.knobs for sample in reversed(samples)}
+    settings = tuple(
+        Setting(
+            knobs=knobs[index],
+            samples=len(scores),
+            score=of_logarithms(scores).middle,
+            low=min(scores),
+            high=max(scores),
+            smoothed=smoothed[index][0] if index in smoothed else None,
+            error=smoothed[index][1] if index in smoothed else None,
+            out_of_range=_is_outside(knobs[index], held),
+        )
+        for index, scores in groups.items()
+    )
+    return settings, noise
+
+
+def _is_outside(knobs: Knobs, held: dict[str, float]) -> bool:
+    """Whether autotune itself went beyond its space; what is held may lie anywhere."""
+    values = ((CYCLE, knobs.cycle_time_ms, CYCLE_SPACE_MS), (FUSION, knobs.fusion_threshold_mb, FUSION_SPACE_MB))
+    return any(
+        name not in held and not low - _ROUNDING <= value <= high + _ROUNDING for name, value, (low, high) in values
+    )
+
+
+def _careful_score(setting: Setting, noise: Noise | None) -> float:
+    """What a setting reaches for all we know, less one standard error; nothing where Horovod could not be set so."""
+    if setting.knobs.cycle_time_ms <= 0 or setting.knobs.fusion_threshold_mb < 0:
+        return 0.0
+    if setting.smoothed is not None and setting.error is not None:
+        return setting.smoothed * math.exp(-setting.error)
+    return setting.score * math.exp(-noise.relative / math.sqrt(setting.samples)) if noise else setting.score
+
+
+def _needed(noise: Noise, first: Setting, second: Setting) -> float:
+    """The lead of one setting over another from which on noise does not explain it."""
+    from scipy.special import stdtrit
+
+    error = noise.relative * math.sqrt(1 / first.samples + 1 / second.samples)
+    return _as_lead(float(stdtrit(noise.freedom, _BOTH_ENDS)) * error)
+
+
+def _luck(noise: Noise, best: Setting, settings: int) -> float:
+    """By how much the best of equal settings leads their median in 19 of 20 logs."""
+    from scipy.special import stdtrit
+
+    error = noise.relative / math.sqrt(best.samples)
+    return _as_lead(float(stdtrit(noise.freedom, _NINETEEN_OF_TWENTY ** (1 / settings))) * error)
+
+
+def _as_lead(logarithm: float) -> float:
+    return math.expm1(min(logarithm, 20.0))
+
+
+def _is_below(setting: Setting, best: Setting, noise: Noise) -> bool:
+    return best.score / setting.score - 1 > _needed(noise, best, setting)
+
+
+def _verdict(lead_next: float | None, needed: float | None, lead_median: float | None, luck: float | None) -> Verdict:
+    if lead_next is None or needed is None or lead_median is None or luck is None:
+        return "unknown"
+    if lead_next > needed:
+        return "clear"
+    return "among the best" if lead_median > luck else "noise"
+
+
+def _is_walked(name: str, settings: Sequence[Setting]) -> bool:
+    return len({each.knobs.switches[name] for each in settings}) > 1
+
+
+def _switch(name: str, settings: Sequence[Setting]) -> Switch:
+    """What a switch did, over pairs of settings that differ in nothing else."""
+    by_others: dict[tuple[bool, ...], list[Setting]] = {}
+    for each in settings:
+        others = tuple(value for other, value in each.knobs.switches.items() if other != name)
+        by_others.setdefault(others, []).append(each)
+    ratios = []
+    for group in by_others.values():
+        usual = [each for each in group if not each.knobs.switches[name]]
+        switched = [each for each in group if each.knobs.switches[name]]
+        ratios += [on.score / off.score for on in switched for off in usual if _same_place(on.knobs, off.knobs)]
+    if not ratios:
+        return Switch(name=name, gain=None, pairs=0)
+    middle, low, high, is_range = of_logarithms(ratios)
+    interval = Estimate(
+        value=middle, low=low, high=high, interval="range" if is_range else "t", count=len(ratios), over="blocks"
+    )
+    return Switch(name=name, gain=interval, pairs=len(ratios))
+
+
+def _is_default(knobs: Knobs) -> bool:
+    place = Knobs(fusion_threshold_mb=DEFAULT_FUSION_MB, cycle_time_ms=DEFAULT_CYCLE_MS, switches={})
+    return _same_place(knobs, place) and all(knobs.switches[name] == DEFAULT_SWITCHES[name] for name in knobs.switches)
+
+
+def _environment(knobs: Knobs, walked: set[str]) -> dict[str, str]:
+    """Variables that set these knobs, rounded to three digits; switches only where they say something."""
+    fusion = float(f"{max(knobs.fusion_threshold_mb, 0.0):.3g}")
+    variables = {
+        "HOROVOD_FUSION_THRESHOLD": str(round(fusion * _MIB)),
+        "HOROVOD_CYCLE_TIME": f"{max(knobs.cycle_time_ms, 0.0):.3g}",
+    }
+    for name, value in knobs.switches.items():
+        if name in walked or value != DEFAULT_SWITCHES[name]:
+            amount = DEFAULT_CACHE if name == "cache_enabled" else 1
+            variables[_VARIABLES[name]] = str(amount if value else 0)
+    return variables

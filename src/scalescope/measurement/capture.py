@@ -1,0 +1,245 @@
+"""One more launch of a point, in which every rank captures some steady steps; it counts in no statistics."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple, Protocol, cast
+
+import msgspec
+import numpy as np
+
+from scalescope import host
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs.launch import launch, launch_folder
+from scalescope.jobs.output import last_lines
+from scalescope.jobs.plan import Settings
+from scalescope.jobs.rank_log import read_rank_logs
+from scalescope.jobs.watch import Audience
+from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Failure, Point, Run
+from scalescope.records.store import save
+from scalescope.traces.marks import RankMarks, read_marks
+from scalescope.units import plural
+
+_SECONDS = 5.0
+"""So long the captured steps take together, within these limits."""
+_FEWEST, _USUAL, _MOST = 10, 20, 50
+_WARMUP = 10
+_ENOUGH = 5
+"""When a script ended before so many steps were captured, it is launched once more, for steps that it makes."""
+_WRITING = 2
+"""Steps after the captured ones in which ranks wait for those that still write."""
+_FEWEST_TO_COMPARE = 3
+_UNKNOWN = "what tracing cost is not known: there were too few steps without it"
+_USUAL_OF_HOROVOD = "; Horovod's timeline slows small steps on CPUs by 14 to 30 %"
+
+
+class Window(NamedTuple):
+    """Which steps are captured, and how many are compared with them; printed as the agent reads it."""
+
+    first: int
+    steps: int
+    compare: int
+
+    def __str__(self) -> str:
+        return f"{self.first}:{self.steps}:{self.compare}"
+
+    @property
+    def end(self) -> int:
+        """The first step that is not captured any more."""
+        return self.first + self.steps
+
+    def total(self, *, horovod: bool) -> int:
+        """Steps that the launch makes: one after the captured ones at least, so that they are closed."""
+        return max(last for _, last, _ in self.blocks(horovod=horovod)) + (not self.compare)
+
+    def blocks(self, *, horovod: bool) -> list[tuple[int, int, bool]]:
+        """Blocks of steps in their order: from, to, whether traced; the steps between them count in none."""
+        length = self.compare
+        captured = (self.first, self.end, True)
+        if not length:
+            return [captured]
+        if horovod:
+            later = [(self.end + at * length + 1, self.end + (at + 1) * length, at == 1) for at in range(3)]
+            return [captured, *later]
+        after = self.end + _WRITING
+        return [(self.first - 1 - length, self.first - 1, False), captured, (after, after + length, False)]
+
+
+def choose_window(*, horovod: bool, most: int | None = None, warmup: int = 0, step_s: float | None = None) -> Window:
+    """Steady steps, as many as are telling; `most`: so many there are."""
+    steps = min(max(round(_SECONDS / step_s), _FEWEST), _MOST) if step_s else _USUAL
+    compare, skipped = steps // 2, max(warmup, _WARMUP)
+    window = Window(skipped + (0 if horovod else compare + 1), steps, compare)
+    if most is None or window.total(horovod=horovod) <= most:
+        return window
+    skipped = max(min(skipped, most // 5), 1)
+    left = most - 1 - skipped
+    compare = left // 5 if horovod else (left - 1 - _WRITING) // 4
+    if compare <= _FEWEST_TO_COMPARE:
+        return Window(skipped + (not horovod), max(left - (not horovod), 1), 0)
+    if horovod:
+        return Window(skipped, left - 3 * compare, compare)
+    return Window(skipped + compare + 1, left - 1 - _WRITING - 2 * compare, compare)
+
+
+class TraceAudience(Audience, Protocol):
+    """Who is told how a traced launch goes on."""
+
+    def begins(self, index: int, point: Point, steps: int | None) -> None:
+        """A launch begins."""
+
+    def ends(self, outcome: Run | Failure) -> None:
+        """A launch has ended."""
+
+
+def points_to_trace(planned: Sequence[Point], request: MeasureRequest) -> list[Point]:
+    """Every configuration once, if traces are asked for at all."""
+    return [point for point in planned if point.arm != "B"] if request.trace else []
+
+
+def _as_traced(point: Point) -> Point:
+    return msgspec.structs.replace(point, arm="traced")
+
+
+def trace_folder(settings: Settings, point: Point) -> Path:
+    """Where the traced launch of a point leaves its files."""
+    return launch_folder(msgspec.structs.replace(settings, trace="any"), 1, _as_traced(point))
+
+
+def traced_launch(
+    settings: Settings, point: Point, known: Run | None, index: int, audience: TraceAudience
+) -> tuple[Path, TraceFolder]:
+    """Launch the point with capture and describe what its ranks left; `known` is the same, measured before."""
+    request = settings.request
+    horovod = point.engine == "horovod"
+    most = known.steps if known and request.command else request.steps
+    warmup, step_s = (known.warmup_steps, known.step_s) if known else (0, None)
+    window = choose_window(horovod=horovod, most=most, warmup=warmup, step_s=step_s)
+    for attempt in (1, 2):
+        run = _launch(settings, point, window, index, audience)
+        folder = Path(settings.folder, run.folder)
+        record = describe(folder, point, run, window, what=request.what, command=request.command)
+        if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
+            break
+        window = choose_window(horovod=horovod, most=run.steps)
+    if not record.files or not record.steps:
+        raise WorkFailed(
+            f"{point.label}: {plural(run.steps, 'step')} were made and none was captured{_why_not(folder)}; "
+            f"see the ranks' output in {folder}"
+        )
+    save(record, folder / TRACE_RECORD)
+    return folder, record
+
+
+def _launch(settings: Settings, point: Point, window: Window, index: int, audience: TraceAudience) -> Run:
+    total = window.total(horovod=point.engine == "horovod")
+    request = msgspec.structs.replace(settings.request, steps=total, quick=False)
+    traced = _as_traced(point)
+    audience.begins(index, traced, total)
+    try:
+        outcome = launch(
+            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, audience
+        )
+    except UsageError as problem:
+        raise UsageError(f"{traced.label}: {problem}") from None
+    audience.ends(outcome)
+    if isinstance(outcome, Failure):
+        details = f"\n{outcome.details}" if outcome.details else ""
+        raise WorkFailed(f"{traced.label}: {outcome.problem}; nothing was traced{details}")
+    return outcome
+
+
+def describe(
+    folder: Path, point: Point, run: Run, window: Window, *, what: str, command: tuple[str, ...]
+) -> TraceFolder:
+    """What is in the folder of a traced launch."""
+    (folder / "timeline-again.json").unlink(missing_ok=True)
+    marks = [read_marks(path) for path in folder.glob("marks-rank*.jsonl")]
+    timeline = "timeline.json" if (folder / "timeline.json").exists() else ""
+    ranks = [_rank_trace(folder, rank) for rank in sorted(marks, key=lambda rank: rank.rank)]
+    captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
+    blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
+    times = slowest_steps(folder)
+    traced, untraced = (_median_of(times, blocks, traced=kind) for kind in (True, False))
+    cost = overhead(times, blocks)
+    notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
+    missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
+    if missing:
+        notes.append(f"rank {', '.join(map(str, missing))} left no trace{_why_not(folder)}")
+    return TraceFolder(
+        what=what,
+        command=command,
+        point=point,
+        engine=cast(Literal["none", "ddp", "horovod"], run.engine_seen or "none"),
+        backend=run.backend,
+        np=point.np,
+        cores=host.cores().logical if run.load else None,
+        timeline=timeline,
+        ranks=tuple(ranks),
+        first_step=window.first,
+        steps=len(set.intersection(*captured)) if captured else 0,
+        traced_step_s=traced,
+        untraced_step_s=untraced,
+        overhead=cost,
+        notes=tuple(notes),
+    )
+
+
+def _is_as_planned(block: tuple[int, int, bool], marks: Sequence[RankMarks]) -> bool:
+    """Whether the tracer was on, or off, on every rank during the whole block."""
+    first, end, traced = block
+    return all(np.all(rank.traced[(rank.numbers >= first) & (rank.numbers < end)] == traced) for rank in marks)
+
+
+def _profile(folder: Path, rank: int) -> str:
+    name = f"trace-rank{rank}.json.gz"
+    return name if (folder / name).exists() else ""
+
+
+def _rank_trace(folder: Path, marks: RankMarks) -> RankTrace:
+    return RankTrace(rank=marks.rank, host=marks.host, profile=_profile(folder, marks.rank), marks=marks.path.name)
+
+
+def _captured(marks: RankMarks, window: Window) -> list[int]:
+    numbers = marks.numbers[marks.traced]
+    return [number for number in numbers.tolist() if window.first <= number < window.end]
+
+
+def slowest_steps(folder: Path) -> list[float]:
+    """Per step the seconds of the slowest rank."""
+    steps = [log.steps() for log in read_rank_logs(folder) if log.events]
+    return [max(step.seconds for step in same) for same in zip(*steps, strict=False)]
+
+
+def _samples(times: Sequence[float], block: tuple[int, int, bool]) -> Sequence[float]:
+    return times[block[0] : block[1]]
+
+
+def _median_of(times: Sequence[float], blocks: Sequence[tuple[int, int, bool]], *, traced: bool) -> float | None:
+    found = [step for block in blocks if block[2] == traced for step in _samples(times, block)]
+    return median(found) if found else None
+
+
+def overhead(times: Sequence[float], blocks: Sequence[tuple[int, int, bool]]) -> Overhead | None:
+    """Traced against untraced steps; how far neighbouring blocks disagree shows how well it is known."""
+    whole = [block for block in blocks if len(_samples(times, block)) >= _FEWEST_TO_COMPARE]
+    ratios = []
+    for one, other in pairwise(whole):
+        if one[2] != other[2]:
+            on, off = (one, other) if one[2] else (other, one)
+            ratios.append(median(_samples(times, on)) / median(_samples(times, off)) - 1)
+    traced, untraced = _median_of(times, whole, traced=True), _median_of(times, whole, traced=False)
+    if not ratios or not traced or not untraced:
+        return None
+    value = traced / untraced - 1
+    return Overhead(value=value, low=min(value, *ratios), high=max(value, *ratios))
+
+
+def _why_not(folder: Path) -> str:
+    """What the agent said about it, if anything."""
+    told = "scalescope: this rank is not traced: "
+    lines = [line for path in sorted(folder.glob("*.out")) for line in last_lines(path, 200) if told in line]
+    return f" ({lines[0].partition(told)[2].strip()})" if lines else ""

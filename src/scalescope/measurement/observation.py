@@ -1,0 +1,155 @@
+"""Rates that do not say whose they are: a total grows with the processes, a worker's own stays about level.
+One run of one configuration, from whatever source: what curves are made of.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, Run
+from scalescope.records.scaling import LOSSES
+from scalescope.units import format_rate
+
+_GROWS = 1.1
+"""A worker's own rate hardly ever grows with the number of workers; a total that scales at all grows by more."""
+
+
+class Inference(NamedTuple):
+    """What a rate was taken for, and why."""
+
+    total: bool
+    sentence: str
+
+
+def infer(name: str, rates: Mapping[int, float], *, rename: str) -> Inference:
+    """Whether rates by number of processes are totals; `rename` tells how to overrule, with {} for the right word."""
+    fewest, most = min(rates), max(rates)
+    if fewest == most:
+        advice = rename.format("per_worker")
+        return Inference(True, f"{name} is read as the total of all {most} processes; {advice} if it is each one's")
+    first, last = rates[fewest], rates[most]
+    span = f"from {fewest} to {most} ({format_rate(first)} to {format_rate(last)})"
+    if last > _GROWS * first:
+        advice = rename.format("per_worker")
+        return Inference(True, f"{name} grows {span}: read as the total of all; {advice} if it is each one's")
+    change = "hardly changes" if last > first / 1.5 else "falls"
+    return Inference(False, f"{name} {change} {span}: read as per worker; {rename.format('total')} if it is the sum")
+
+
+PARTS = LOSSES[1:]
+"""What a run's time holds beside steady steps."""
+TRAIN_PARTS = ("warmup", "uneven", "fixed")
+END_PARTS = ("init", "launch")
+ONCE_PARTS = ("warmup", "fixed")
+_PER_STEP = ("uneven",)
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds and work of one run; parts that the source cannot tell are absent."""
+
+    engine: str
+    np: int
+    round: int = 1
+    """Observations of one round are compared with each other."""
+    rate: float | None
+    """Work per second in steady state, over all processes."""
+    work: float
+    """Done between the first step and the last."""
+    parts: dict[str, float] = {}
+    """Seconds beyond steady steps, by the names in PARTS."""
+    whole_train_s: float | None = None
+    """The train time, when the rate is not known and it cannot be put together."""
+    mean_rate: float | None = None
+    """The steady rate by mean instead of median steps."""
+    nodes: int | None = None
+    batch: float | None = None
+    threads_per_rank: int | None = None
+    step_s: float | None = None
+    throughput: float | None = None
+    phases: dict[str, float] = {}
+    steps: int | None = None
+    warmup_steps: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def seconds(self, parts: Iterable[str], work: float | None = None) -> float | None:
+        """Steady steps and these parts; for other `work` than was done, what happens at every step grows with it."""
+        if self.rate is None:
+            return None
+        work = work or self.work
+        grown = {name: value * work / self.work if name in _PER_STEP else value for name, value in self.parts.items()}
+        return work / self.rate + sum(grown.get(part, 0.0) for part in parts)
+
+    @property
+    def knows_train(self) -> bool:
+        """Whether the source tells the train time."""
+        return self.whole_train_s is not None or any(part in self.parts for part in TRAIN_PARTS)
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether the source tells how long the whole job took."""
+        return self.knows_train and any(part in self.parts for part in END_PARTS)
+
+    def train_for(self, work: float) -> float | None:
+        """From the first step to the last, had it done this much."""
+        if not self.knows_train:
+            return None
+        return self.whole_train_s if self.rate is None else self.seconds(TRAIN_PARTS, work)
+
+    def wall_for(self, work: float) -> float | None:
+        """From the launch to the end, had it done this much."""
+        train_s = self.train_for(work)
+        if train_s is None or not self.knows_end:
+            return None
+        return train_s + sum(self.parts.get(part, 0.0) for part in END_PARTS)
+
+    @property
+    def train_s(self) -> float | None:
+        """From the first step to the last."""
+        return self.train_for(self.work)
+
+    @property
+    def wall_s(self) -> float | None:
+        """From the launch to the end."""
+        return self.wall_for(self.work)
+
+    @property
+    def excess_s(self) -> float | None:
+        """Train time that is spent once, whatever the length of the run."""
+        if self.rate is None or not self.knows_train:
+            return None
+        return sum(self.parts.get(part, 0.0) for part in ONCE_PARTS)
+
+
+def observe(run: Run, *, scaling: str, samples: bool, nodes: bool) -> Observation:
+    """A measured launch; its parts and steady steps add up to its wall time exactly.
+
+    Work is counted in samples, or else in steps, of which in weak scaling every process makes its own.
+    """
+    steps = float(run.point.np if scaling == "weak" else 1)
+    work_per_step = run.throughput * run.step_s if samples and run.throughput else steps
+    steady_steps = run.steps - run.warmup_steps
+    phases = run.phases
+    return Observation(
+        engine=run.point.engine,
+        np=run.point.np,
+        round=run.round,
+        rate=work_per_step / run.step_s,
+        work=work_per_step * run.steps,
+        parts={
+            "warmup": phases.get("warmup", 0.0) - run.warmup_steps * run.step_s,
+            "uneven": phases.get("steady", 0.0) - steady_steps * run.step_s,
+            "fixed": phases.get("evaluation", 0.0) + phases.get("pause", 0.0),
+            "init": sum(phases.get(phase, 0.0) for phase in INIT_PHASES),
+            "launch": sum(phases.get(phase, 0.0) for phase in LAUNCH_PHASES),
+        },
+        mean_rate=work_per_step / run.mean_step_s if run.mean_step_s else None,
+        nodes=run.nodes if nodes else None,
+        batch=run.point.batch or (run.samples_per_step / run.point.np if run.samples_per_step else None),
+        threads_per_rank=run.point.threads_per_rank,
+        step_s=run.step_s,
+        throughput=run.throughput,
+        phases=dict(phases),
+        steps=run.steps,
+        warmup_steps=run.warmup_steps,
+    )

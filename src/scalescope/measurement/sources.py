@@ -1,0 +1,98 @@
+"""Whatever a user has: the kind of a path is recognised, and read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.measurement.logs import read_logs
+from scalescope.measurement.study import study
+from scalescope.measurement.tables import read_table
+from scalescope.measurement.tables.text import meaning_of, separator_of
+from scalescope.measurement.text_files import UNDERSTOOD, head, printable
+from scalescope.records.run import Measurement
+from scalescope.records.scaling import Scaling
+from scalescope.records.store import load
+
+Kind = Literal["measurement", "scaling", "table", "log"]
+_RECORDS = ("measurement.json", "scaling.json")
+"""What a result folder holds, the more telling first."""
+_RECORD_ENDINGS = (".json", ".jsonl")
+_TABLE_ENDINGS = (".csv", ".tsv")
+_NAMES = {"measurement": "a measurement", "scaling": "a scaling record", "table": "a table", "log": "a log"}
+
+
+class _Header(msgspec.Struct):
+    kind: str = ""
+
+
+def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
+    """What tables, logs or measurements say about scaling; `np` and `pattern` tell how logs are to be read."""
+    files = [_record_in(Path(path)) for path in paths]
+    if not files:
+        raise UsageError(f"name something to explain: {UNDERSTOOD}")
+    kinds = ["log" if pattern and path.name not in _RECORDS else recognise(path) for path in files]
+    kind = kinds[0]
+    for path, other in zip(files, kinds, strict=True):
+        if other != kind:
+            first, second = printable(files[0].name), printable(path.name)
+            raise UsageError(
+                f"'{first}' is {_NAMES[kind]} and '{second}' is {_NAMES[other]}: explain one kind at a time"
+            )
+    if kind == "log":
+        return read_logs(files, np, pattern)
+    if len(files) > 1:
+        raise UsageError(f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs")
+    if np or pattern:
+        raise UsageError(
+            f"--np and --pattern go with logs, '{printable(files[0].name)}' is {_NAMES[kind]}: leave them out"
+        )
+    if kind == "table":
+        return read_table(files[0])
+    return load(files[0], Scaling) if kind == "scaling" else study(load(files[0], Measurement))
+
+
+def recognise(path: Path) -> Kind:
+    """What a file is, by what it holds; one line that says what is understood when it is something else."""
+    beginning = head(path)
+    if path.suffix.lower() in _RECORD_ENDINGS:
+        return _record_kind(path)
+    if path.suffix.lower() in _TABLE_ENDINGS:
+        return "table"
+    lines = (line.lstrip("# ") for line in beginning.splitlines()[:20])
+    return "table" if any(_is_heading(line) for line in lines) else "log"
+
+
+def _is_heading(line: str) -> bool:
+    """Whether a line names columns, counts of processes among them, as no line of a log does."""
+    separator = separator_of(line)
+    names = [meaning.name for cell in line.split(separator or ",") if (meaning := meaning_of(cell.strip('" ')))]
+    return separator is not None and "np" in names and len(names) > 1 and len(names) >= len(line.split(separator)) / 2
+
+
+def _record_in(path: Path) -> Path:
+    """The record of a result folder; any other path as it is."""
+    if not path.is_dir():
+        return path
+    for name in _RECORDS:
+        if (path / name).is_file():
+            return path / name
+    raise UsageError(
+        f"the folder '{printable(str(path))}' holds no measurement.json: "
+        "name one that scalescope measure wrote, or a table or logs in it"
+    )
+
+
+def _record_kind(path: Path) -> Kind:
+    try:
+        kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        kind = ""
+    if kind == "measurement":
+        return "measurement"
+    if kind == "scaling":
+        return "scaling"
+    holds = f"holds a scalescope '{printable(kind, 30)}'" if kind else "is JSON of another program"
+    raise UsageError(f"'{printable(path.name)}' {holds}: name {UNDERSTOOD}")

@@ -1,0 +1,252 @@
+"""Lines and small tables on a terminal whose texts come from traces.
+Words and parts of an explanation that terminal, tables and charts share.
+What an explanation says, in one sentence.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scalescope.records.explanation import Explanation, Finding
+from scalescope.records.timeline import Breakdown
+from scalescope.report.phrases import shortened
+from scalescope.units import format_bytes, format_seconds, plural
+
+
+def say(console: Console, line: str, style: str = "") -> None:
+    """A line of its own."""
+    console.print(Text(encoded(line, console), style=style), highlight=False)
+
+
+def bullet(console: Console, line: str, style: str = "") -> None:
+    """A line that keeps its indent when it is wrapped."""
+    grid = Table.grid()
+    grid.add_row("- ", Text(encoded(line, console), style=style))
+    console.print(grid)
+
+
+def table(rows: Sequence[Sequence[str]], console: Console) -> None:
+    """The first row is the heading; a row of one cell is a note."""
+    if not rows:
+        return
+    grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    for index, heading in enumerate(rows[0]):
+        grid.add_column(heading, justify="right" if index else "left", overflow="ellipsis", no_wrap=True)
+    for row in rows[1:]:
+        if len(row) > 1:
+            grid.add_row(*(Text(encoded(cell, console)) for cell in row))
+    console.print(grid)
+    for row in rows[1:]:
+        if len(row) == 1:
+            say(console, row[0], "dim")
+
+
+def encoded(text: str, console: Console) -> str:
+    """With a question mark for what the terminal has no letter for."""
+    return text.encode(console.encoding, "replace").decode(console.encoding)
+
+
+def cut_rows(columns: Sequence[tuple[str, list[str]]], most: int, noun: str) -> list[list[str]]:
+    """Rows of the columns that say something; a last one counts what was cut."""
+    told = [(heading, cells) for heading, cells in columns if any(cells)]
+    if not told:
+        return []
+    count = len(told[0][1])
+    rows = [[heading for heading, _ in told], *([cells[at] or "-" for _, cells in told] for at in range(count))]
+    return rows if count <= most else [*rows[: most + 1], [f"... {plural(count - most, noun)} more"]]
+
+
+class Part(NamedTuple):
+    """One part of a step."""
+
+    key: str
+    """In the JSON document."""
+    field: str
+    """Of a Breakdown."""
+    name: str
+    """For people."""
+    heading: str
+    """For narrow columns."""
+    letter: str
+    """In a bar of letters."""
+    colour: str
+
+
+PARTS = (
+    Part("compute", "compute_s", "compute", "compute", "c", "#3b87c0"),
+    Part("exposed_communication", "exposed_s", "exposed communication", "exposed", "e", "#d55e00"),
+    Part("input", "input_s", "input", "input", "i", "#999999"),
+    Part("optimizer", "optimizer_s", "optimizer", "optim.", "o", "#3fae8a"),
+    Part("other", "other_s", "other", "other", ".", "#d0d0d0"),
+)
+"""They add up to the step."""
+HIDDEN_COLOUR = "#f0b83c"
+_STEPS_FROM = {
+    "marks": "the profiler's step marks",
+    "optimizer": "Optimizer.step",
+    "gradients": "the recurrence of gradient tensors",
+}
+_FEW = 6
+"""Ranks that are named one by one."""
+
+
+def harmless(text: str, longest: int = 60) -> str:
+    """Text from a trace on one line, without anything that a terminal would obey."""
+    line = shortened(text[: 8 * longest], longest)
+    return "".join(character if character.isprintable() else "?" for character in line)
+
+
+def seconds_of(part: Part, parts: Breakdown) -> float | None:
+    """How long a part takes; None where the source cannot tell. A rounding error below zero is zero."""
+    seconds: float | None = getattr(parts, part.field)
+    return None if seconds is None else 0.0 if -1e-6 < seconds < 0 else seconds
+
+
+def share(seconds: float, parts: Breakdown) -> float:
+    """As a fraction of the step."""
+    return seconds / parts.step_s if parts.step_s > 0 else 0.0
+
+
+def shares(parts: Breakdown) -> dict[str, float]:
+    """Fractions of the step by key; what the source cannot separate is absent."""
+    known = {part.key: seconds_of(part, parts) for part in PARTS}
+    return {key: share(seconds, parts) for key, seconds in known.items() if seconds is not None}
+
+
+def step_count(explanation: Explanation) -> int:
+    """How many steps were seen, warm-up among them."""
+    if explanation.steps:
+        return len({step.index for step in explanation.steps})
+    return max((account.steps for account in explanation.per_rank), default=0)
+
+
+def first_steady(explanation: Explanation) -> int:
+    """Number of the first step after the warm-up."""
+    indices = sorted({step.index for step in explanation.steps})
+    if not indices:
+        return explanation.warmup_steps
+    return indices[explanation.warmup_steps] if explanation.warmup_steps < len(indices) else indices[-1] + 1
+
+
+def slowest_steps(explanation: Explanation) -> dict[int, float]:
+    """Seconds of the slowest rank by step, in their order."""
+    longest: dict[int, float] = {}
+    for step in explanation.steps:
+        longest[step.index] = max(step.parts.step_s, longest.get(step.index, 0.0))
+    return dict(sorted(longest.items()))
+
+
+def by_gain(findings: Sequence[Finding]) -> list[Finding]:
+    """The largest gain first; unknown ones last."""
+    return sorted(findings, key=lambda finding: (finding.gain is None, -(finding.gain or 0.0)))
+
+
+def gain_words(gain: float) -> str:
+    """`1.24x`: by how much a step would be faster."""
+    return f"{1 + gain:.2f}x" if gain < 9 else f"{1 + gain:.0f}x"
+
+
+def percent(fraction: float) -> str:
+    """`18 %`; a tenth only where there is less than one."""
+    return f"{100 * fraction:.1f} %" if 0 < abs(fraction) < 0.0095 else f"{100 * fraction:.0f} %"
+
+
+def steps_from_words(explanation: Explanation) -> str:
+    """Where steps came from; empty without any."""
+    told = explanation.steps_from
+    return "" if told in ("none", "") else _STEPS_FROM.get(told, harmless(told, 100))
+
+
+def rank_words(explanation: Explanation) -> str:
+    """`16 of 16 ranks`, `rank 0 of 2`, `ranks 0, 1, 5 of 8`."""
+    ranks, size = explanation.ranks, explanation.world_size
+    if size is not None and len(ranks) == size > 1:
+        return f"{size:,} of {size:,} ranks"
+    of = f" of {size:,}" if size is not None else ""
+    if len(ranks) <= _FEW:
+        return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}{of}"
+    return f"{plural(len(ranks), 'rank')}{of}"
+
+
+def engine_words(explanation: Explanation) -> str:
+    """`ddp over gloo on cpu`."""
+    engine = "" if explanation.engine == "none" else explanation.engine
+    over = f"over {harmless(explanation.backend, 24)}" if explanation.backend else ""
+    return " ".join(filter(None, (engine, over, f"on {explanation.device}")))
+
+
+def loss_words(explanation: Explanation) -> str:
+    """What could not be read; empty when everything was."""
+    lost = explanation.lost
+    if not (lost.events or lost.bytes or lost.reason):
+        return ""
+    counts = [plural(lost.events, "event")] if lost.events else []
+    counts += [format_bytes(lost.bytes)] if lost.bytes else []
+    why = harmless(lost.reason, 200)
+    return "not read: " + ": ".join(filter(None, (" and ".join(counts), why)))
+
+
+def straggler_words(explanation: Explanation) -> str:
+    """Who is late, or why nobody is named; empty where there is nothing to say."""
+    note = harmless(explanation.straggler_note, 200)
+    if explanation.straggler is None:
+        return f"straggler: {note}" if note else ""
+    own = [account.late_s for account in explanation.per_rank if account.rank == explanation.straggler]
+    if explanation.horovod and explanation.straggler in explanation.horovod.late_s:
+        own = [explanation.horovod.late_s[explanation.straggler]]
+    late = f"{1e3 * own[0]:,.3g} ms later to collectives than the first" if own and own[0] else ""
+    told = f"rank {explanation.straggler} is the straggler"
+    return "; ".join(filter(None, (f"{told}: it comes {late}" if late else told, note)))
+
+
+_NAMES = {"exposed_communication": "communication that nothing hides", "input": "waiting for input"}
+_VISIBLE = 0.005
+"""Parts below it would read 0 %."""
+
+
+def sentence(explanation: Explanation) -> str:
+    """The answer: where a step goes, and what to change first."""
+    parts = explanation.accounting
+    if parts is None:
+        return f"{harmless(explanation.what)} has no steps, so nothing can be said about where their time goes."
+    known = shares(parts)
+    names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
+    if len(known) <= 2:
+        names["other"] = f"what a {explanation.kind} alone does not tell apart"
+    told = [
+        f"{percent(known[key])} {'is ' if not index else ''}{names[key]}" for index, key in enumerate(_order(known))
+    ]
+    step = explanation.step_s if explanation.step_s is not None else parts.step_s
+    where = f"Of a {format_seconds(step)} step {_listed(told)}{_hidden(explanation, parts)}"
+    return f"{where}; {_advice(explanation)}."
+
+
+def _order(known: dict[str, float]) -> list[str]:
+    """Parts that can be seen, as they follow each other everywhere."""
+    return [key for key, fraction in known.items() if fraction >= _VISIBLE] or list(known)[:1]
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _hidden(explanation: Explanation, parts: Breakdown) -> str:
+    if parts.hidden_s is not None and share(parts.hidden_s, parts) >= _VISIBLE:
+        return f" (communication hidden under compute: {percent(share(parts.hidden_s, parts))})"
+    possibly = explanation.possibly_hidden_s
+    if possibly is not None and share(possibly, parts) >= _VISIBLE:
+        return f" (communication that may be hidden: {percent(share(possibly, parts))})"
+    return ""
+
+
+def _advice(explanation: Explanation) -> str:
+    findings = by_gain(explanation.findings)
+    if not findings:
+        return "nothing stands out"
+    first = findings[0]
+    said = harmless(first.sentence, 200).removesuffix(".")
+    return f"what stands out: {said}" if first.gain is None else f"{gain_words(first.gain)} can be gained: {said}"

@@ -1,0 +1,300 @@
+"""What changes over a run: the first step, lasting changes, slow steps that come back, epochs.
+An explanation on the terminal: what was read, where a step goes, what stands out and what to change.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from scalescope.records.explanation import Epoch, Explanation, Finding, RankAccount, Transfer
+from scalescope.records.timeline import Breakdown
+from scalescope.report.explanation import (
+    PARTS,
+    bullet,
+    by_gain,
+    cut_rows,
+    encoded,
+    engine_words,
+    gain_words,
+    harmless,
+    loss_words,
+    percent,
+    rank_words,
+    say,
+    seconds_of,
+    share,
+    slowest_steps,
+    step_count,
+    steps_from_words,
+    straggler_words,
+    table,
+)
+from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
+from scalescope.report.phrases import number
+from scalescope.units import format_bytes, format_rate, format_seconds, plural
+
+_MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
+_WORTH_A_LINE = 1.2
+"""A first step that takes less than so many steady ones is none to speak of."""
+
+
+def over_time_lines(explanation: Explanation) -> list[str]:
+    """The first step, changes and periods, a line each."""
+    lines = [*_first_step(explanation)]
+    for change in explanation.changes[:_MOST_CHANGES]:
+        before, after = format_seconds(change.before_s), format_seconds(change.after_s)
+        lines.append(f"from step {change.step:,} on a step takes {after} instead of {before}")
+    more = len(explanation.changes) - _MOST_CHANGES
+    lines += [plural(more, "more change")] if more > 0 else []
+    for period in explanation.periods[:_MOST_PERIODS]:
+        excess, times = format_seconds(period.excess_s), plural(period.count, "time")
+        lines.append(f"every {_ordinal(period.every)} step takes {excess} longer: seen {times}")
+    return lines
+
+
+def _first_step(explanation: Explanation) -> list[str]:
+    longest = slowest_steps(explanation)
+    if not longest or not explanation.step_s:
+        return []
+    first = next(iter(longest.values()))
+    times = first / explanation.step_s
+    return [f"the first step took {format_seconds(first)}, {times:.3g} steady ones"] if times >= _WORTH_A_LINE else []
+
+
+def _ordinal(count: int) -> str:
+    ending = "th" if 10 <= count % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count:,}{ending}"
+
+
+def epoch_rows(explanation: Explanation) -> list[list[str]]:
+    """The first epochs, heading first."""
+    epochs = explanation.epochs
+    columns = [
+        ("epoch", [f"{epoch.number:,}" for epoch in epochs]),
+        ("steps", [f"{epoch.steps:,}" for epoch in epochs]),
+        ("time", [format_seconds(epoch.seconds) for epoch in epochs]),
+        ("negotiation %", [_share(epoch, "negotiation_share") for epoch in epochs]),
+        ("exposed %", [_share(epoch, "exposed_share") for epoch in epochs]),
+    ]
+    return cut_rows(columns, _MOST_EPOCHS, "epoch")
+
+
+def _share(epoch: Epoch, field: str) -> str:
+    value: float | None = getattr(epoch, field)
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+_MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
+_FEWEST_FOR_TREND = 5
+_NOISE = 0.02
+"""An overhead below this is none that can be told."""
+_LEAST_BAR, _MOST_BAR = 8, 40
+"""Letters of a bar."""
+_DARK = ("compute", "exposed_communication")
+"""Parts that need white letters."""
+_GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting"}
+
+
+def show(explanation: Explanation, console: Console) -> None:
+    """What was read, the accounting, Horovod, transfers, ranks, what changes over time, then findings."""
+    say(console, f"{explanation.kind}: {harmless(explanation.what)}", "bold")
+    for line in reading_lines(explanation):
+        bullet(console, line)
+    if loss := loss_words(explanation):
+        bullet(console, loss, "yellow")
+    for note in explanation.notes:
+        bullet(console, harmless(note, 300))
+    if explanation.accounting:
+        _accounting(explanation, explanation.accounting, console)
+    for heading, lines, rows in (
+        ("Horovod, per step", horovod_lines(explanation), tensor_rows(explanation)),
+        ("Transfers, those that take most first", [], transfer_rows(explanation.transfers)),
+        ("Ranks", rank_lines(explanation), []),
+        ("Over time", over_time_lines(explanation), epoch_rows(explanation)),
+    ):
+        if lines or rows:
+            console.print()
+            say(console, heading, "bold")
+        for line in lines:
+            bullet(console, line)
+        table(rows, console)
+    _findings(explanation, console)
+
+
+def reading_lines(explanation: Explanation) -> list[str]:
+    """Files, ranks and steps, a line each."""
+    names = [harmless(name, 60) for name in explanation.files[:_MOST_FILES]]
+    more = len(explanation.files) - len(names)
+    files = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
+    steps, where = step_count(explanation), steps_from_words(explanation)
+    told = f"{plural(steps, 'step')}" + (f" from {where}" if where else "") if steps else "no steps were found"
+    warmup = f"; the first {plural(count, 'step')} are warm-up" if (count := explanation.warmup_steps) > 1 else ""
+    warmup = "; the first step is warm-up" if explanation.warmup_steps == 1 else warmup
+    overhead = explanation.overhead
+    return [
+        *([f"{plural(len(explanation.files), 'file')}: {files}"] if names else []),
+        f"{rank_words(explanation)}, {engine_words(explanation)}; {told}{warmup}",
+        *([_overhead_words(overhead)] if overhead is not None else []),
+    ]
+
+
+def _overhead_words(overhead: float) -> str:
+    if overhead < _NOISE:
+        return "what tracing itself added to a step is within the noise"
+    return f"tracing itself made a step {percent(overhead)} longer"
+
+
+def _accounting(explanation: Explanation, whole: Breakdown, console: Console) -> None:
+    """The mean over ranks and every rank as percentages and as a bar."""
+    several = len(explanation.per_rank) > 1
+    rows: list[tuple[str, Breakdown, RankAccount | None]] = [("all" if several else "mean", whole, None)]
+    ranks = _some_ranks(explanation)
+    if several:
+        rows += [(f"rank {account.rank}", account.parts, account) for account in ranks]
+    parts = [part for part in PARTS if any(seconds_of(part, own) is not None for _, own, _ in rows)]
+    cells = [["", *(name for name, _, _ in rows)], ["step", *(format_seconds(own.step_s) for _, own, _ in rows)]]
+    cells += [[part.heading, *(_percent(seconds_of(part, own), own) for _, own, _ in rows)] for part in parts]
+    if any(own.hidden_s is not None for _, own, _ in rows):
+        cells.append(["hidden", *(_percent(own.hidden_s, own) for _, own, _ in rows)])
+    if any(account and account.late_s is not None for _, _, account in rows):
+        cells.append(["late", *(_late(account) for _, _, account in rows)])
+    width = sum(1 + max(map(len, column)) for column in cells)
+    room = min(_MOST_BAR, console.width - width)
+    grid = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
+    for index, (heading, *_) in enumerate(cells):
+        grid.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    bars = [_bar(own, room) for _, own, _ in rows] if room >= _LEAST_BAR else None
+    if bars:
+        grid.add_column("", no_wrap=True)
+    for index, (_, *values) in enumerate(zip(*(column[1:] for column in cells), strict=True)):
+        written = [Text(value) for value in (cells[0][index + 1], *values)]
+        grid.add_row(*written, *([bars[index]] if bars else []))
+    step = explanation.step_s if explanation.step_s is not None else whole.step_s
+    console.print()
+    say(console, f"Where a steady step of {format_seconds(step)} goes, in % of it", "bold")
+    console.print(grid)
+    if bars:
+        say(console, f"bar: {', '.join(f'{part.letter} {part.name}' for part in parts)}", "dim")
+    for line in _accounting_notes(explanation, whole, len(ranks)):
+        say(console, line, "dim")
+
+
+def _accounting_notes(explanation: Explanation, whole: Breakdown, shown: int) -> list[str]:
+    several = len(explanation.per_rank) > 1
+    notes = ["all: mean over ranks and steps; the step above: median of the slowest rank"] if several else []
+    left_out = len(explanation.per_rank) - shown
+    if several and left_out > 0:
+        notes.append(f"{plural(left_out, 'more rank')} between these: --json has them")
+    absent = [part.name for part in PARTS if seconds_of(part, whole) is None]
+    if absent:
+        notes.append(f"not told by this source, and in other: {', '.join(absent)}")
+    if (possibly := explanation.possibly_hidden_s) is not None:
+        said = f"{format_seconds(possibly)} ({percent(share(possibly, whole))}) is communication before the last"
+        notes.append(f"{said} gradient was there: possibly hidden")
+    return notes
+
+
+def _some_ranks(explanation: Explanation) -> list[RankAccount]:
+    """The first ranks, and the straggler and the slowest in any case."""
+    accounts = explanation.per_rank
+    if len(accounts) <= _MOST_RANKS:
+        return list(accounts)
+    slowest = max(accounts, key=lambda account: account.parts.step_s).rank
+    kept = {slowest, explanation.straggler}
+    first = [account.rank for account in accounts if account.rank not in kept][: _MOST_RANKS - len(kept)]
+    return [account for account in accounts if account.rank in kept or account.rank in first]
+
+
+def _percent(seconds: float | None, parts: Breakdown) -> str:
+    return "-" if seconds is None else number(100 * share(seconds, parts), 1)
+
+
+def _late(account: RankAccount | None) -> str:
+    return "-" if account is None or account.late_s is None else format_seconds(account.late_s)
+
+
+def _bar(parts: Breakdown, room: int) -> Text:
+    """A step as letters, each part in its colour; the ends are rounded, so that the whole keeps its length."""
+    bar, passed = Text(), 0.0
+    for part in PARTS:
+        begin = round(room * passed)
+        passed = min(1.0, passed + share(seconds_of(part, parts) or 0.0, parts))
+        letters = "#ffffff" if part.key in _DARK else "#000000"
+        bar.append(part.letter * (round(room * passed) - begin), Style(color=letters, bgcolor=part.colour))
+    return bar
+
+
+def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
+    """Operations and sizes with their bandwidths, heading first; those that take most time in all."""
+    order = sorted(transfers, key=lambda each: -each.count * each.seconds)
+    columns = [
+        ("operation", [harmless(each.operation, 16) for each in order]),
+        ("size", [format_bytes(each.bytes) for each in order]),
+        ("ranks", [f"{each.ranks:,}" for each in order]),
+        ("count", [f"{each.count:,}" for each in order]),
+        ("time", [format_seconds(each.seconds) for each in order]),
+        ("wait", ["" if each.wait_s is None else format_seconds(each.wait_s) for each in order]),
+        ("bus MB/s", [format_rate(each.bus_bytes_per_s / 1e6) for each in order]),
+        ("probe", ["" if each.probed_s is None else format_seconds(each.probed_s) for each in order]),
+    ]
+    return cut_rows(columns, _MOST_TRANSFERS, "size")
+
+
+def rank_lines(explanation: Explanation) -> list[str]:
+    """The straggler, how long ranks wait for the last one over time, and how well clocks agree."""
+    lines = [straggler_words(explanation), _skew_words(explanation.skew_s)]
+    if explanation.clocks:
+        worst = max(explanation.clocks, key=lambda clock: clock.residual_s)
+        pairs = min(clock.pairs for clock in explanation.clocks)
+        lines.append(
+            f"clocks aligned on the ends of {pairs:,} collectives or more; what is left is "
+            f"{format_seconds(worst.residual_s)}" + (" at worst" if len(explanation.clocks) > 1 else "")
+        )
+    return [line for line in lines if line]
+
+
+def _skew_words(skew_s: Sequence[float]) -> str:
+    """The typical wait for the last rank, and whether it grows or shrinks over the steps."""
+    if not skew_s:
+        return ""
+    half = len(skew_s) // 2
+    said = f"ranks wait {format_seconds(median(skew_s))} a step for whichever is last"
+    if half >= _FEWEST_FOR_TREND:
+        said += f" ({format_seconds(median(skew_s[:half]))} in the first half of the steps, "
+        said += f"{format_seconds(median(skew_s[half:]))} in the second)"
+    return said
+
+
+def _findings(explanation: Explanation, console: Console) -> None:
+    console.print()
+    found = by_gain(explanation.findings)
+    if not found:
+        nothing = "nothing that is known to cost time was found" if explanation.accounting else "there are no steps"
+        say(console, f"Nothing stands out: {nothing}.", "bold")
+        return
+    say(console, "What stands out, the largest gain first", "bold")
+    for index, finding in enumerate(found, start=1):
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        grid.add_row(f"{index}.", Text(encoded(harmless(finding.sentence, 300), console), style="bold"))
+        for heading, words in _finding_lines(finding):
+            told = Text(f"{heading}: ", style="dim").append(encoded(words, console), Style(dim=False))
+            grid.add_row("", told)
+        console.print(grid)
+
+
+def _finding_lines(finding: Finding) -> list[tuple[str, str]]:
+    evidence = "; ".join(f"{harmless(name)} {harmless(value, 120)}" for name, value in finding.evidence.items())
+    lines = [("evidence", harmless(evidence, _MOST_EVIDENCE))] if evidence else []
+    if finding.change:
+        lines.append(("change", harmless(finding.change, 300)))
+    if finding.gain is not None:
+        source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
+        lines.append(("gain", f"{gain_words(finding.gain)} faster steps{source}"))
+    return lines

@@ -1,0 +1,180 @@
+"""An explanation as the JSON document that scripts rely on.
+An explanation as tables: CSV with every step of every rank, Markdown with the accounting per rank.
+"""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope.records.explanation import Explanation, RankAccount
+from scalescope.records.store import writing
+from scalescope.records.timeline import Breakdown
+from scalescope.report.explanation import (
+    PARTS,
+    by_gain,
+    engine_words,
+    first_steady,
+    gain_words,
+    harmless,
+    loss_words,
+    rank_words,
+    seconds_of,
+    sentence,
+    share,
+    shares,
+    step_count,
+    straggler_words,
+)
+from scalescope.report.phrases import number
+from scalescope.report.tables import csv_cell, markdown_text
+from scalescope.units import format_seconds
+
+
+def as_document(explanation: Explanation) -> dict[str, Any]:
+    """What `--json` prints: units are SI and in the names; accounting is in fractions of the step.
+
+    What the source cannot separate is absent, and its time is in other; without steps the accounting is empty.
+    """
+    parts, possibly = explanation.accounting, explanation.possibly_hidden_s
+    document: dict[str, Any] = {
+        "kind": explanation.kind,
+        "what": explanation.what,
+        "files": list(explanation.files),
+        "ranks": len(explanation.ranks),
+        "rank_numbers": list(explanation.ranks),
+        "world_size": explanation.world_size,
+        "engine": explanation.engine,
+        "backend": explanation.backend,
+        "device": explanation.device,
+        "steps": step_count(explanation),
+        "steps_from": explanation.steps_from,
+        "warmup_steps": explanation.warmup_steps,
+        "step_s": explanation.step_s,
+        "accounting": shares(parts) if parts else {},
+    }
+    if parts and parts.hidden_s is not None:
+        document["hidden_communication"] = share(parts.hidden_s, parts)
+    if parts and possibly is not None:
+        document["possibly_hidden_communication"] = share(possibly, parts)
+    return {
+        **document,
+        "lost": _plain(explanation.lost),
+        "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
+        "per_rank": [_rank(account) for account in explanation.per_rank],
+        "transfers": [_known(transfer) for transfer in explanation.transfers],
+        "bucket_bytes": list(explanation.bucket_bytes),
+        "horovod": _known(explanation.horovod) if explanation.horovod else None,
+        "clocks": [_plain(clock) for clock in explanation.clocks],
+        "skew_s": list(explanation.skew_s),
+        "straggler": explanation.straggler,
+        "straggler_note": explanation.straggler_note,
+        "changes": [_plain(change) for change in explanation.changes],
+        "periods": [_plain(period) for period in explanation.periods],
+        "epochs": [_known(epoch) for epoch in explanation.epochs],
+        "overhead": explanation.overhead,
+        "shown_step": explanation.shown_index,
+        "notes": list(explanation.notes),
+    }
+
+
+def _rank(account: RankAccount) -> dict[str, Any]:
+    parts = account.parts
+    told: dict[str, Any] = {"rank": account.rank, "steps": account.steps, "step_s": parts.step_s}
+    told["accounting"] = shares(parts)
+    if parts.hidden_s is not None:
+        told["hidden_communication"] = share(parts.hidden_s, parts)
+    return told if account.late_s is None else {**told, "late_s": account.late_s}
+
+
+def _plain(record: msgspec.Struct) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)
+    return told
+
+
+def _known(record: msgspec.Struct) -> dict[str, Any]:
+    """Without what the source cannot tell."""
+    return {name: value for name, value in _plain(record).items() if value is not None}
+
+
+_MOST_ROWS = 64
+"""What a page takes."""
+
+
+def write_tables(explanation: Explanation, folder: Path) -> list[Path]:
+    """Write explanation.csv and explanation.md; the files."""
+    written = []
+    for ending, text in (("csv", as_csv(explanation)), ("md", as_markdown(explanation))):
+        path = folder / f"explanation.{ending}"
+        with writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def as_csv(explanation: Explanation) -> str:
+    """One row per step and rank, in seconds; warm-up steps say so, and what the source cannot tell is empty."""
+    fields = [field.name for field in msgspec.structs.fields(Breakdown)]
+    what = csv_cell(harmless(explanation.what, 200))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rank", "step", "warmup", "start_s", *fields, "what"])
+    steady = first_steady(explanation)
+    for step in explanation.steps:
+        warmup = int(step.index < steady)
+        values = [csv_cell(getattr(step.parts, field)) for field in fields]
+        writer.writerow([step.rank, step.index, warmup, csv_cell(step.start_s), *values, what])
+    return text.getvalue()
+
+
+def as_markdown(explanation: Explanation) -> str:
+    """A GitHub table of the typical step, one row per rank and one for all, and what was found."""
+    caption = (
+        f"{explanation.kind}: {harmless(explanation.what)}, {rank_words(explanation)}, {engine_words(explanation)}"
+    )
+    blocks = [f"{markdown_text(caption[0].upper() + caption[1:])}."]
+    if explanation.accounting:
+        blocks.append(_table(explanation, explanation.accounting))
+    left_out = len(explanation.per_rank) - _MOST_ROWS
+    notes = [f"{left_out:,} more ranks are in the CSV file"] if left_out > 0 else []
+    notes += [straggler_words(explanation), loss_words(explanation)]
+    notes += [harmless(note, 300) for note in explanation.notes]
+    blocks.append("\n".join(f"- {markdown_text(note)}" for note in notes if note))
+    blocks.append("\n".join(_findings(explanation)))
+    blocks.append(markdown_text(sentence(explanation)))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _table(explanation: Explanation, whole: Breakdown) -> str:
+    rows: list[tuple[str, Breakdown, RankAccount | None]] = []
+    if len(explanation.per_rank) != 1:
+        rows.append(("all", whole, None))
+    rows += [(f"{account.rank:,}", account.parts, account) for account in explanation.per_rank[:_MOST_ROWS]]
+    columns = {"rank": [name for name, _, _ in rows]}
+    columns["step"] = [format_seconds(parts.step_s) for _, parts, _ in rows]
+    for part in PARTS:
+        known = [(seconds_of(part, parts), parts) for _, parts, _ in rows]
+        columns[f"{part.name} (%)"] = [_percent(seconds, parts) for seconds, parts in known]
+    columns["hidden communication (%)"] = [_percent(parts.hidden_s, parts) for _, parts, _ in rows]
+    late = [account.late_s if account else None for _, _, account in rows]
+    columns["late"] = ["" if each is None else format_seconds(each) for each in late]
+    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
+    cells_by_row = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
+    lines = [list(shown), ["---:"] * len(shown), *cells_by_row]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _percent(seconds: float | None, parts: Breakdown) -> str:
+    return "" if seconds is None else number(100 * share(seconds, parts), 1)
+
+
+def _findings(explanation: Explanation) -> list[str]:
+    lines = []
+    for index, finding in enumerate(by_gain(explanation.findings), start=1):
+        gain = "" if finding.gain is None else f" ({gain_words(finding.gain)})"
+        lines.append(f"{index}. {markdown_text(harmless(finding.sentence, 300))}{gain}")
+        lines.append(f"   {markdown_text(harmless(finding.change, 300))}")
+    return lines

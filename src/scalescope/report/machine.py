@@ -1,0 +1,167 @@
+"""Print what a machine has, what it lacks, and the next command to type.
+A probed cluster on the terminal.
+What is to be said about a traced launch.
+"""
+
+from collections.abc import Iterator
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+
+from scalescope.records.cluster import Cluster, Costs
+from scalescope.records.explanation import TraceFolder
+from scalescope.records.machine import Checkup, Horovod, Interface, Machine, Mpi, Slurm, Torch
+from scalescope.units import format_bytes, format_seconds, plural
+
+_NOT_HERE = "not here"
+
+
+def print_checkup(checkup: Checkup, to: IO[str]) -> None:
+    """Write the checkup for people; names that the system gave are never read as markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=to, highlight=False, markup=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in machine_rows(checkup.machine):
+        table.add_row(Text(name), Text(value))
+    console.print(table)
+    for remedy in checkup.remedies:
+        console.print()
+        console.print(Text.assemble((f"Missing: {remedy.missing}. ", "bold yellow"), f"{remedy.reason}."))
+        console.print(Text(f"  {remedy.command}"), soft_wrap=True)  # a command is copied whole
+    console.print()
+    console.print(Text(checkup.answer, style="bold"))
+    console.print(Text(f"Next: {checkup.next_command}"), soft_wrap=True)
+
+
+def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Names and values of the table, in reading order."""
+    cores = machine.cores
+    kinds = f"{cores.logical} logical" + (f", {cores.physical} physical" if cores.physical else "")
+    yield "machine", f"{machine.hostname}, {machine.system}"
+    shared = f" on {plural(cores.usable_physical or 1, 'physical core')}" if cores.shares_cores else ""
+    yield "cores", f"{cores.usable:g} for this process{shared} ({kinds}); load {machine.load_average:.2f}"
+    yield "memory", format_bytes(machine.memory_bytes) + _shared_memory(machine)
+    yield "GPUs", "; ".join(f"{gpu.name}, {format_bytes(gpu.memory_bytes)}" for gpu in machine.gpus) or "none"
+    yield "network", "; ".join(map(_interface, machine.interfaces)) or "none"
+    yield "disk", f"{format_bytes(machine.disk_free_bytes)} free in this folder"
+    yield "Python", f"{machine.python_version} ({machine.python})"
+    yield "torch", _torch(machine.torch)
+    yield "Horovod", _horovod(machine.horovod)
+    yield "MPI", _mpi(machine.mpi)
+    yield "Slurm", _slurm(machine.slurm)
+    yield "ssh", machine.ssh or _NOT_HERE
+
+
+def _shared_memory(machine: Machine) -> str:
+    known = machine.shared_memory_bytes is not None
+    return f"; /dev/shm {format_bytes(machine.shared_memory_bytes or 0)}" if known else ""
+
+
+def _interface(interface: Interface) -> str:
+    speed = f", {interface.bits_per_s / 1e9:g} Gbit/s" if interface.bits_per_s else ""
+    addresses = " ".join(interface.addresses) or "no address"
+    return f"{interface.name} ({addresses}{speed})"
+
+
+def _torch(torch: Torch | None) -> str:
+    if torch is None:
+        return _NOT_HERE
+    if torch.problem:
+        return f"{torch.version}, does not import"
+    cuda = f"CUDA {torch.cuda}, {plural(torch.gpus, 'GPU')}" if torch.cuda else "no CUDA"
+    return f"{torch.version}; backends {', '.join(torch.backends) or 'none'}; {cuda}"
+
+
+def _horovod(horovod: Horovod | None) -> str:
+    if horovod is None:
+        return _NOT_HERE
+    if horovod.problem:
+        return f"{horovod.version}, does not import"
+    return (
+        f"{horovod.version}; controllers {', '.join(horovod.controllers)}; operations {', '.join(horovod.operations)}"
+    )
+
+
+def _mpi(mpi: Mpi | None) -> str:
+    return _NOT_HERE if mpi is None else f"{mpi.name} {mpi.version} ({mpi.mpirun})"
+
+
+def _slurm(slurm: Slurm | None) -> str:
+    if slurm is None:
+        return _NOT_HERE
+    if slurm.problem:
+        return "here, does not answer"
+    place = f"in job {slurm.job_id} of {plural(slurm.nodes, 'node')}" if slurm.job_id else "outside any allocation"
+    return f"{slurm.version}, {place}; --mpi takes {', '.join(slurm.mpi_plugins) or 'nothing'}"
+
+
+_LARGE = 16 << 20
+
+
+def show(cluster: Cluster, console: Console) -> None:
+    """Seconds by size, and what compute and messages do to each other."""
+    sizes = sorted({size for costs in cluster.costs for size in costs.sizes_bytes})
+    if sizes:
+        table = Table(title="Seconds of a collective (CPU seconds per rank)", title_justify="left")
+        table.add_column("size", justify="right")
+        for costs in cluster.costs:
+            table.add_column(f"{costs.backend}\n{costs.operation}\n{_where(costs)}", justify="right")
+        for size in sizes:
+            table.add_row(format_bytes(size), *(_at(costs, size) for costs in cluster.costs))
+        console.print(table)
+    for overlap in cluster.overlaps:
+        idle = f"; its own thread slows compute {overlap.idle:.2f}x" if overlap.idle > 1.05 else ""
+        console.print(
+            f"{overlap.backend} on {plural(overlap.ranks, 'rank')}: while a message travels compute takes "
+            f"{overlap.compute:.2f}x as long and the message {overlap.communication:.2f}x{idle}",
+            highlight=False,
+        )
+
+
+def _where(costs: Costs) -> str:
+    return plural(costs.ranks, "rank") + (f", {costs.nodes} nodes" if costs.nodes > 1 else "")
+
+
+def _at(costs: Costs, size: int) -> str:
+    if size not in costs.sizes_bytes:
+        return ""
+    at = costs.sizes_bytes.index(size)
+    return f"{format_seconds(costs.seconds[at])} ({format_seconds(costs.cpu_seconds[at])})"
+
+
+def sentence(cluster: Cluster) -> str:
+    """One sentence: how fast a large gradient travels among the most ranks that were probed."""
+    measured = [costs for costs in cluster.costs if costs.operation == "allreduce"]
+    if not measured:
+        return "One rank fills this node: there is no link to probe."
+    widest = max(measured, key=lambda costs: (costs.nodes, costs.ranks))
+    at = min(range(len(widest.sizes_bytes)), key=lambda index: abs(widest.sizes_bytes[index] - _LARGE))
+    size, seconds = widest.sizes_bytes[at], widest.seconds[at]
+    return (
+        f"{widest.backend} sums {format_bytes(size)} over {_where(widest)} in {format_seconds(seconds)}, "
+        f"{format_bytes(size / seconds)}/s, give or take {widest.error:.0%}."
+    )
+
+
+def sentence_of_trace(trace: TraceFolder, folder: str) -> str:
+    """How much was captured where, and what that cost."""
+    what = f"{plural(trace.steps, 'step')} of {plural(len(trace.ranks), 'rank')}"
+    return f"Traced {trace.point.label}: {what} in {folder}; {sentence_of_overhead(trace)}."
+
+
+def sentence_of_overhead(trace: TraceFolder) -> str:
+    """What tracing added to a step, or that it cannot be told."""
+    overhead = trace.overhead
+    if not overhead or not trace.untraced_step_s:
+        return "what tracing cost is not known: too few steps were made without it"
+    step = f"a step of {format_seconds(trace.untraced_step_s)}"
+    span = f"{overhead.low:+.0%} to {overhead.high:+.0%}"
+    if overhead.low <= 0:
+        return f"what tracing added to {step} is within the noise ({span})"
+    return f"tracing added {overhead.value:.0%} to {step} ({span})"

@@ -1,0 +1,261 @@
+"""Scaling as the JSON document that scripts rely on.
+A measurement as one JSON document and one sentence.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from scalescope.records.run import Measurement, Run
+from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Fit, Scaling, ScalingPoint
+from scalescope.units import format_rate, format_seconds, plural
+
+
+def points_document(scaling: Scaling) -> dict[str, Any]:
+    """What `--json` prints: units are SI and in the names; what is not known is null or absent."""
+    points: list[dict[str, Any]] = []
+    for curve in scaling.curves:
+        for point in curve.points:
+            document = _point_document(curve, point)
+            if document not in points:  # engines share their baseline
+                points.append(document)
+    fits = [curve.fit for curve in scaling.curves if curve.fit]
+    return {
+        "points": points,
+        "fit": _fit_document(fits[0]) if fits else None,
+        "curves": [_curve_document(curve) for curve in scaling.curves],
+        "doubt": scaling.doubt,
+        "questions": dict(QUESTIONS),
+        "trust": list(scaling.trust),
+        "findings": list(scaling.findings),
+        "warnings": list(scaling.warnings),
+        "self_comparisons": [
+            {
+                "engine": each.engine,
+                "np": each.np,
+                "batch": each.batch,
+                "ratio": _estimate_document(each.ratio),
+                "covers_one": each.covers_one,
+            }
+            for each in scaling.self_comparisons
+        ],
+    }
+
+
+def _point_document(curve: Curve, point: ScalingPoint) -> dict[str, Any]:
+    step, rate, efficiency = point.step_s, point.throughput, point.efficiency
+    return {
+        "engine": point.engine,
+        "scaling": curve.scaling,
+        "np": point.np,
+        "nodes": point.nodes,
+        "batch": point.batch,
+        "global_batch": point.global_batch,
+        "threads_per_rank": point.threads_per_rank,
+        "launches": point.launches,
+        "step_s": step.value if step else None,
+        "step_s_low": step.low if step else None,
+        "step_s_high": step.high if step else None,
+        "interval": step.interval if step else None,
+        "throughput": rate.value if rate else None,
+        "efficiency": efficiency.value if efficiency else None,
+        "mean_efficiency": point.mean_efficiency,
+        "speedup": {name: _estimate_document(estimate) for name, estimate in point.speedup.items()},
+        "train_s": point.train_s,
+        "wall_s": point.wall_s,
+        "phases": {f"{phase}_s": seconds for phase, seconds in point.phases.items()},
+        "steps": point.steps,
+        "warmup_steps": point.warmup_steps,
+        "fixed_s": point.fixed_s,
+        "waterfall": [{"name": loss.name, "lost": loss.lost, "left": loss.left} for loss in point.waterfall],
+        "longer_for_90": dict(point.longer_for_90),
+        "break_even": dict(point.break_even),
+        "notes": list(point.notes),
+    }
+
+
+def _estimate_document(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "interval": estimate.interval,
+        estimate.over: estimate.count,
+    }
+
+
+def _curve_document(curve: Curve) -> dict[str, Any]:
+    return {
+        "engine": curve.engine,
+        "scaling": curve.scaling,
+        "batch": curve.batch,
+        "baseline_np": curve.baseline_np,
+        "baseline_engine": curve.baseline_engine,
+        "work_unit": curve.work_unit,
+        "fit": _fit_document(curve.fit) if curve.fit else None,
+    }
+
+
+def _fit_document(fit: Fit) -> dict[str, Any]:
+    return {
+        "fixed_s": fit.fixed_s,
+        "fixed_s_error": fit.fixed_s_error,
+        "work": fit.work,
+        "work_error": fit.work_error,
+        "fixed_share": dict(fit.fixed_share),
+        "longer": {np: dict(times) for np, times in fit.longer.items()},
+    }
+
+
+def as_document(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
+    """What `--json` prints: units are SI and in the names."""
+    document = points_document(scaling)
+    seen = measurement.as_seen().runs
+    for point in document["points"]:
+        same = [run for run in seen if _is_of(run, point)]
+        point.update(_how_it_was_seen(same) if same else {})
+    return {
+        "kind": "measurement",
+        "what": measurement.what,
+        "host": measurement.host,
+        "cores": measurement.cores,
+        "binding": measurement.binding,
+        "launcher": measurement.launcher,
+        "quick": measurement.quick,
+        "stopped": measurement.stopped,
+        **document,
+        "launches": [_launch_document(run) for run in measurement.runs],
+        "failures": [
+            {"engine": each.point.engine, "np": each.point.np, "batch": each.point.batch, "problem": each.problem}
+            for each in measurement.failures
+        ],
+    }
+
+
+def _is_of(run: Run, point: dict[str, Any]) -> bool:
+    same = (run.point.engine, run.point.np) == (point["engine"], point["np"])
+    return same and run.point.batch in (None, point["batch"])
+
+
+def _how_it_was_seen(runs: Sequence[Run]) -> dict[str, Any]:
+    """What all launches of a point have in common, and what was wrong with any of them."""
+    return {
+        "engine_seen": runs[0].engine_seen,
+        "exchanges": runs[0].exchanges,
+        "backend": runs[0].backend,
+        "source": runs[0].source,
+        "folder": runs[0].folder,
+        "warnings": list(dict.fromkeys(warning for run in runs for warning in run.warnings)),
+    }
+
+
+def _launch_document(run: Run) -> dict[str, Any]:
+    return {
+        "engine": run.point.engine,
+        "np": run.point.np,
+        "batch": run.point.batch,
+        "arm": run.point.arm,
+        "engine_seen": run.engine_seen,
+        "as_it_is": run.as_it_is,
+        "round": run.round,
+        "step_s": run.step_s,
+        "throughput": run.throughput,
+        "steps": run.steps,
+        "warmup_steps": run.warmup_steps,
+        "wall_s": run.wall_s,
+        "train_s": run.train_s,
+        "phases": {f"{phase}_s": seconds for phase, seconds in run.phases.items()},
+        "foreign_cores": run.load.foreign_cores if run.load else None,
+        "load_average": run.load.load_average if run.load else None,
+        "folder": run.folder,
+        "warnings": list(run.warnings),
+    }
+
+
+def sentence(scaling: Scaling) -> str:
+    """The answer in one sentence, after a doubt that there is about all of it."""
+    return f"{scaling.doubt} {_answer(scaling)}" if scaling.doubt else _answer(scaling)
+
+
+def _answer(scaling: Scaling) -> str:
+    if scaling.self_comparisons:
+        return _self_sentence(scaling)
+    found = [(curve, point) for curve in scaling.curves for point in curve.points]
+    rated = [(curve, point) for curve, point in found if point.throughput]
+    if not rated:
+        return _by_steps(found)
+    curve, best = max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0)
+    rate = format_rate(best.throughput.value if best.throughput else 0)
+    if len(rated) == 1:
+        step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
+        return f"{_capital(_where(best))}: {rate} samples/s{step}."
+    steady = best.speedup.get("steady")
+    baseline = curve.baseline
+    if baseline is best or steady is None or baseline is None:
+        more = any(point.np > best.np for _, point in rated)
+        helped = "; more processes did not help" if more else ""
+        return f"{_fastest(best)} {_where(best)}: {rate} samples/s{helped}{_again(best)}."
+    of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    if steady.low <= 1 <= steady.high:
+        times = f"{steady.value:.2f} times{_sure(best)}"
+        return f"{_capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
+    rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
+    return f"{_fastest(best)} {rest}{_again(best) if steady.once else _sure(best)}."
+
+
+def _fastest(point: ScalingPoint) -> str:
+    return "In one launch each the fastest was" if point.throughput and point.throughput.once else "Fastest is"
+
+
+def _again(point: ScalingPoint) -> str:
+    """What to do about single launches; empty where there are more."""
+    return f"; launches differ: {REPEAT}" if point.throughput and point.throughput.once else ""
+
+
+def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
+    """Nobody could count samples: steps must do."""
+    unknown = "the number of samples per step is not known"
+    compared = [(curve, point) for curve, point in found if point.speedup.get("steady") and point is not curve.baseline]
+    if not compared:
+        return f"{plural(len(found), 'point')} measured; {unknown}."
+    curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
+    steady = best.speedup["steady"]
+    return (
+        f"{_capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
+        f"{_sure(best)}, counted in steps; {unknown}."
+    )
+
+
+def _capital(text: str) -> str:
+    """A sentence's first letter; names of engines stay as they are written."""
+    return text if text.split(" ", 1)[0].isalpha() else text[0].upper() + text[1:]
+
+
+def _sure(point: ScalingPoint) -> str:
+    steady = point.speedup["steady"]
+    if steady.interval == "t":
+        repeated = plural(steady.count, "launch" if steady.over == "launches" else "turn")
+        return f" (95 % interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
+    if steady.count == 1:
+        return f" (one launch each; launches differ: {REPEAT})"
+    return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+
+
+def _where(point: ScalingPoint) -> str:
+    engine = "" if point.engine in ("none", "") else f"{point.engine} on "
+    batch = "" if point.batch is None else f" with batch {point.batch:g} each"
+    return f"{engine}{plural(point.np, 'process')}{batch}"
+
+
+def _self_sentence(scaling: Scaling) -> str:
+    """Whether measuring a thing twice gave the same."""
+    parts = []
+    for each in scaling.self_comparisons:
+        ratio = each.ratio
+        batch = "" if each.batch is None else f" with batch {each.batch} each"
+        what = f"{each.engine} on {plural(each.np, 'process')}{batch} against itself: {ratio.value:.3f}"
+        if each.covers_one is None:
+            parts.append(f"{what} ({ratio.low:.3f} to {ratio.high:.3f}): too few launches to tell, make 5")
+        else:
+            says = "covers 1" if each.covers_one else "does NOT cover 1"
+            parts.append(f"{what}, the interval {ratio.low:.3f} to {ratio.high:.3f} {says}")
+    return "; ".join(parts) + "."

@@ -1,0 +1,252 @@
+"""Scaling in the terminal: tables, and what they mean in sentences."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scalescope.records.run import PHASES
+from scalescope.records.scaling import QUESTIONS, SPEEDUP_NAMES, SPEEDUPS, Curve, Fit, Scaling, ScalingPoint
+from scalescope.report.phrases import (
+    baseline_words,
+    curve_estimates,
+    curve_title,
+    curves_in_order,
+    engine_name,
+    interval_note,
+    largest,
+    mean_matters,
+    number,
+    points_with_phases,
+    step_name,
+    waterfall_steps,
+    with_interval,
+)
+from scalescope.units import format_rate, format_seconds, plural
+
+_WORTH_LONGER = 0.05
+"""Part of the train time that must be fixed cost before longer runs are foretold."""
+
+
+def show(scaling: Scaling, console: Console) -> None:
+    """A table and what it means for every curve, then what to trust, what stands out and what to beware of."""
+    for curve in curves_in_order(scaling):
+        console.print()
+        columns = _columns(curve)
+        if len(columns) > 1:
+            relative = f", relative to {base}" if (base := baseline_words(curve)) else ""
+            console.print(Text(curve_title(curve) + relative, style="bold"))
+            console.print(_table(columns))
+        else:
+            console.print(Text(f"{curve_title(curve)}: no speeds are known"))
+        for line in curve_lines(curve):
+            console.print(_bullet(line))
+    phases = _phase_table(scaling)
+    if phases:
+        console.print()
+        console.print(phases)
+    asked = [
+        name for name in SPEEDUPS if any(name in point.speedup for each in scaling.curves for point in each.points)
+    ]
+    if len(asked) > 1:
+        console.print()
+        console.print(Text("What each speedup answers", style="bold"))
+        for name in asked:
+            console.print(_bullet(f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}"))
+    for heading, sentences, style in (
+        ("Which to trust", scaling.trust, ""),
+        ("What stands out", scaling.findings, ""),
+        ("Beware", scaling.warnings, "yellow"),
+    ):
+        if sentences:
+            console.print()
+            console.print(Text(heading, style=f"bold {style}".strip()))
+        for sentence in sentences:
+            console.print(_bullet(sentence, style))
+
+
+def _bullet(line: str, style: str = "") -> Table:
+    """A line that keeps its indent when it is wrapped."""
+    grid = Table.grid()
+    grid.add_row("- ", Text(line, style=style))
+    return grid
+
+
+def curve_lines(curve: Curve) -> list[str]:
+    """What a curve says beside its table, a line each: intervals, fit, waterfall, how long a run must be, notes."""
+    point = largest(curve)
+    lines = [interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")]
+    lines += [_mean_words(curve), _warmup_words(curve)]
+    if curve.fit:
+        lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
+    if point:
+        lines += [_waterfall_words(point), _ninety_words(point)]
+    lines += [_break_even_words(curve, name) for name in SPEEDUPS]
+    notes = {note: [each.np for each in curve.points if note in each.notes] for note in _notes(curve)}
+    lines += [f"on {_listed(counts)}: {note}" for note, counts in notes.items()]
+    return [line for line in lines if line]
+
+
+def _phase_table(scaling: Scaling) -> Table | None:
+    """Where the wall time of every point went."""
+    points = points_with_phases(scaling)
+    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= 0.005 for point in points.values())]
+    if not points or scaling.source != "measurement":
+        return None
+    several = any(point.launches > 1 for point in points.values())
+    title = f"Where the wall time went, in seconds (mean over ranks{' and launches' if several else ''})"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("")
+    for phase in [*shown, "wall"]:
+        table.add_column({"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase), justify="right")
+    for label, point in points.items():
+        cells = [f"{point.phases.get(phase, 0.0):.2f}" for phase in shown]
+        table.add_row(Text(label), *cells, "-" if point.wall_s is None else f"{point.wall_s:.2f}")
+    return table
+
+
+def _table(columns: dict[str, list[str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
+    for heading in columns:
+        table.add_column(heading, justify="right", overflow="fold")
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(cell or "-") for cell in cells))
+    return table
+
+
+def _columns(curve: Curve) -> dict[str, list[str]]:
+    """Cells by heading; columns that nothing is known for are left out."""
+    points = curve.points
+
+    def cells(write: Callable[[Any], str], values: Sequence[Any]) -> list[str]:
+        return [write(value) if value is not None else "" for value in values]
+
+    columns = {
+        "np": [_processes(point, curve) for point in points],
+        "nodes": cells(_count, [point.nodes for point in points]),
+        "batch": cells(_count, [point.batch for point in points]),
+        step_name(curve): cells(lambda each: format_seconds(each.value), [point.step_s for point in points]),
+        "samples/s": cells(lambda each: format_rate(each.value), [point.throughput for point in points]),
+        "eff%": cells(lambda each: number(100 * each.value, 0), [point.efficiency for point in points]),
+    }
+    for name in SPEEDUPS:
+        columns[SPEEDUP_NAMES[name]] = cells(
+            partial(with_interval, plus_minus="±"), [point.speedup.get(name) for point in points]
+        )
+    return {heading: column for heading, column in columns.items() if any(column)}
+
+
+def _processes(point: ScalingPoint, curve: Curve) -> str:
+    return f"{point.np:,}" + ("" if point.engine == curve.engine else f" {engine_name(point.engine)}")
+
+
+def _count(value: float) -> str:
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _fit_words(fit: Fit, unit: str) -> str:
+    errors = fit.fixed_s_error is not None and fit.work_error is not None
+    fixed = _plus_minus(fit.fixed_s, fit.fixed_s_error, 2)
+    work = _plus_minus(fit.work, fit.work_error, 0 if fit.work >= 1000 else 2)
+    sentence = f"fixed cost {fixed} s per run and {work} {unit} of work"
+    sentence += " (standard errors)" if errors else ""
+    counts = sorted(map(int, fit.fixed_share))
+    shares = [f"{100 * fit.fixed_share[str(np)]:.0f} %" for np in counts]
+    if len(counts) > 1 and fit.fixed_s > 0:
+        sentence += f"; the fixed part is {shares[0]} of the train time on {counts[0]} and {shares[-1]} on {counts[-1]}"
+    return sentence
+
+
+def _plus_minus(value: float, error: float | None, decimals: int) -> str:
+    return number(value, decimals) + ("" if error is None else f" +- {number(error, decimals)}")
+
+
+def _longer_words(fit: Fit) -> str:
+    """What longer runs would reach on the most processes."""
+    most = max(fit.longer, key=int, default="")
+    if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
+        return ""
+    reached = sorted((float(times), speedup) for times, speedup in fit.longer[most].items())
+    times = " / ".join(f"{each:g}" for each, _ in reached)
+    speedups = " / ".join(number(each, 1) for _, each in reached)
+    return f"a run {times} times longer would reach a train speedup of {speedups} on {most}" if reached else ""
+
+
+def _waterfall_words(point: ScalingPoint) -> str:
+    """`ideal 32.00 - 1.90 lost efficiency = 30.10 steady - ... = 1.85 end to end`."""
+    words = []
+    for step in waterfall_steps(point):
+        if step.kind == "ideal":
+            words.append(f"ideal {number(step.end, 2)}")
+        elif step.kind in ("loss", "gain"):
+            sign = "-" if step.kind == "loss" else "+"
+            words.append(f"{sign} {number(abs(step.end - step.start), 2)} {step.name}")
+        else:
+            words.append(f"= {number(step.end, 2)} {step.name}")
+    return " ".join(words)
+
+
+def _ninety_words(point: ScalingPoint) -> str:
+    longer = {SPEEDUP_NAMES.get(name, name): times for name, times in point.longer_for_90.items()}
+    needed = [f"{_times(times)} longer ({name})" for name, times in longer.items() if times > 1]
+    there = " and ".join(name for name, times in longer.items() if times <= 1)
+    where = f"on {plural(point.np, 'process')}"
+    if needed:
+        already = f"; {there} has it already" if there else ""
+        return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}{already}"
+    return f"{where} this run reaches 90 % of the steady speedup already ({there})" if there else ""
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.1f} times"
+
+
+def _break_even_words(curve: Curve, name: str) -> str:
+    """After how much work larger sizes overtake the baseline; not a word on those that lead from the start."""
+    sizes: dict[str, list[int]] = {}
+    for point in curve.points:
+        if point.engine == curve.engine and name in point.break_even and point.np > (curve.baseline_np or 0):
+            work = point.break_even[name]
+            if work is None or work > 0:
+                when = "never" if work is None else f"after {_amount(work)} {curve.work_unit}"
+                sizes.setdefault(when, []).append(point.np)
+    late = "; ".join(f"{when} on {_listed(counts)}" for when, counts in sizes.items())
+    return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
+
+
+def _amount(work: float) -> str:
+    """A whole number; a few epochs are rounded up, because after fewer it is not yet so."""
+    return f"{ceil(work) if work < 100 else round(work):,}"
+
+
+def _mean_words(curve: Curve) -> str:
+    """Efficiency by mean steps, where it is another one: then steps come in two kinds."""
+    told = [
+        f"{100 * (point.mean_efficiency or 0):.0f} % on {point.np}" for point in curve.points if mean_matters(point)
+    ]
+    return f"by mean instead of median steps the efficiency is {', '.join(told)}" if told else ""
+
+
+def _warmup_words(curve: Curve) -> str:
+    """How many first steps were found to be warm-up."""
+    found = [point for point in curve.points if point.warmup_steps is not None]
+    counts: dict[int, list[str]] = {}
+    for point in found:
+        counts.setdefault(point.warmup_steps or 0, []).append(_processes(point, curve))
+    told = "; ".join(f"{plural(steps, 'step')} on {_listed(sizes)}" for steps, sizes in sorted(counts.items()))
+    return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
+
+
+def _listed(counts: Sequence[object]) -> str:
+    """`2, 4 and 8`."""
+    *most, last = map(str, counts)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _notes(curve: Curve) -> list[str]:
+    return list(dict.fromkeys(note for point in curve.points for note in point.notes))

@@ -1,0 +1,208 @@
+"""A tuning as the JSON document that scripts rely on.
+A tuning on the terminal: what was tried, what was not, whether the finalist won, and what the search cost.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scalescope.records.tuning import Sample, Tuning
+from scalescope.report.explanation import bullet, cut_rows, encoded, harmless, say
+from scalescope.report.phrases import shortened
+from scalescope.report.tuning import (
+    DEFAULT_WORDS,
+    against_default,
+    conditions,
+    confirming,
+    cost_lines,
+    gain_percent,
+    gain_times,
+    headline,
+    is_default,
+    knob_words,
+    pairs_words,
+    searched,
+    setting_words,
+    times,
+    total_steps,
+    value_words,
+    with_error,
+)
+from scalescope.units import format_seconds, plural
+
+
+def as_document(tuning: Tuning) -> dict[str, Any]:
+    """What `--json` prints: units are SI and in the names; a gain is a fraction of the finalist's step time."""
+    plain: dict[str, Any] = msgspec.to_builtins(tuning)
+    return {
+        "kind": plain["kind"],
+        "what": tuning.what,
+        "decision": tuning.decision,
+        "knobs": {**tuning.held, **tuning.values},
+        "gain": plain["gain"],
+        "samples": len(tuning.samples),
+        "steps": total_steps(tuning),
+        "complete": tuning.complete,
+        "reason": tuning.reason,
+        "engine": tuning.engine,
+        "np": tuning.np,
+        "nodes": tuning.nodes,
+        "method": tuning.method,
+        "default_step_s": tuning.default_step_s,
+        "winner_step_s": tuning.winner_step_s,
+        "found": dict(tuning.values),
+        "finalist": dict(tuning.finalist),
+        "held": dict(tuning.held),
+        "left_out": dict(tuning.left_out),
+        "cost": plain["cost"],
+        "trials": [
+            {**_without_kind(trial), "speedup": against_default(tuning, sample.step_s)}
+            for trial, sample in zip(plain["samples"], tuning.samples, strict=True)
+        ],
+        "searched": plain["knobs"],
+        "cells": plain["cells"],
+        "prior": tuning.prior,
+        "notes": list(tuning.notes),
+        "command": list(tuning.command),
+        "created": tuning.created,
+        "scalescope": tuning.scalescope,
+    }
+
+
+def _without_kind(trial: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in trial.items() if name not in ("kind", "version")}
+
+
+_MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
+_NARROW = 100
+"""Columns of a terminal below which predictions are not shown."""
+_ON_THE_LEFT = ("setting", "decision")
+
+
+def show(tuning: Tuning, console: Console) -> None:
+    """The space, the samples, the confirmation and the cost."""
+    say(console, f"Tuning of {headline(tuning)}: {conditions(tuning)}", "bold")
+    for line in space_lines(tuning):
+        bullet(console, line)
+    for note in tuning.notes:
+        bullet(console, harmless(note, 300))
+    if tuning.samples:
+        console.print()
+        say(console, f"Samples, {_order_words(tuning)}; step times with their standard errors", "bold")
+        _table(sample_rows(tuning, narrow=console.width < _NARROW), console)
+    for heading, lines in (("Confirmation", confirmation_lines(tuning)), ("What it cost", _cost_lines(tuning))):
+        if lines:
+            console.print()
+            say(console, heading, "bold")
+            for line in lines:
+                bullet(console, line)
+
+
+def space_lines(tuning: Tuning) -> list[str]:
+    """What was searched, held and left out, and where predictions came from."""
+    lines = []
+    for knob in tuning.knobs:
+        values = [value_words(value) for value in knob.values]
+        several = values if len(values) <= _MOST_VALUES else [*values[:3], "...", *values[-2:]]
+        unit = f" {harmless(knob.unit, 12)}" if knob.unit else ""
+        usual = "" if knob.default is None else f"; by itself {value_words(knob.default)}"
+        lines.append(f"searched: {harmless(knob.name, 40)}: {', '.join(several)}{unit}{usual}")
+    lines += [f"held: {knob_words(name, value)}" for name, value in tuning.held.items()]
+    left = [f"left out: {harmless(name, 40)}: {harmless(why, 200)}" for name, why in tuning.left_out.items()]
+    lines += left[:_MOST_LEFT_OUT]
+    if len(left) > _MOST_LEFT_OUT:
+        lines.append(f"left out: {plural(len(left) - _MOST_LEFT_OUT, 'knob')} more")
+    return [*lines, *([f"predictions: {harmless(tuning.prior, 200)}"] if tuning.prior else [])]
+
+
+def sample_rows(tuning: Tuning, *, narrow: bool = False) -> list[list[str]]:
+    """Samples of the search in their order, heading first; of many the default and the fastest."""
+    shown = searched(tuning)
+    if len(shown) > _MOST_SAMPLES:
+        shown = sorted(shown, key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
+    columns = [
+        ("setting", [setting_words(sample.values) for sample in shown]),
+        ("sample", [str(sample.index) for sample in shown]),
+        ("predicted", ["" if narrow or not each.predicted_s else format_seconds(each.predicted_s) for each in shown]),
+        ("step", [_step(sample) for sample in shown]),
+        ("pace", [_pace(tuning, sample) for sample in shown]),
+        ("decision", [_decision(tuning, sample) for sample in shown]),
+    ]
+    return cut_rows(columns, _MOST_SAMPLES, "sample")
+
+
+def confirmation_lines(tuning: Tuning) -> list[str]:
+    """How finalist and default compared, and why that decides it."""
+    gain, reason = tuning.gain, harmless(tuning.reason, 300)
+    ended = [f"{'reason' if tuning.complete else 'ended early'}: {reason}"] if reason else []
+    if not tuning.finalist or gain is None:
+        none = "no setting met the default: it stays as it is" if tuning.complete else "not reached"
+        return [none, *ended] if tuning.samples else ended
+    sides = [_side(tuning, by_itself) for by_itself in (False, True)]
+    against = f"{setting_words(tuning.finalist, ' and ')} against {DEFAULT_WORDS}"
+    met = f"{against}, {pairs_words(tuning, gain.pairs)}: {', '.join(filter(None, sides))}"
+    sure = f"{gain_times(gain)}, or {gain_percent(gain)}, with 95 % confidence: {_outcome(tuning)}"
+    return [met.rstrip(": "), sure, *ended]
+
+
+def _outcome(tuning: Tuning) -> str:
+    if not tuning.complete:
+        return "not decided yet"
+    if tuning.decision == "use":
+        return "it wins"
+    return "it does not win, the default stays"
+
+
+def _side(tuning: Tuning, by_itself: bool) -> str:
+    """The median of one side's blocks."""
+    steps = [each.step_s for each in confirming(tuning) if each.step_s and is_default(tuning, each) is by_itself]
+    return f"{'default' if by_itself else 'finalist'} {format_seconds(median(steps))}" if steps else ""
+
+
+def _cost_lines(tuning: Tuning) -> list[str]:
+    return cost_lines(tuning) if tuning.samples else []
+
+
+def _order_words(tuning: Tuning) -> str:
+    many = len(searched(tuning)) > _MOST_SAMPLES
+    return "the default and then the fastest" if many else "in their order"
+
+
+def _step(sample: Sample) -> str:
+    return "failed" if sample.step_s is None else with_error(sample.step_s, sample.error_s)
+
+
+def _pace(tuning: Tuning, sample: Sample) -> str:
+    factor = against_default(tuning, sample.step_s)
+    return times(factor) if factor is not None and not is_default(tuning, sample) else ""
+
+
+def _decision(tuning: Tuning, sample: Sample) -> str:
+    """What the sample led to, and whether its setting is the answer."""
+    told = shortened(harmless(sample.problem or sample.decision, 60), 48)
+    if not sample.values or sample.values != tuning.finalist:
+        return told
+    mark = "winner" if tuning.decision == "use" and tuning.complete else "finalist"
+    return ", ".join(filter(None, (mark, told)))
+
+
+def _table(rows: Sequence[Sequence[str]], console: Console) -> None:
+    """The first row is the heading; a row of one cell is a note."""
+    grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    for heading in rows[0]:
+        words = heading in _ON_THE_LEFT
+        grid.add_column(heading, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+        grid.columns[-1].no_wrap = not words
+    for row in rows[1:]:
+        if len(row) > 1:
+            grid.add_row(*(Text(encoded(cell, console)) for cell in row))
+    console.print(grid)
+    for row in rows[1:]:
+        if len(row) == 1:
+            say(console, row[0], "dim")

@@ -1,1 +1,0 @@
-"""An explanation on the terminal, as one sentence, as JSON and as tables."""

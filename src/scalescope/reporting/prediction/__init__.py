@@ -1,1 +1,0 @@
-"""A prediction on the terminal, as one sentence, as JSON and as tables."""

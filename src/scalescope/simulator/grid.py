@@ -1,0 +1,249 @@
+"""The map: every number of processes with every batch size, its interval, and which of them to use."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError
+from scalescope.records.cluster import Cluster
+from scalescope.records.job import Knobs
+from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, Scaling
+from scalescope.records.profile import ModelProfile
+from scalescope.records.run import QUIET
+from scalescope.simulator.compute import work
+from scalescope.simulator.step import Steps, steps
+
+RESIDUAL = 0.04
+"""Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)."""
+EFFICIENT = 0.8
+"""An efficiency that is worth its devices, unless another is asked for."""
+_NEARLY = 0.9
+"""Part of the wished efficiency from which on the interval of a cell may make up for the rest."""
+_REGRET = 0.05
+"""Throughput that may be given up for fewer processes."""
+_INTERVAL = 1.645
+_SHAKY = 0.25
+"""Half-width of a profiled step, relative, above which a map is not to be trusted."""
+"""Standard deviations on each side of a 90 % interval."""
+_CHUNK = 16384
+_SAMPLES_PER_DEVICE_HOURS = 1e6
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be predicted."""
+
+    profile: ModelProfile
+    cluster: Cluster
+    knobs: Knobs
+    np: tuple[int, ...]
+    batches: tuple[int, ...]
+    """Per process for weak scaling, of all processes for strong scaling."""
+    scalings: tuple[Scaling, ...] = ("weak",)
+    calibration: Calibration | None = None
+    efficiency_goal: float = EFFICIENT
+
+
+def predict(question: Question) -> Prediction:
+    """The map of this question."""
+    most = max(question.np)
+    if most > question.cluster.slots:
+        raise UsageError(
+            f"--np {most} is beyond the {question.cluster.slots} slots of {question.cluster.name or 'the cluster'} "
+            f"({question.cluster.nodes} x {question.cluster.slots_per_node}): lower --np, or describe a larger cluster"
+        )
+    profile, knobs = question.profile, question.knobs
+    cells = tuple(cell for scaling in question.scalings for cell in _cells(question, scaling))
+    if not cells:
+        raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
+    doubts = tuple(_doubts(question))
+    return Prediction(
+        what=profile.workload.model,
+        engine=knobs.engine,
+        knobs=knobs,
+        cluster=question.cluster.name,
+        slots_per_node=question.cluster.slots_per_node,
+        nodes=question.cluster.nodes,
+        threads_per_rank=profile.threads_per_rank,
+        cells=cells,
+        recommended=None if doubts else recommend(cells, question.efficiency_goal),
+        most_efficient_np=most_efficient(cells, question.efficiency_goal),
+        efficiency_goal=question.efficiency_goal,
+        residual=_spread(question),
+        calibration=question.calibration,
+        profile_batches=tuple(point.batch for point in profile.points),
+        interpolation_error=profile.interpolation_error,
+        memory_limit_bytes=profile.memory_limit_bytes,
+        largest_batch=largest_batch(profile),
+        warnings=tuple(_warnings(question)),
+        doubts=doubts,
+    )
+
+
+def _spread(question: Question) -> float:
+    return question.calibration.spread if question.calibration else RESIDUAL
+
+
+def _cells(question: Question, scaling: Scaling) -> list[Cell]:
+    wanted = [
+        (ranks, -(-batch // ranks) if scaling == "strong" else batch, batch if scaling == "strong" else batch * ranks)
+        for batch in question.batches
+        for ranks in question.np
+        if scaling == "weak" or batch >= ranks
+    ]
+    cells: list[Cell] = []
+    for start in range(0, len(wanted), _CHUNK):
+        cells += _chunk(question, scaling, wanted[start : start + _CHUNK])
+    return cells
+
+
+def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int, int]]) -> list[Cell]:
+    """Cells of (processes, batch per process, global batch)."""
+    if not wanted:
+        return []
+    profile, cluster = question.profile, question.cluster
+    table = np.array(wanted)
+    ranks, batches, totals = table[:, 0], table[:, 1], table[:, 2]
+    exchange = find_engine(question.knobs.engine).exchange(profile, question.knobs.values)
+    made = steps(profile, cluster, exchange, ranks, batches)
+    factor = np.where(ranks > 1, question.calibration.factor if question.calibration else 1.0, 1.0)
+    seconds = made.step_s * factor
+    alone = work(profile, totals if scaling == "strong" else batches)
+    speedup = alone.step_s / seconds * (1 if scaling == "strong" else ranks)
+    model = np.where(ranks > 1, _spread(question), 0.0)
+    half = np.exp(_INTERVAL * np.hypot(made.error, model))
+    # With the same batch on both sides of a speedup the profile's error cancels; with two batches both errors count.
+    ratio_error = np.hypot(made.error, alone.error) if scaling == "strong" else made.ratio_error
+    ratio_half = np.exp(_INTERVAL * np.where(ranks > 1, np.hypot(ratio_error, model), 0.0))
+    rates = totals / seconds
+    fits = _fits(made, profile, batches)
+    measured = (batches >= profile.points[0].batch) & (batches <= profile.points[-1].batch)
+    columns = [
+        ranks,
+        -(-ranks // cluster.slots_per_node),
+        batches,
+        totals,
+        seconds,
+        seconds / half,
+        seconds * half,
+        speedup,
+        speedup / ratio_half,
+        speedup * ratio_half,
+        speedup / ranks,
+        rates,
+        made.exposed_s * factor,
+        made.outcome.hidden_s * factor,
+        np.round(made.memory_bytes).astype(int),
+        ranks / rates * _SAMPLES_PER_DEVICE_HOURS / 3600,
+        fits,
+        measured,
+    ]
+    names = [name for name in Cell.__struct_fields__ if name not in ("scaling", "verified")]
+    return [
+        Cell(scaling=scaling, **dict(zip(names, row, strict=True)))
+        for row in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def _fits(made: Steps, profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
+    """Whether a batch fits into memory: it did when it was tried, or the line through those that did says so."""
+    fits = made.memory_bytes <= profile.memory_limit_bytes
+    return fits & (batches < profile.too_large) if profile.too_large is not None else fits
+
+
+def largest_batch(profile: ModelProfile) -> int | None:
+    """The largest batch of one process that fits into memory; None when memory does not grow with the batch."""
+    first, last = profile.points[0], profile.points[-1]
+    per_sample = (last.memory_bytes - first.memory_bytes) / max(last.batch - first.batch, 1)
+    if per_sample <= 0:
+        return None if profile.too_large is None else profile.too_large - 1
+    largest = int(last.batch + (profile.memory_limit_bytes - last.memory_bytes) / per_sample)
+    return min(largest, profile.too_large - 1) if profile.too_large is not None else largest
+
+
+def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
+    """Of the cells that lose little throughput and are efficient, the one with the fewest devices.
+
+    Where nothing is as efficient as wished, the most throughput that keeps a speedup above 1, or one process.
+    """
+    usable = [cell for cell in cells if cell.fits]
+    if not usable:
+        return None
+    fastest = max(usable, key=lambda cell: cell.throughput)
+    efficient = _efficient(usable, goal)
+    worth = [cell for cell in usable if cell.np == 1 or cell.speedup > 1]
+    pool = efficient or worth or usable
+    best = max(cell.throughput for cell in pool)
+    close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
+    chosen = min(close, key=lambda cell: (cell.np, cell.global_batch))
+    why = f"the fewest processes within {_REGRET:.0%} of the fastest"
+    if not efficient:
+        why += "; none is as efficient as wished"
+    elif chosen.efficiency < goal:
+        why += f" whose interval holds an efficiency of {goal:.0%}"
+    else:
+        why += f" whose efficiency is at least {goal:.0%}"
+    return Advice(
+        np=chosen.np,
+        batch=chosen.batch,
+        global_batch=chosen.global_batch,
+        scaling=chosen.scaling,
+        speedup=chosen.speedup,
+        efficiency=chosen.efficiency,
+        throughput=chosen.throughput,
+        regret=1 - chosen.throughput / fastest.throughput,
+        why=why,
+    )
+
+
+def _efficient(cells: Sequence[Cell], goal: float) -> list[Cell]:
+    """Cells that are as efficient as wished; where only one process is, also those whose interval does not tell.
+
+    Otherwise an error of one percent would turn "use 16 processes" into "use one".
+    """
+    surely = [cell for cell in cells if cell.efficiency >= goal]
+    if any(cell.np > 1 for cell in surely):
+        return surely
+    nearly = [cell for cell in cells if cell.np > 1 and cell.efficiency >= _NEARLY * goal]
+    return [*surely, *(cell for cell in nearly if cell.speedup_high / cell.np >= goal)]
+
+
+def most_efficient(cells: Sequence[Cell], goal: float) -> int | None:
+    """The largest number of processes with a cell that keeps the goal."""
+    return max((cell.np for cell in _efficient([cell for cell in cells if cell.fits], goal)), default=None)
+
+
+def _warnings(question: Question) -> list[str]:
+    profile, cluster = question.profile, question.cluster
+    said = []
+    outlying = [str(point.batch) for point in profile.points if point.outlying]
+    if outlying:
+        said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
+    if profile.device == "cpu" and cluster.device == "gpu":
+        said.append("the profile is of a CPU and the cluster has GPUs: take the profile on one of them")
+    if not cluster.costs and max(question.np) > 1:
+        said.append(
+            "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
+        )
+    return said
+
+
+def profile_doubts(profile: ModelProfile) -> list[str]:
+    """Whether one process stepped so unevenly that nothing can be built on it."""
+    error = math.expm1(_INTERVAL * max(point.error for point in profile.points))
+    return [f"the profile knows steps of one process within {error:.0%} only"] if error > _SHAKY else []
+
+
+def _doubts(question: Question) -> list[str]:
+    """Parts that other programs disturbed all the time, although they were repeated, and those that vary too much."""
+    profile, said = question.profile, profile_doubts(question.profile)
+    busy = max(point.foreign_cores for point in profile.points)
+    if max(question.np) > 1:
+        busy = max([busy, *(crowd.foreign_cores for crowd in profile.crowds)])
+    if busy > QUIET:
+        said.append(f"other programs kept {busy:.1f} cores busy during the profile")
+    if question.cluster.disturbed and max(question.np) > 1:
+        said.append(question.cluster.disturbed)
+    return said

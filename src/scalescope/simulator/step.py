@@ -1,0 +1,224 @@
+"""A whole step on a cluster: the profile's compute, the engine's exchange, the cluster's links and shared cores.
+One predicted step as a Timeline: what a trace of it would show.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.engines import find_engine
+from scalescope.engines.base import Exchange
+from scalescope.records.cluster import Cluster, Overlap
+from scalescope.records.job import Knobs
+from scalescope.records.profile import ModelProfile
+from scalescope.records.timeline import Activity, Span, Step, Timeline
+from scalescope.simulator.compute import Floats, crowding, slowest_of, work
+from scalescope.simulator.costs import CostModel
+from scalescope.simulator.events import Friction, Outcome, Traffic, simulate
+
+_SMALLEST = 4.0
+"""Bytes of a message that says next to nothing."""
+_PROBED_CYCLE_S = 1e-3
+"""Horovod's cycle while it is probed: a message that is sent alone waits for the next one."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps in many cells; seconds, one entry per cell."""
+
+    broadcast_s: Floats
+    """Buffers, before the forward."""
+    forward_s: Floats
+    outcome: Outcome
+    """Backward and the exchange beside it."""
+    finish_s: Floats
+    """From the end of both to the optimizer: what is left to copy back."""
+    optimizer_s: Floats
+    error: Floats
+    """Relative standard error from what the profile and the probe vary."""
+    ratio_error: Floats
+    """The same of the step over that of one process with the same batch, where most of the profile's error cancels."""
+    memory_bytes: Floats
+
+    @property
+    def step_s(self) -> Floats:
+        """The whole step."""
+        return self.broadcast_s + self.forward_s + self.outcome.sent_s + self.finish_s + self.optimizer_s
+
+    @property
+    def exposed_s(self) -> Floats:
+        """Communication that nothing hides."""
+        return self.broadcast_s + self.outcome.exposed_s
+
+
+def steps(
+    profile: ModelProfile, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], batches: NDArray[np.int_]
+) -> Steps:
+    """The step of every cell (ranks[i] processes with batches[i] samples each)."""
+    sizes, row = np.unique(batches, return_inverse=True)
+    alone = work(profile, sizes)
+    nodes = -(-ranks // cluster.slots_per_node)
+    copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
+    crowd = crowding(profile, copies, batches.astype(float))
+    together = ranks > 1
+    frictions = _frictions(cluster, exchange.backend, ranks, nodes, profile)
+    stretch = crowd.slowdown * (1 + np.where(together, crowd.noise * slowest_of(ranks), 0.0)) * frictions.idle
+    messages = exchange.messages if together.any() else ()
+    message_bytes = np.array([float(message.bytes) for message in messages])
+    copy_s = (cluster.copy_s_per_byte * message_bytes if exchange.copies else 0 * message_bytes)[:, None] * together
+    copied_s = np.cumsum(copy_s, axis=0)
+    ready_s = (alone.ready_s[[message.last for message in messages]][:, row] * stretch) + copied_s
+    links = _Links(cluster, exchange, ranks, nodes)
+    outcome = simulate(
+        alone.backward_s[row] * stretch + copy_s.sum(axis=0),
+        Traffic(
+            ready_s=np.maximum.accumulate(ready_s, axis=0),
+            bytes=message_bytes,
+            cost=links.message_s,
+            fuse_bytes=exchange.fuse_bytes,
+            cycle_s=np.where(together, exchange.cycle_s, 0.0),
+            agreement_s=links.agreement_s(),
+        ),
+        Friction(frictions.compute, frictions.sending, frictions.waiting),
+    )
+    broadcast_s = links.broadcast_s()
+    finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
+    forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
+    whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
+    exposed = (broadcast_s + outcome.exposed_s) / whole_s
+    shared = np.where(together, np.hypot(crowd.error, frictions.idle_error), 0.0)
+    own, sent = alone.error[row], exposed * links.error()
+    return Steps(
+        broadcast_s=broadcast_s,
+        forward_s=forward_s,
+        outcome=outcome,
+        finish_s=finish_s,
+        optimizer_s=optimizer_s,
+        error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
+        ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
+        memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
+    )
+
+
+class _Links:
+    """What the messages of an exchange take between the ranks of every cell."""
+
+    def __init__(self, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> None:
+        self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes
+        self._together = ranks > 1
+        self._any = bool(self._together.any())
+        self._allreduce = CostModel(cluster, exchange.backend, "allreduce")
+        # A negotiated message that was measured waited for its beat and its agreement, which the simulation adds.
+        self._small_s = self._seconds(self._allreduce, _SMALLEST) if exchange.negotiated else np.zeros(len(ranks))
+        self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
+
+    def message_s(self, bytes_: Floats, cells: NDArray[np.int_]) -> Floats:
+        """Of a message alone in some cells, once all ranks are ready for it."""
+        seconds = self._allreduce.seconds(bytes_, self._ranks[cells], self._nodes[cells])
+        return np.where(self._together[cells], np.maximum(seconds - self._small_s[cells], 0.0), 0.0)
+
+    def agreement_s(self) -> Floats:
+        """What it takes the ranks to agree on a message, and to send one that is almost empty."""
+        waited = _PROBED_CYCLE_S if self._measured else 0.0
+        questions = 1 if self._exchange.agreements_kept else 2
+        return questions * np.maximum(self._small_s - waited, 0.0)
+
+    def broadcast_s(self) -> Floats:
+        """Of everything that rank 0 sends before the forward."""
+        total = np.zeros(len(self._ranks))
+        if self._exchange.broadcasts and self._any:
+            model = CostModel(self._cluster, self._exchange.backend, "broadcast")
+            for size in self._exchange.broadcasts:
+                total = total + self._seconds(model, float(size))
+        return total
+
+    def error(self) -> Floats:
+        """Relative standard error of a message."""
+        return np.where(self._together, self._allreduce.error(self._ranks, self._nodes), 0.0)
+
+    def _seconds(self, model: CostModel, bytes_: Floats | float) -> Floats:
+        if not self._any:
+            return np.zeros(len(self._ranks))
+        return np.where(self._together, model.seconds(bytes_, self._ranks, self._nodes), 0.0)
+
+
+def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
+    """When the last message has been copied back: one after another, after backward, each after its arrival."""
+    at = outcome.backward_s
+    for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
+        at = np.maximum(at, arrived) + seconds
+    return np.maximum(at, outcome.sent_s)
+
+
+@dataclass(frozen=True)
+class _Frictions:
+    compute: Floats
+    sending: Floats
+    waiting: Floats
+    idle: Floats
+    idle_error: Floats
+
+
+def _frictions(
+    cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
+) -> _Frictions:
+    """Measured friction among the most similar ranks, as far as this model's compute keeps its cores busy."""
+    known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
+    busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
+    factors, idle_error = np.ones((4, len(ranks))), np.zeros(len(ranks))
+    for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
+        nearest = min(known, key=lambda overlap: _distance(overlap, *place))
+        measured = (nearest.compute, nearest.communication, nearest.waiting, nearest.idle)
+        here = (ranks == place[0]) & (nodes == place[1])
+        factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
+        idle_error[here] = nearest.idle_error * busy
+    return _Frictions(*[*factors, idle_error])
+
+
+def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:
+    """How unlike a measured group is, in doublings; another number of nodes counts more."""
+    return abs(math.log2(overlap.ranks / ranks)) + 2 * abs(math.log2(overlap.nodes / nodes))
+
+
+def predicted_step(profile: ModelProfile, cluster: Cluster, knobs: Knobs, np_: int, batch: int) -> Timeline:
+    """The step of the slowest of `np_` processes with `batch` samples each; all of them look alike."""
+    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
+    made = steps(profile, cluster, exchange, np.array([np_]), np.array([batch]))
+    spans: list[Span] = []
+    at = 0.0
+
+    def add(activity: Activity, start_s: float, end_s: float, name: str, size: int = 0) -> None:
+        if end_s > start_s:
+            spans.append(Span(rank=0, activity=activity, start_s=start_s, end_s=end_s, name=name, bytes=size))
+
+    broadcast_s, forward_s, optimizer_s = (
+        float(part[0]) for part in (made.broadcast_s, made.forward_s, made.optimizer_s)
+    )
+    add("communication", at, at + broadcast_s, "buffers", sum(exchange.broadcasts))
+    at += broadcast_s
+    add("forward", at, at + forward_s, "forward")
+    at += forward_s
+    outcome = made.outcome
+    add("backward", at, at + float(outcome.backward_s[0]), "backward")
+    free = float(outcome.backward_s[0])
+    for first, after in _travelled(outcome.ends_s[:, 0]) if np_ > 1 else ():
+        if exchange.negotiated:
+            add("negotiation", at + free, at + float(outcome.starts_s[first, 0]), "until all ranks agree")
+            free = max(free, float(outcome.ends_s[first, 0]))
+        size = sum(message.bytes for message in exchange.messages[first:after])
+        tensors = sum(message.tensors for message in exchange.messages[first:after])
+        name = f"allreduce of {tensors} gradients" if tensors > 1 else "allreduce of 1 gradient"
+        add("communication", at + float(outcome.starts_s[first, 0]), at + float(outcome.ends_s[first, 0]), name, size)
+    at += float(outcome.sent_s[0])
+    add("copy", at, at + float(made.finish_s[0]), "gradients out of buckets")
+    at += float(made.finish_s[0])
+    add("optimizer", at, at + optimizer_s, "optimizer")
+    return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=at + optimizer_s),))
+
+
+def _travelled(ends_s: "np.ndarray") -> list[tuple[int, int]]:
+    """First and after-last index of the messages that travelled together."""
+    firsts = [index for index, end in enumerate(ends_s) if end > 0]
+    return list(zip(firsts, [*firsts[1:], len(ends_s)], strict=True))

@@ -1,0 +1,277 @@
+"""Brings the clocks of ranks together on the ends of the same collectives, and says who came late to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.records.explanation import Clock, Transfer
+from scalescope.traces.clock_line import line
+from scalescope.traces.intervals import Times, union
+from scalescope.traces.trace import Trace
+
+_COMPARED = 1500
+"""Collectives of each rank, from the beginning, in which the offset is sought."""
+_TOGETHER_S = 1e-3
+_EQUAL = 0.97
+_NEAREST_S = 5e-3
+_SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""No rank can end before all have begun; the root of a broadcast can."""
+_LATE_S = 1e-3
+_LATE_SHARE = 0.05
+_LATE_STEPS = 0.95
+_FEWEST_STEPS = 5
+_OWN_SHARE = 0.25
+"""Of the time lost that a straggler must have spent on something of its own."""
+
+
+class _Sequence(NamedTuple):
+    """Collectives of one rank in the order in which it launched them."""
+
+    keys: NDArray[np.int64]
+    starts: Times
+    ends: Times
+
+
+def align(traces: Sequence[Trace]) -> tuple[Clock, ...]:
+    """A clock for every trace; the first one's is the reference. Without collectives in common there are 0 pairs."""
+    sequences = _sequences(traces, only=_SYMMETRIC)
+    if not all(len(each.keys) for each in sequences):
+        sequences = _sequences(traces)
+    first = sequences[0]
+    clocks = []
+    for at, (trace, mine) in enumerate(zip(traces, sequences, strict=True)):
+        rank = at if trace.rank is None else trace.rank
+        if at == 0:
+            clocks.append(Clock(rank=rank, offset_s=0.0, drift=0.0, residual_s=0.0, pairs=len(first.keys)))
+            continue
+        known = trace.epoch_s and traces[0].epoch_s
+        guess = trace.epoch_s - traces[0].epoch_s if known else None
+        clocks.append(_clock(rank, first, mine, guess))
+    return tuple(clocks)
+
+
+def on_common_clock(times: Times, clock: Clock) -> Times:
+    """Moments of a rank on the first rank's clock."""
+    return times + clock.offset_s + clock.drift * times
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Collectives that all ranks have in common, in the order of the first rank's starts; one column per rank."""
+
+    ranks: tuple[int, ...]
+    operation: NDArray[np.object_]
+    bytes: NDArray[np.int64]
+    late_s: Times
+    """How much later than the first one each rank came to each collective; shape (collectives, ranks)."""
+    transfer_s: Times
+    """The shortest rank's time: what it takes once all are there."""
+    wait_s: Times
+    """What the first rank waits for the last one."""
+    held_up_s: Times
+    """How long others waited for each rank in each step, unions over collectives; shape (steps, ranks)."""
+    step_s: float
+    """The median step of the slowest rank; 0 without steps."""
+    own_s: tuple[float, ...]
+    """For each rank the median over its steps of what is not exposed communication."""
+
+    @property
+    def median_late_s(self) -> tuple[float, ...]:
+        """For each rank the median over steps of how long others waited for it, over collectives without steps."""
+        rows = self.held_up_s if len(self.held_up_s) else self.late_s
+        return tuple(np.median(rows, axis=0).tolist()) if len(rows) else ()
+
+    @property
+    def straggler(self) -> int | None:
+        """The rank that others wait for in most steps and for long enough to matter; None when there is none.
+
+        It must be busy for longer as well: else only its threads for communication were late.
+        """
+        late, rows = np.array(self.median_late_s), self.held_up_s
+        if len(self.ranks) < 2 or not len(rows):
+            return None
+        worst = int(late.argmax())
+        later = rows[:, worst] - np.delete(rows, worst, axis=1).max(axis=1)
+        busier = self.own_s[worst] - min(self.own_s)
+        named = stands_out(later, self.step_s) and busier > _OWN_SHARE * np.median(later)
+        return self.ranks[worst] if named else None
+
+
+def stands_out(later_s: Times, step_s: float) -> bool:
+    """Whether a rank that is so much later than every other one, step by step, is late for more than chance.
+
+    In nearly all steps, by more than steps differ, and long enough to matter.
+    """
+    if len(later_s) < _FEWEST_STEPS:
+        return False
+    low, typical, high = np.percentile(later_s, (25, 50, 75))
+    return bool(
+        typical > max(_LATE_S, _LATE_SHARE * step_s)
+        and typical > high - low
+        and float(np.mean(later_s > 0)) >= _LATE_STEPS
+    )
+
+
+def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
+    """Compares starts on the common clock; needs clocks that were aligned."""
+    sequences = [
+        _Sequence(each.keys, on_common_clock(each.starts, clock), on_common_clock(each.ends, clock))
+        for each, clock in zip(_sequences(traces), clocks, strict=True)
+    ]
+    first = sequences[0]
+    chosen = np.full((len(first.keys), len(sequences)), -1)
+    chosen[:, 0] = np.arange(len(first.keys))
+    for at, mine in enumerate(sequences[1:], 1):
+        if _alike(first, mine):
+            chosen[:, at] = chosen[:, 0]
+        else:
+            here, there = _nearest(first, mine, _NEAREST_S + 10 * clocks[at].residual_s)
+            chosen[here, at] = there
+    rows = chosen[(chosen >= 0).all(axis=1)]
+    starts = np.stack([each.starts[rows[:, at]] for at, each in enumerate(sequences)], axis=1)
+    ends = np.stack([each.ends[rows[:, at]] for at, each in enumerate(sequences)], axis=1)
+    late = starts - starts.min(axis=1, keepdims=True) if len(rows) else starts
+    order = np.argsort(traces[0].collectives.start_s, kind="stable")[rows[:, 0]]
+    steps = [trace.ends_s - trace.starts_s for trace in traces if len(trace.starts_s)]
+    return Lateness(
+        ranks=tuple(clock.rank for clock in clocks),
+        operation=traces[0].collectives.operation[order],
+        bytes=traces[0].collectives.bytes[order],
+        late_s=late,
+        transfer_s=(ends - starts).min(axis=1) if len(rows) else np.zeros(0),
+        wait_s=late.max(axis=1) if len(rows) else np.zeros(0),
+        held_up_s=_held_up(starts, traces[0]),
+        step_s=max((float(np.median(each)) for each in steps), default=0.0),
+        own_s=tuple(_own(trace) for trace in traces),
+    )
+
+
+def _own(trace: Trace) -> float:
+    exposed = 0.0 if trace.parts.exposed is None else trace.parts.exposed
+    return float(np.median(trace.parts.step - exposed)) if len(trace.parts.step) else 0.0
+
+
+def transfers(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[Transfer, ...]:
+    """Collectives by operation and size, the largest first; what carries no known bytes is left out."""
+    found = lateness(traces, clocks)
+    ranks = max([trace.world_size or 1 for trace in traces] + [len(traces)])
+    alone = len(traces) < 2
+    rows = []
+    for operation, size in sorted(set(zip(found.operation.tolist(), found.bytes.tolist(), strict=True))):
+        those = (found.operation == operation) & (found.bytes == size)
+        seconds = float(np.median(found.transfer_s[those]))
+        if size <= 0 or seconds <= 0:
+            continue
+        rows.append(
+            Transfer(
+                operation=operation,
+                bytes=size,
+                ranks=ranks,
+                count=int(those.sum()),
+                seconds=seconds,
+                wait_s=None if alone else float(np.median(found.wait_s[those])),
+                algorithm_bytes_per_s=size / seconds,
+                bus_bytes_per_s=size / seconds * _bus_share(operation, ranks),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def _bus_share(operation: str, ranks: int) -> float:
+    """What a link carries for each byte of the message, as nccl-tests counts it."""
+    once = (ranks - 1) / ranks
+    return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
+
+
+def _sequences(traces: Sequence[Trace], only: tuple[str, ...] = ()) -> list[_Sequence]:
+    """Collectives as numbers that mean the same on every rank; sizes count where every trace says them."""
+    sized = all((trace.collectives.bytes >= 0).all() for trace in traces)
+    numbers: dict[tuple[str, int], int] = {}
+    sequences = []
+    for trace in traces:
+        order = np.argsort(trace.collectives.start_s, kind="stable")
+        if only:
+            order = order[np.isin(trace.collectives.operation[order].astype(str), only)]
+        sizes = trace.collectives.bytes[order] if sized else np.zeros(len(order), dtype=np.int64)
+        named = zip(trace.collectives.operation[order].tolist(), sizes.tolist(), strict=True)
+        keys = np.array([numbers.setdefault(each, len(numbers)) for each in named], dtype=np.int64)
+        sequences.append(_Sequence(keys, trace.collectives.start_s[order], trace.collectives.end_s[order]))
+    return sequences
+
+
+def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) -> Clock:
+    offset = _likely_offset(first, mine, guess)
+    if offset is None:
+        return Clock(rank=rank, offset_s=guess or 0.0, drift=0.0, residual_s=0.0, pairs=0)
+    drift, residual = 0.0, 0.0
+    here = there = np.arange(len(first.keys))
+    in_order = _alike(first, mine)
+    if in_order:
+        apart = first.ends[:_COMPARED] - mine.ends[:_COMPARED]
+        in_order = abs(float(np.median(apart)) - offset) < _NEAREST_S
+    for _ in range(1 if in_order else 3):
+        if not in_order:
+            moved = _Sequence(mine.keys, mine.starts, mine.ends + offset + drift * mine.ends)
+            here, there = _nearest(first, moved, _NEAREST_S + 10 * residual)
+        offset, drift, residual = line(mine.ends[there], first.ends[here])
+    return Clock(rank=rank, offset_s=offset, drift=drift, residual_s=residual, pairs=len(here))
+
+
+def _alike(first: _Sequence, mine: _Sequence) -> bool:
+    """Whether both ranks have the same collectives in the same order."""
+    return np.array_equal(first.keys, mine.keys)
+
+
+def _likely_offset(first: _Sequence, mine: _Sequence, guess: float | None) -> float | None:
+    """The offset at which most ends of equal collectives meet; the guess decides between equals."""
+    ours, theirs = first.keys[:_COMPARED], mine.keys[:_COMPARED]
+    apart = [
+        np.subtract.outer(first.ends[:_COMPARED][ours == key], mine.ends[:_COMPARED][theirs == key]).ravel()
+        for key in np.intersect1d(ours, theirs)
+    ]
+    if not apart:
+        return None
+    offsets = np.sort(np.concatenate(apart))
+    counts = np.searchsorted(offsets, offsets + _TOGETHER_S, side="right") - np.arange(len(offsets))
+    best = np.flatnonzero(counts >= _EQUAL * counts.max())
+    at = int(best[np.abs(offsets[best] - guess).argmin()] if guess is not None else counts.argmax())
+    return float(np.median(offsets[at : at + int(counts[at])]))
+
+
+def _nearest(first: _Sequence, mine: _Sequence, within: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of equal collectives whose ends lie next to each other on one clock."""
+    here: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+    there: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+    for key in np.intersect1d(first.keys, mine.keys):
+        ours, theirs = np.flatnonzero(first.keys == key), np.flatnonzero(mine.keys == key)
+        closest = _closest(first.ends[ours], mine.ends[theirs])
+        back = _closest(mine.ends[theirs], first.ends[ours])
+        mutual = back[closest] == np.arange(len(ours))
+        close = np.abs(first.ends[ours] - mine.ends[theirs][closest]) <= within
+        here.append(ours[mutual & close])
+        there.append(theirs[closest][mutual & close])
+    ordered = np.argsort(np.concatenate(here), kind="stable")
+    return np.concatenate(here)[ordered], np.concatenate(there)[ordered]
+
+
+def _closest(wanted: Times, times: Times) -> NDArray[np.int64]:
+    """For each wanted moment the index of the closest one."""
+    order = np.argsort(times, kind="stable")
+    right = np.clip(np.searchsorted(times[order], wanted), 0, len(times) - 1)
+    left = np.maximum(right - 1, 0)
+    nearer = np.abs(times[order][left] - wanted) <= np.abs(times[order][right] - wanted)
+    return np.asarray(order[np.where(nearer, left, right)])
+
+
+def _held_up(starts: Times, trace: Trace) -> Times:
+    """For every step of the first trace and every rank: how long others waited because this rank was not there yet."""
+    earliest = starts.min(axis=1) if len(starts) else np.zeros(0)
+    order = np.argsort(earliest, kind="stable")
+    earliest, starts = earliest[order], starts[order]
+    bounds = zip(np.searchsorted(earliest, trace.starts_s), np.searchsorted(earliest, trace.ends_s), strict=True)
+    return np.array(
+        [[union(earliest[a:b], mine[a:b]).length for mine in starts.T] for a, b in bounds], dtype=float
+    ).reshape(len(trace.starts_s), starts.shape[1])

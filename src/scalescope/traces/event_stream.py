@@ -1,0 +1,298 @@
+"""The events of a trace file, a chunk at a time, as far as the file can be read."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.records.explanation import Loss
+from scalescope.traces.trace_bytes import CHUNK, TraceBytes, shown
+
+Event = TypeVar("Event", bound=msgspec.Struct)
+Batch = TypeVar("Batch")
+
+LONGEST_EVENT = 16 << 20
+"""Bytes without the end of an event after which reading stops."""
+MOST_DAMAGED = 1_000_000
+"""Damaged events after which reading stops."""
+LONGEST_NESTED = 1 << 20
+"""Bytes of an event that may hold what looks like the border of two events."""
+_SCANNED = 16 << 20
+_HEAD = 1 << 16
+_SHORT = 200
+_FOOTER = 1 << 20
+_UNDERSTOOD = "name a Horovod timeline (HOROVOD_TIMELINE) or a trace of PyTorch's profiler (export_chrome_trace)"
+_DAMAGED = "some events are damaged"
+_BORDER = re.compile(rb"\}\s*,\s*\{")
+_ANY_BORDER = re.compile(rb"\}[\s,\[\]]*\{")
+_BEFORE = b"\xef\xbb\xbf \t\r\n"
+_SEPARATORS = b" \t\r\n,[]"
+_TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_OBJECT_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
+_ARRAY_END = re.compile(rb"\s*\]\s*[,}]")
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|(?P<open>\\?\Z))|[{}\[\]]', re.DOTALL)
+
+
+def looks_like(path: Path) -> Literal["horovod", "kineto"] | None:
+    """Which kind of trace the file is, by its beginning; None when it is none."""
+    try:
+        return _kind(_beginning(path))
+    except UsageError:
+        return None
+
+
+class EventStream(Generic[Event]):
+    """Iterates over lists of decoded events; `event_type` should be a Struct with `gc=False` and few fields.
+
+    What cannot be read is left out and counted in `loss`, which is complete after the last list.
+    """
+
+    def __init__(self, path: Path, event_type: type[Event]) -> None:
+        self.path = path
+        self.header = b""
+        """What stands before the first event."""
+        self.footer = b""
+        """What follows the list of events, at most 1 MiB; complete after the last list."""
+        self.bytes_read = 0
+        """Of the unpacked file."""
+        beginning = _beginning(path)
+        if not beginning.strip():
+            raise UsageError(f"'{shown(path)}' is empty: {_UNDERSTOOD}")
+        if _kind(beginning) is None:
+            raise UsageError(f"'{shown(path)}' is not a trace: {_UNDERSTOOD}")
+        self._one = msgspec.json.Decoder(event_type)
+        self._many: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
+        self._lost_events = 0
+        self._lost_bytes = 0
+        self._reasons: list[str] = []
+
+    @property
+    def loss(self) -> Loss:
+        """What could not be read so far."""
+        return Loss(events=self._lost_events, bytes=self._lost_bytes, reason="; ".join(self._reasons))
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        """Every complete event in the order of the file."""
+        return self.batches(self.decoded, lambda events: events)
+
+    def decoded(self, piece: bytes) -> list[Event]:
+        """Events with commas between them."""
+        return self._many.decode(b"[" + piece + b"]")
+
+    def batches(self, sound: Callable[[bytes], Batch], careful: Callable[[list[Event]], Batch]) -> Iterator[Batch]:
+        """The same in another form: `sound` makes it of events with commas between them and may raise what
+        `decoded` raises, `careful` of what was kept of a damaged piece."""
+        source = TraceBytes(self.path)
+        pieces = iter(source)
+        data, in_object = self._events_begin(pieces)
+        ended = stopped = False
+        while not stopped and (more := self._more(pieces, max(CHUNK, min(len(data), LONGEST_EVENT - len(data))))):
+            data += more
+            if ended:
+                stopped = len(data) > _FOOTER
+                continue
+            batch, events, used, ended = self._chunk(data, in_object, sound)
+            data = data[used:].lstrip(b", \t\r\n")
+            if batch is not None:
+                yield batch
+            if events:
+                yield careful(events)
+            stopped = self._must_stop(0 if ended else len(data))
+        if not ended:
+            events, used, ended = self._careful(data, in_object, final=True)
+            if events:
+                yield careful(events)
+            if not ended and not self._reasons and not data.rstrip().endswith(b"]"):
+                self._reason("the list of events is not closed: the file was cut or is still being written")
+            data = data[used:]
+        self.footer = data[:_FOOTER]
+        if source.problem:
+            self._reason(source.problem)
+
+    def _must_stop(self, waiting: int) -> bool:
+        if waiting >= LONGEST_EVENT:
+            self._reason(f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
+        elif self._lost_events >= MOST_DAMAGED:
+            self._reason(f"stopped after {MOST_DAMAGED:,} damaged events")
+        else:
+            return False
+        return True
+
+    def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
+        """At least so many bytes; fewer at the end of the file."""
+        gathered, size = [], 0
+        for piece in pieces:
+            gathered.append(piece)
+            size += len(piece)
+            if size >= wanted:
+                break
+        self.bytes_read += size
+        return b"".join(gathered)
+
+    def _events_begin(self, pieces: Iterator[bytes]) -> tuple[bytes, bool]:
+        """Reads up to the first event: what was read from there on, and whether the list lies in an object."""
+        data = b""
+        for piece in pieces:
+            self.bytes_read += len(piece)
+            data += piece
+            if data.lstrip(_BEFORE).startswith(b"["):
+                begin = data.index(b"[") + 1
+                self.header = data[:begin]
+                return data[begin:], False
+            if found := _TRACE_EVENTS.search(data):
+                self.header = data[: found.end()]
+                return data[found.end() :], True
+            if len(data) > (LONGEST_EVENT if _is_object(data) else _HEAD):
+                break
+        if not _is_object(data):
+            return data, False
+        self.header = data[:_FOOTER]
+        self._lose(0, len(data), "there is no list of events")
+        return b"", True
+
+    def _chunk(
+        self, data: bytes, in_object: bool, sound: Callable[[bytes], Batch]
+    ) -> tuple[Batch | None, list[Event], int, bool]:
+        """Complete events of the data, how many bytes they take, and whether the list ended with them."""
+        end, begin = last_border(data)
+        if not end:
+            return None, [], 0, False
+        try:
+            return sound(data[:end]), [], begin, False
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None, *self._careful(data, in_object, final=False)
+
+    def _careful(self, data: bytes, in_object: bool, final: bool) -> tuple[list[Event], int, bool]:
+        """The same for data in which something is wrong; the last event is left to the next chunk unless final."""
+        events: list[Event] = []
+        starts = [found.end() - 1 for found in _ANY_BORDER.finditer(data)]
+        first = data.find(b"{")
+        if first >= 0 and first not in starts[:1]:
+            starts.insert(0, first)
+        starts.append(len(data) if final or not starts else starts.pop())
+        position, together, scannable = 0, 1, _SCANNED
+        if in_object and _ARRAY_END.match(data):
+            return events, 0, True
+        while True:
+            at = bisect_left(starts, position)
+            if at == len(starts):
+                break
+            if (hidden := data.find(b"{", position, starts[at])) >= 0:
+                starts.insert(at, hidden)
+            if at == len(starts) - 1:
+                break
+            start = starts[at]
+            self._skip(data, position, start)
+            after = starts[min(at + together, len(starts) - 1)]
+            try:
+                events += self._many.decode(b"[" + data[start:after].rstrip(_SEPARATORS) + b"]")
+                position, together = after, 2 * together
+                continue
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                if together > 1:
+                    position, together = start, max(1, together // 4)
+                    continue
+            limit = min(start + LONGEST_NESTED, start + scannable, len(data))
+            end = _closing(data, start, limit)
+            scannable -= (end or limit) - start
+            if end is None:
+                if limit == len(data) and not final:
+                    return events, start, False
+                position = starts[at + 1]
+                self._lose(1, position - start, "the data ends within an event" if position == len(data) else _DAMAGED)
+                continue
+            position = self._one_event(data, start, end, starts[at + 1], events)
+            if in_object and position == end and _ARRAY_END.match(data, end):
+                return events, end, True
+        self._skip(data, position, starts[-1])
+        return events, max(position, starts[-1]), False
+
+    def _one_event(self, data: bytes, start: int, end: int, border: int, events: list[Event]) -> int:
+        """Decodes what lies between braces that match; where to go on."""
+        piece = data[start:end]
+        try:
+            events.append(self._one.decode(piece))
+            return end
+        except (msgspec.ValidationError, RecursionError):
+            after = end
+        except (msgspec.MsgspecError, UnicodeError):
+            after = min(border, end)
+        self._lose(1, after - start, _DAMAGED)
+        return after
+
+    def _skip(self, data: bytes, start: int, end: int) -> None:
+        """Counts what stands between events and does not belong there."""
+        if strange := len(data[start:end].strip(_SEPARATORS)):
+            self._lose(0, strange, "there are bytes between events that are none")
+
+    def _lose(self, events: int, size: int, reason: str) -> None:
+        self._lost_events += events
+        self._lost_bytes += size
+        self._reason(reason)
+
+    def _reason(self, reason: str) -> None:
+        if reason not in self._reasons:
+            self._reasons.append(reason)
+
+
+def _beginning(path: Path) -> bytes:
+    beginning = b""
+    for piece in TraceBytes(path):
+        beginning += piece
+        if len(beginning) >= _HEAD:
+            break
+    return beginning[:_HEAD]
+
+
+def _kind(beginning: bytes) -> Literal["horovod", "kineto"] | None:
+    text = beginning.lstrip(_BEFORE)
+    if text.startswith(b"{") and _is_object(text):
+        return "kineto"
+    inside = text.removeprefix(b"[").lstrip()
+    if b'"ph"' not in inside:
+        begun = text.startswith(b"[") and inside[:1] in (b"{", b"") and len(inside) < _SHORT
+        return "horovod" if begun else None
+    return "kineto" if b'"tid"' in inside and b"NEGOTIATE_" not in inside else "horovod"
+
+
+def _is_object(text: bytes) -> bool:
+    return any(key in text for key in _OBJECT_KEYS)
+
+
+def last_border(data: bytes) -> tuple[int, int]:
+    """Where the last event but one ends and where the last one begins; 0 and 0 when there are not so many."""
+    size = 1 << 14
+    while True:
+        start = max(0, len(data) - size)
+        if borders := _BORDER.findall(data, start):
+            end = data.rindex(borders[-1])
+            return end + 1, end + len(borders[-1]) - 1
+        if not start:
+            return 0, 0
+        size *= 16
+
+
+def halves(piece: bytes) -> tuple[bytes, bytes] | None:
+    """Events with commas between them in two parts; None when there is no border in the second half."""
+    border = _BORDER.search(piece, len(piece) // 2)
+    return (piece[: border.start() + 1], piece[border.end() - 1 :]) if border else None
+
+
+def _closing(data: bytes, start: int, limit: int) -> int | None:
+    """Where the object that begins at `start` ends, None when it does not end before the limit."""
+    depth = 0
+    for token in _TOKEN.finditer(data, start, limit):
+        letter = data[token.start()]
+        if letter in b"{[":
+            depth += 1
+        elif letter in b"}]":
+            depth -= 1
+            if depth <= 0:
+                return token.end()
+        elif token["open"] is not None:
+            return None
+    return None

@@ -1,0 +1,214 @@
+"""The events of a Horovod timeline, plain or damaged, as columns.
+Reads Horovod timelines: what rank 0 saw.
+The spans of one stretch of time of a Horovod timeline, for drawing.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from scalescope.records.explanation import Loss
+from scalescope.records.timeline import Activity, Span
+from scalescope.traces.event_stream import EventStream, halves
+from scalescope.traces.horovod.accounting import Accounting
+from scalescope.traces.horovod.columns import (
+    COLLECTIVE,
+    COPY_IN,
+    COPY_OUT,
+    NEGOTIATION,
+    Columns,
+    Numbers,
+    TimelineEvent,
+    Vocabulary,
+    backend_of,
+    device_of,
+    groups,
+    joined_columns,
+    operation_of,
+    ranks,
+)
+from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
+from scalescope.traces.horovod.responses import Message, Responses, message_of, responses
+from scalescope.traces.horovod.scan import Scanner
+from scalescope.traces.intervals import NOTHING, Intervals, Times, joined, union
+from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
+
+_SMALL = 1 << 16
+
+
+class HorovodStream:
+    """The columns of a timeline, a chunk at a time; `vocabulary` and `loss` are complete afterwards."""
+
+    def __init__(self, path: Path) -> None:
+        self.vocabulary = Vocabulary()
+        self._events = EventStream(path, TimelineEvent)
+        self._scanner = Scanner(self.vocabulary)
+
+    def __iter__(self) -> Iterator[Columns]:
+        """In the order of the file."""
+        return self._events.batches(self._sound, self.vocabulary.columns)
+
+    def _sound(self, piece: bytes) -> Columns:
+        """By array operations where that is possible, otherwise event by event, in as small parts as needed."""
+        columns = self._scanner.columns(piece)
+        if columns is not None:
+            return columns
+        if len(piece) > _SMALL and (parts := halves(piece)):
+            return joined_columns(self._sound(parts[0]), self._sound(parts[1]))
+        return self.vocabulary.columns(self._events.decoded(piece))
+
+    @property
+    def loss(self) -> Loss:
+        """What could not be read."""
+        loss, strange = self._events.loss, self.vocabulary.strange
+        if not strange:
+            return loss
+        reasons = [loss.reason] if loss.reason else []
+        reason = "; ".join([*reasons, "some times are out of range"])
+        return msgspec.structs.replace(loss, events=loss.events + strange, reason=reason)
+
+
+_NO_STEPS = "no gradient tensors recur in this timeline: there are no steps, and Horovod's figures are for all of it"
+
+
+def read(path: Path) -> Trace:
+    """Everything that a timeline tells; files that are cut or damaged are read as far as they go."""
+    stream = HorovodStream(path)
+    accounting = Accounting(stream.vocabulary)
+    for columns in stream:
+        accounting.add(columns)
+    accounting.finish()
+    found, vocabulary = accounting.found, stream.vocabulary
+    starts, ends = _seconds(found.start), _seconds(found.end)
+    exposed = _seconds(found.exposed)
+    step = ends - starts
+    sums = accounting.steady if accounting.steady.steps else accounting.whole
+    highest = int(ranks(vocabulary).max(initial=-1))
+    return Trace(
+        path=path,
+        kind="horovod",
+        is_empty=not found.exchange or not len(joined(*found.exchange).starts),
+        rank=0,
+        world_size=highest + 1 if highest >= 0 else None,
+        backend=backend_of(vocabulary),
+        device=device_of(vocabulary),
+        epoch_s=vocabulary.epoch_s,
+        steps_from="gradients" if len(starts) else "none",
+        starts_s=starts,
+        ends_s=ends,
+        parts=Parts(step, None, None, exposed, None, None, step - exposed),
+        collectives=_collectives(found.messages, vocabulary),
+        exchange=_in_seconds(found.exchange),
+        negotiation=_in_seconds(found.negotiation),
+        horovod=sums.account(
+            vocabulary,
+            accounting.last_rank,
+            accounting.first_negotiation,
+            accounting.tensors.accounts(vocabulary),
+        ),
+        possibly_hidden=_seconds(found.possibly_hidden),
+        waiting=_seconds(found.waiting),
+        held_up=HeldUp(*(np.concatenate(column) for column in zip(*found.held_up, strict=True)))
+        if found.held_up
+        else None,
+        bucket_bytes=accounting.bucket_bytes,
+        loss=stream.loss,
+        notes=_notes(accounting),
+    )
+
+
+def _in_seconds(parts: list[Intervals]) -> Intervals:
+    whole = joined(*parts) if parts else NOTHING
+    return Intervals(whole.starts / 1e6, whole.ends / 1e6)
+
+
+def _seconds(parts: list[Times]) -> Times:
+    return np.concatenate(parts) / 1e6 if parts else np.zeros(0)
+
+
+def _collectives(messages: list[Message], vocabulary: Vocabulary) -> Collectives:
+    """In the order in which they ended."""
+    name, size, start, end = (np.concatenate(column) for column in zip(*messages, strict=True))
+    messages.clear()
+    order = np.argsort(end, kind="stable")
+    operations = np.array([operation_of(each) for each in vocabulary.names] or [""], dtype=object)
+    return Collectives(operations[name[order]], size[order], start[order] / 1e6, end[order] / 1e6)
+
+
+def _notes(accounting: Accounting) -> tuple[str, ...]:
+    notes = [] if accounting.found.start else [_NO_STEPS]
+    if accounting.left_out:
+        notes.append(f"{accounting.left_out:,} of the messages are counted and not kept one by one")
+    return tuple(notes)
+
+
+MOST_SPANS = 4_000
+MOST_ACTIVITIES = 500_000
+_LATER = 10.0
+"""Seconds after the stretch at which reading ends: threads write a little out of order."""
+
+
+def window(path: Path, start_s: float, end_s: float) -> tuple[Span, ...]:
+    """What happened between two moments, one span for all tensors of a message; the longest when there are many."""
+    stream, pairing = HorovodStream(path), Pairing()
+    start, end = start_s * 1e6, end_s * 1e6
+    kept: list[Rows] = []
+    room = MOST_ACTIVITIES
+    for columns in stream:
+        rows = pairing.add(columns)
+        kept.append(rows.only(np.flatnonzero((rows.end >= start) & (rows.begin <= end))[:room]))
+        room -= len(kept[-1])
+        if not room or (len(columns.time) and columns.time.min() > end + _LATER * 1e6):
+            break
+    rows = together(kept) if kept else NO_ROWS
+    spans = _spans(rows, stream.vocabulary)
+    longest = sorted(spans, key=lambda span: span.start_s - span.end_s)[:MOST_SPANS]
+    return tuple(sorted(longest, key=lambda span: (span.start_s, span.end_s)))
+
+
+def _spans(rows: Rows, vocabulary: Vocabulary) -> list[Span]:
+    row_groups = groups(vocabulary)[rows.name]
+    messages = responses(rows, row_groups, device_of(vocabulary) == "cuda")
+    spans = _negotiations(rows.only(row_groups == NEGOTIATION), vocabulary)
+    spans += _per_message(rows.in_order(row_groups == COLLECTIVE), messages, vocabulary, "communication")
+    copies = rows.in_order((row_groups == COPY_IN) | (row_groups == COPY_OUT))
+    return spans + _per_message(copies, messages, vocabulary, "copy")
+
+
+def _negotiations(rows: Rows, vocabulary: Vocabulary) -> list[Span]:
+    """One span for negotiations of the same kind that overlap."""
+    spans = []
+    for name in np.unique(rows.name).tolist():
+        mine = rows.only(rows.name == name)
+        moments = union(mine.begin, mine.end)
+        tensors = np.bincount(
+            np.maximum(np.searchsorted(moments.starts, mine.begin, side="right") - 1, 0), minlength=len(moments.starts)
+        )
+        for at, (start, end) in enumerate(zip(moments.starts.tolist(), moments.ends.tolist(), strict=True)):
+            spans.append(_span("negotiation", start, end, vocabulary.names[name], int(tensors[at])))
+    return spans
+
+
+def _per_message(rows: Rows, messages: Responses, vocabulary: Vocabulary, activity: Activity) -> list[Span]:
+    """One span for the same activity of all tensors of a message."""
+    if not len(rows):
+        return []
+    key = message_of(rows, messages.first) * len(vocabulary.names) + rows.name
+    order = np.argsort(key, kind="stable")
+    rows, key = rows.only(order), key[order]
+    first: Numbers = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    begins, ends = np.minimum.reduceat(rows.begin, first), np.maximum.reduceat(rows.end, first)
+    tensors = np.diff(np.append(first, len(rows)))
+    spans = []
+    for at, begin, end, count in zip(first.tolist(), begins.tolist(), ends.tolist(), tensors.tolist(), strict=True):
+        message = int(key[at]) // len(vocabulary.names)
+        size = int(messages.bytes[message]) if message >= 0 else 0
+        spans.append(_span(activity, begin, end, vocabulary.names[rows.name[at]], count, max(0, size)))
+    return spans
+
+
+def _span(activity: Activity, start: float, end: float, name: str, tensors: int, size: int = 0) -> Span:
+    shown = name if tensors == 1 else f"{name} of {tensors} tensors"
+    return Span(rank=0, activity=activity, start_s=start / 1e6, end_s=end / 1e6, name=shown, bytes=size)

@@ -1,0 +1,232 @@
+"""Events of PyTorch's profiler (Kineto): which of their fields are read, and what their names mean."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.traces.trace_bytes import shown
+
+NOT_A_NUMBER = math.nan
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; arguments stay as they are until somebody asks for them."""
+
+    cat: str = ""
+    name: str = ""
+    ts: float = NOT_A_NUMBER
+    dur: float = NOT_A_NUMBER
+    tid: int | str = 0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+OPERATORS = frozenset({"cpu_op", "Operator"})
+HOST_MARK = "user_annotation"
+DEVICE_WORK = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
+DEVICE_MARK = "gpu_user_annotation"
+MARKS = frozenset({HOST_MARK, DEVICE_MARK})
+CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
+"""Calls that launch work on a GPU."""
+
+
+class Meaning(IntEnum):
+    """What an event's name says."""
+
+    OTHER = 0
+    BACKWARD = 1
+    COPY = 2
+    LAUNCH = 3
+    PARAMETERS = 4
+    FORWARD = 5
+    STEP = 6
+    OPTIMIZER = 7
+    INPUT = 8
+    COLLECTIVE = 9
+    ZERO_GRAD = 10
+
+
+_HOST_NAMES = (
+    ("autograd::engine::evaluate_function", Meaning.BACKWARD),
+    ("torch.distributed.ddp.reducer::copy_bucket_to_grad", Meaning.COPY),
+    ("c10d::", Meaning.LAUNCH),
+    ("_c10d_functional::", Meaning.LAUNCH),
+    ("c10d_functional::", Meaning.LAUNCH),
+    ("record_param_comms", Meaning.PARAMETERS),
+    ("DistributedDataParallel.forward", Meaning.FORWARD),
+    ("ProfilerStep#", Meaning.STEP),
+    ("Optimizer.step#", Meaning.OPTIMIZER),
+    ("Optimizer.zero_grad#", Meaning.ZERO_GRAD),
+    ("enumerate(Data", Meaning.INPUT),
+    ("gloo:", Meaning.COLLECTIVE),
+)
+_DEVICE_COLLECTIVE = re.compile(r"(?:^|\b|_)(?:nccl|rccl)", re.IGNORECASE)
+_REMEMBERED = 1 << 16
+
+
+class Meanings(dict[str, int]):
+    """Remembers what names mean, as plain numbers; a trace has millions of events and few names."""
+
+    def __init__(self, find: Callable[[str], Meaning]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: str) -> int:
+        found = int(self._find(name))
+        if len(self) < _REMEMBERED:
+            self[name] = found
+        return found
+
+
+def of_host(name: str) -> Meaning:
+    """The meaning of an operator's or annotation's name."""
+    return next((meaning for beginning, meaning in _HOST_NAMES if name.startswith(beginning)), Meaning.OTHER)
+
+
+def of_device(name: str) -> Meaning:
+    """The meaning of a kernel's or device annotation's name."""
+    if name.startswith("Optimizer.step#"):
+        return Meaning.OPTIMIZER
+    return Meaning.COLLECTIVE if name.startswith("gloo:") or _DEVICE_COLLECTIVE.search(name[:80]) else Meaning.OTHER
+
+
+_COMPILED = re.compile(
+    r"Torch-Compiled Region|^CompiledFunction|## Call CompiledFxGraph|^triton_(?:poi|per|red|tem)_|inductor"
+)
+
+
+def is_compiled(name: str) -> bool:
+    """Whether torch.compile made what has this name."""
+    return _COMPILED.search(name[:200]) is not None
+
+
+_BEFORE_OPERATION = re.compile(
+    r"^(?:gloo:|nccl:|_?c10d(?:_functional)?::|nccl(?:sym)?(?:dev)?kernel_|rccl(?:generic)?kernel_?)", re.IGNORECASE
+)
+_OPERATIONS = (
+    ("allreduce", "allreduce"),
+    ("allgather", "allgather"),
+    ("reducescatter", "reducescatter"),
+    ("alltoall", "alltoall"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("sendrecv", "send"),
+    ("send", "send"),
+    ("recv", "recv"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+)
+POINT_TO_POINT = ("send", "recv")
+UNKNOWN_OPERATION = "collective"
+
+
+def operation_of(name: str) -> str:
+    """`gloo:all_reduce`, `c10d::allreduce_` and `ncclDevKernel_AllReduce_Sum_f32_RING_LL` are all an allreduce."""
+    plain = _BEFORE_OPERATION.sub("", name)[:40].replace("_", "").lower()
+    return next((operation for part, operation in _OPERATIONS if part in plain), UNKNOWN_OPERATION)
+
+
+_ITEM_BYTES = {
+    "double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "half": 2, "c10::half": 2, "bfloat16": 2,
+    "c10::bfloat16": 2, "short": 2, "short int": 2, "byte": 1, "char": 1, "bool": 1, "unsigned char": 1,
+    "signed char": 1, "complexfloat": 8, "complexdouble": 16, "c10::complex<float>": 8, "c10::complex<double>": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
+
+class Arguments(NamedTuple):
+    """What the arguments of a communication event say; empty, -1 or None where they do not."""
+
+    operation: str
+    bytes: int
+    external_id: int | None
+
+
+def arguments_of(event: Event) -> Arguments:
+    """The operation and size of a communication, as far as its own arguments tell."""
+    try:
+        found = msgspec.json.decode(event.args)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        found = {}
+    if not isinstance(found, dict):
+        found = {}
+    name, external = found.get("Collective name"), found.get("External id")
+    return Arguments(
+        operation_of(name) if isinstance(name, str) and name else "",
+        max(_message_bytes(found), _shape_bytes(found.get("Input Dims"), found.get("Input type"))),
+        external if isinstance(external, int) else None,
+    )
+
+
+def _message_bytes(found: dict[str, Any]) -> int:
+    counts = [found.get("In msg nelems"), found.get("Out msg nelems")]
+    item = _ITEM_BYTES.get(str(found.get("dtype")).lower())
+    numbers = [count for count in counts if isinstance(count, int) and 0 <= count < 1 << 50]
+    return max(numbers) * item if numbers and item else -1
+
+
+def _shape_bytes(shapes: object, kinds: object) -> int:
+    if not isinstance(shapes, list) or not isinstance(kinds, list) or not shapes or len(shapes) != len(kinds):
+        return -1
+    total = 0
+    for shape, kind in zip(shapes, kinds, strict=True):
+        item = _ITEM_BYTES.get(str(kind).lower())
+        if item is None or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+            return -1
+        total += item * math.prod(shape)
+    return total if 0 <= total < 1 << 60 else -1
+
+
+class Facts(NamedTuple):
+    """What a trace says about itself around its events."""
+
+    rank: int | None
+    world_size: int | None
+    backend: str
+    epoch_s: float
+
+
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*')
+_RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_MOST_RANKS = 10**6
+
+
+def facts_of(surroundings: bytes, path: Path) -> Facts:
+    """Reads them from what stands before and after the events; a rank may also stand in the file's name."""
+    told: dict[str, Any] = {}
+    if found := _DISTRIBUTED.search(surroundings):
+        text = surroundings[found.end() : found.end() + (1 << 16)].decode("utf-8", "replace")
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text)
+            told = value if isinstance(value, dict) else {}
+        except (ValueError, RecursionError):
+            told = {}
+    rank, world_size, backend = _count(told, "rank", path), _count(told, "world_size", path), told.get("backend")
+    named = _RANK_IN_NAME.search(path.name)
+    base = _BASE.search(surroundings)
+    return Facts(
+        int(named[1]) if rank is None and named else rank,
+        world_size or None,
+        backend if isinstance(backend, str) else "",
+        int(base[1]) * 1e-9 if base else 0.0,
+    )
+
+
+def _count(told: dict[str, Any], name: str, path: Path) -> int | None:
+    """A number from 0; None where the trace does not say it."""
+    value = told.get(name)
+    if not isinstance(value, int) or value < 0:
+        return None
+    if value > _MOST_RANKS:
+        raise UsageError(
+            f"'{shown(path)}' says a {name} above {_MOST_RANKS:,} in distributedInfo: correct it or name another trace"
+        )
+    return value

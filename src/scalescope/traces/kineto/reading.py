@@ -1,0 +1,187 @@
+"""Steps of a profiler trace, and which of its collectives carry gradients.
+Reads traces of PyTorch's profiler: one file per rank, on CPU or CUDA, over gloo or NCCL.
+"""
+
+from collections import Counter, deque
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.records.explanation import Loss
+from scalescope.traces.event_stream import EventStream
+from scalescope.traces.intervals import Times
+from scalescope.traces.kineto.activities import account
+from scalescope.traces.kineto.collector import Collector, Marks, is_collective
+from scalescope.traces.kineto.events import Event, facts_of
+from scalescope.traces.trace import Collectives, StepsFrom, Trace
+from scalescope.units import plural
+
+
+class Steps(NamedTuple):
+    """Whole steps, ascending, and what a user should know about them."""
+
+    source: StepsFrom
+    starts_s: Times
+    ends_s: Times
+    notes: tuple[str, ...] = ()
+
+
+def steps_of(found: Collector, *, complete_until_s: float) -> Steps:
+    """Steps that are whole and end before the file stops to be complete."""
+    steps = _marked(found) if len(found.steps) else _between_optimizers(found)
+    known = steps.ends_s <= complete_until_s
+    notes = steps.notes
+    if not known.all():
+        notes += (f"{plural(int((~known).sum()), 'step')} left out: the file does not hold all of what happened then.",)
+    return Steps(steps.source, steps.starts_s[known], steps.ends_s[known], notes)
+
+
+def _marked(found: Collector) -> Steps:
+    starts, ends = np.array(found.steps.start_s), np.array(found.steps.end_s)
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    apart = np.concatenate([[True], starts[1:] >= np.maximum.accumulate(ends)[:-1] - 1e-6]) & (ends > starts)
+    starts, ends = starts[apart], ends[apart]
+    if len(starts) > 1 and _is_cut_off(found.optimizers, starts, ends):
+        note = "The last step mark was cut off and is left out."
+        return Steps("marks", starts[:-1], ends[:-1], (note,))
+    return Steps("marks", starts, ends)
+
+
+def _is_cut_off(optimizers: Marks, starts: Times, ends: Times) -> bool:
+    """Whether the last step lacks the optimizer that others have, or is short where no step has one."""
+    moments = np.sort(np.array(optimizers.start_s))
+    counts = np.searchsorted(moments, ends) - np.searchsorted(moments, starts)
+    if counts[:-1].any():
+        return bool(counts[-1] == 0 and np.median(counts[:-1]) >= 1)
+    lengths = ends - starts
+    return bool(lengths[-1] < np.median(lengths[:-1]) / 2)
+
+
+def _between_optimizers(found: Collector) -> Steps:
+    """On CUDA between the ends of what Optimizer.step launched, which lag behind the calls."""
+    ends = found.device_optimizer.all().ends
+    if not len(ends):
+        ends = np.sort(_ends_of_one_optimizer(found.optimizers))
+    ends = ends[np.diff(ends, prepend=-np.inf) > 0]
+    if len(ends) < 2:
+        why = "it has no step marks and fewer than two calls of Optimizer.step"
+        advice = "Call the profiler's step() in the loop."
+        return Steps("none", np.zeros(0), np.zeros(0), (f"The trace has no steps: {why}. {advice}",))
+    return Steps("optimizer", ends[:-1], ends[1:], ("Steps run from one end of Optimizer.step to the next.",))
+
+
+def _ends_of_one_optimizer(optimizers: Marks) -> Times:
+    """Of the optimizer that stepped most often and, among equals, last: others run inside or beside it."""
+    ends = np.array(optimizers.end_s)
+    names, which = np.unique(np.array(optimizers.names, dtype=object), return_inverse=True)
+    each = [ends[which == at] for at in range(len(names))]
+    return max(each, key=lambda those: (len(those), those.max()), default=np.zeros(0))
+
+
+def collectives_of(found: Collector) -> Collectives:
+    """Collectives in the order of their ends."""
+    marks = found.collectives
+    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=int)
+    ends = np.array(marks.end_s)[kept]
+    kept = kept[np.argsort(ends, kind="stable")]
+    return Collectives(
+        np.array(marks.names, dtype=object)[kept],
+        np.array(marks.bytes, dtype=np.int64)[kept],
+        np.array(marks.start_s)[kept],
+        np.array(marks.end_s)[kept],
+    )
+
+
+def bucket_bytes(found: Collector, collectives: Collectives, steps: Steps) -> tuple[int, ...]:
+    """Sizes of the allreduces that backward launched in a typical step, in the order of their launch."""
+    carries = _launched_by_backward(found, collectives)
+    order = np.argsort(collectives.start_s, kind="stable")
+    order = order[carries[order]]
+    starts, sizes = collectives.start_s[order], collectives.bytes[order]
+    first, last = np.searchsorted(starts, steps.starts_s), np.searchsorted(starts, steps.ends_s)
+    each = Counter(tuple(sizes[begin:end].tolist()) for begin, end in zip(first, last, strict=True))
+    typical = max(each, key=lambda sizes: each[sizes], default=())
+    return () if -1 in typical else typical
+
+
+def _launched_by_backward(found: Collector, collectives: Collectives) -> NDArray[np.bool_]:
+    """Launches and allreduces are first in, first out; one before the first launch was launched before the trace."""
+    allreduces = np.array(collectives.operation == "allreduce", dtype=bool)
+    launches = sorted(
+        (start, lane)
+        for name, start, lane in zip(found.launches.names, found.launches.start_s, found.launches.lanes, strict=True)
+        if name == "allreduce"
+    )
+    if not launches:
+        return allreduces
+    inside: dict[float, bool] = {}
+    for lane in {lane for _, lane in launches}:
+        moments = found.backward.of(lane)
+        times = np.array([start for start, other in launches if other == lane])
+        at = np.searchsorted(moments.starts, times, side="right") - 1
+        within = (
+            (at >= 0) & (times < moments.ends[np.maximum(at, 0)]) if len(moments.starts) else np.zeros(len(times), bool)
+        )
+        inside.update(zip(times.tolist(), within.tolist(), strict=True))
+    waiting = deque(start for start, _ in launches)
+    carries = np.zeros(len(allreduces), dtype=bool)
+    for at in np.argsort(collectives.start_s, kind="stable").tolist():
+        if allreduces[at] and waiting and waiting[0] <= collectives.start_s[at]:
+            carries[at] = inside[waiting.popleft()]
+    return carries
+
+
+def read(path: Path) -> Trace:
+    """Reads as far as the file goes, with memory that does not grow with it."""
+    stream, found = EventStream(path, Event), Collector()
+    for events in stream:
+        found.take(events)
+    found.complete()
+    facts = facts_of(stream.header + stream.footer, path)
+    cut = bool(stream.loss.reason) and not stream.footer.strip()
+    on_device = bool(found.device.moments) or (cut and found.calls_device)
+    steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
+    parts = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
+    collectives = collectives_of(found)
+    notes = list(steps.notes)
+    if on_device and len(found.optimizers) and parts.optimizer is None:
+        notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
+    if cut:
+        notes.append("The file was cut: communication may be missing from the steps that are left.")
+    return Trace(
+        path=path,
+        kind="kineto",
+        is_empty=found.zero_us is None,
+        rank=facts.rank,
+        world_size=facts.world_size,
+        backend=facts.backend,
+        device="cuda" if on_device else "cpu",
+        epoch_s=facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0,
+        steps_from=steps.source,
+        starts_s=steps.starts_s,
+        ends_s=steps.ends_s,
+        parts=parts,
+        collectives=collectives,
+        exchange=found.exchange.between(),
+        compiled=found.compiled,
+        bucket_bytes=bucket_bytes(found, collectives, steps),
+        loss=_both(stream.loss, found.loss()),
+        notes=tuple(notes),
+    )
+
+
+def _complete_until(found: Collector, on_device: bool) -> float:
+    """How far a cut file is complete: its events are sorted by thread, and a GPU's come last."""
+    threads = [found.last_s.get(lane, -np.inf) for lane in set(found.steps.lanes) | set(found.optimizers.lanes)]
+    until = min(threads, default=-np.inf)
+    if on_device:
+        until = min(until, found.device.last())
+    return until
+
+
+def _both(stream: Loss, events: Loss) -> Loss:
+    reasons = [each.reason for each in (stream, events) if each.reason]
+    return Loss(events=stream.events + events.events, bytes=stream.bytes, reason="; ".join(reasons))

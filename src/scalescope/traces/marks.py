@@ -1,0 +1,232 @@
+"""The agent's marks of every rank, and what they add to a Horovod timeline, which alone knows no compute."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.errors import UsageError
+from scalescope.traces.intervals import Intervals, Times, joined, union, without
+from scalescope.traces.trace import Activities, Trace, parts_of
+
+_LONGEST_LINE = 1 << 20
+_ENOUGH = 10
+"""Steps without a tracer that say who is late."""
+_PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
+
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_Spans = list[tuple[_Nanoseconds, _Nanoseconds]]
+
+
+class _Line(msgspec.Struct):
+    """Any line of the file; the kind says which fields count."""
+
+    kind: str
+    version: int = 0
+    rank: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
+    world_size: int = 1
+    host: str = ""
+    engine: str = ""
+    device: str = "cpu"
+    wall_ns: _Nanoseconds = 0
+    n: _Nanoseconds = 0
+    s: _Nanoseconds = 0
+    t: _Nanoseconds = 0
+    traced: int = 0
+    input: _Spans = []
+    forward: _Spans = []
+    backward: _Spans = []
+    synchronize: _Spans = []
+    optimizer: _Spans = []
+
+
+@dataclass(frozen=True)
+class RankMarks:
+    """When one rank did what, in seconds since 1970."""
+
+    path: Path
+    rank: int
+    world_size: int
+    host: str
+    engine: str
+    device: str
+    """cuda: these are the times at which work was handed to the GPU."""
+    numbers: NDArray[np.int64]
+    """Of the steps, ascending, from 0."""
+    starts_s: Times
+    ends_s: Times
+    traced: NDArray[np.bool_]
+    """Whether the profiler or the timeline was on."""
+    input: Intervals
+    """Waiting for a DataLoader; none at all may also mean that the script has no DataLoader."""
+    forward: Intervals
+    """Of the outermost model."""
+    backward: Intervals
+    synchronize: Intervals
+    """Waiting for Horovod's handles, in the optimizer's step or elsewhere."""
+    optimizer: Intervals
+    lost_lines: int = 0
+    """Torn by a kill or a full disk."""
+
+
+def read_marks(path: Path) -> RankMarks:
+    """One rank's file, as far as it goes."""
+    hello, steps, lost = _lines(path)
+    if hello is None:
+        raise UsageError(f"{path} holds no marks of a rank: name a folder that `scalescope measure --trace` made")
+    offset_s = (hello.wall_ns - hello.t) * 1e-9
+
+    def on_epoch(nanoseconds: Sequence[int]) -> Times:
+        return np.asarray(np.array(nanoseconds, dtype=np.int64) * 1e-9 + offset_s, dtype=float)
+
+    def spans(part: str) -> Intervals:
+        found = [span for step in steps for span in getattr(step, part)]
+        return union(on_epoch([span[0] for span in found]), on_epoch([span[1] for span in found]))
+
+    return RankMarks(
+        path,
+        hello.rank,
+        hello.world_size,
+        hello.host,
+        hello.engine,
+        hello.device,
+        numbers=np.array([step.n for step in steps], dtype=np.int64),
+        starts_s=on_epoch([step.s for step in steps]),
+        ends_s=on_epoch([step.t for step in steps]),
+        traced=np.array([bool(step.traced) for step in steps], dtype=np.bool_),
+        **{part: spans(part) for part in _PARTS},
+        lost_lines=lost,
+    )
+
+
+def _lines(path: Path) -> tuple[_Line | None, list[_Line], int]:
+    """The first line, the steps in ascending order, and how many lines are no use."""
+    decode = msgspec.json.Decoder(_Line).decode
+    hello, steps, lost = None, list[_Line](), 0
+    with open(path, "rb") as file:
+        while data := file.readline(_LONGEST_LINE):
+            try:
+                line = decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                lost += 1
+                continue
+            if line.kind == "hello":
+                hello = line
+            elif line.kind == "step" and line.t >= line.s and (not steps or line.s >= steps[-1].t):
+                steps.append(line)
+            else:
+                lost += 1
+    return hello, steps, lost
+
+
+def separate(trace: Trace, marks: Sequence[RankMarks]) -> list[Trace]:
+    """One trace per rank from Horovod's timeline and all ranks' marks, with every part of a step apart.
+
+    Compute is forward and backward without any wait, and the optimizer is without the wait for gradients. Exchange is
+    every wait of the rank, and what the timeline has while the rank takes part: what others negotiate before its
+    backward begins is none of its time.
+    """
+    if not marks:
+        return [trace]
+    if not trace.epoch_s:
+        note = "the timeline does not say when it began, so the ranks' own clocks cannot be laid beside it"
+        return [dataclasses.replace(trace, notes=(*trace.notes, note))]
+    ordered = sorted(marks, key=lambda rank: rank.rank)
+    return [_separated(trace, rank, _clock_offset(rank, ordered[0])) for rank in ordered]
+
+
+def _separated(trace: Trace, marks: RankMarks, offset_s: float) -> Trace:
+    zero_s = trace.epoch_s + offset_s
+
+    def here(intervals: Intervals) -> Intervals:
+        return Intervals(intervals.starts - zero_s, intervals.ends - zero_s)
+
+    starts, ends = marks.starts_s - zero_s, marks.ends_s - zero_s
+    kept = marks.traced.copy()
+    if len(trace.exchange.starts):
+        kept &= (starts < trace.exchange.ends[-1]) & (ends > trace.exchange.starts[0])
+    waiting, fetching = here(marks.synchronize), here(marks.input)
+    exchange = joined(without(trace.exchange, here(_before_backward(marks))), waiting)
+    on_host = marks.device == "cpu"
+    activities = Activities(
+        compute=without(here(joined(marks.forward, marks.backward)), joined(waiting, fetching)) if on_host else None,
+        optimizer=without(here(marks.optimizer), waiting) if on_host else None,
+        exchange=exchange,
+        input=fetching if len(fetching.starts) else None,
+    )
+    moved = (
+        f"rank {marks.rank}'s clock was moved by {-offset_s:.6f} s, to where gradients are there on all ranks at once"
+    )
+    return dataclasses.replace(
+        trace,
+        rank=marks.rank,
+        world_size=marks.world_size,
+        steps_from="marks",
+        starts_s=starts[kept],
+        ends_s=ends[kept],
+        parts=parts_of(activities, starts[kept], ends[kept]),
+        exchange=exchange,
+        notes=(*trace.notes, moved) if offset_s else trace.notes,
+    )
+
+
+def _before_backward(marks: RankMarks) -> Intervals:
+    """From each step's start to its first backward, without forward, in which a model may exchange something, too."""
+    starts = marks.backward.starts
+    at = np.searchsorted(starts, marks.starts_s)
+    begins = np.append(starts, np.inf)[at]
+    return without(union(marks.starts_s, np.minimum(begins, marks.ends_s)), marks.forward)
+
+
+def _clock_offset(marks: RankMarks, first: RankMarks) -> float:
+    """By how much a rank on another host is ahead: gradients are there on all ranks at the same time."""
+    if marks.host == first.host:
+        return 0.0
+    _, ours, theirs = np.intersect1d(marks.numbers, first.numbers, return_indices=True)
+    apart = _last_wait(marks)[1][ours] - _last_wait(first)[1][theirs]
+    return float(np.median(apart[~np.isnan(apart)])) if not np.all(np.isnan(apart)) else 0.0
+
+
+def _last_wait(marks: RankMarks) -> tuple[Times, Times]:
+    """Per step when the wait for gradients began and ended: its last one; nan without one."""
+    begun, over = marks.synchronize
+    at = np.searchsorted(over, marks.ends_s, side="right") - 1
+    begins, ends = (np.append(times, np.nan)[at] for times in (begun, over))
+    inside = (at >= 0) & (begins >= marks.starts_s)
+    return np.where(inside, begins, np.nan), np.where(inside, ends, np.nan)
+
+
+def arrivals(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, Times]:
+    """Per rank when it had its gradients in each step, after the first rank had them; empty if unknown.
+
+    Steps that were not traced tell it, where there are enough of them: a timeline is written by rank 0, which is late
+    for that alone.
+    """
+    ordered = sorted(marks, key=lambda rank: rank.rank)
+    if len(ordered) < 2:
+        return {}
+    common = set.intersection(*(set(rank.numbers[rank.numbers >= warmup].tolist()) for rank in ordered))
+    traced = {number for rank in ordered for number in rank.numbers[rank.traced].tolist()}
+    wanted = np.array(sorted(common - traced if len(common - traced) >= _ENOUGH else common))
+    if not len(wanted):
+        return {}
+    times = np.array(
+        [
+            (_last_wait(rank)[0] - _clock_offset(rank, ordered[0]))[np.searchsorted(rank.numbers, wanted)]
+            for rank in ordered
+        ]
+    )
+    times = times[:, ~np.isnan(times).any(axis=0)]
+    if not times.shape[1]:
+        return {}
+    return {rank.rank: late for rank, late in zip(ordered, times - times.min(axis=0), strict=True)}
+
+
+def lateness(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, float]:
+    """Per rank how much later than the first rank it had its gradients, the median over steps; empty if unknown."""
+    return {rank: float(np.median(late)) for rank, late in arrivals(marks, warmup=warmup).items()}

@@ -1,0 +1,160 @@
+"""Where the time of a step goes: the one definition for predicted and for traced steps.
+What a reader makes of one trace file: one rank (or what rank 0 saw), on the file's own clock.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalescope.records.explanation import HorovodAccount, Loss
+from scalescope.records.timeline import COMPUTE, EXCHANGE, Breakdown, Step, Timeline
+from scalescope.traces.intervals import Intervals, Times, between, joined, union
+
+
+@dataclass(frozen=True)
+class Activities:
+    """What one rank did, as sets of moments; None where the source cannot tell."""
+
+    compute: Intervals | None = None
+    optimizer: Intervals | None = None
+    exchange: Intervals | None = None
+    input: Intervals | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of many steps, one entry each; None where the source cannot tell."""
+
+    step: Times
+    compute: Times | None
+    optimizer: Times | None
+    exposed: Times | None
+    hidden: Times | None
+    input: Times | None
+    other: Times
+
+
+def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Parts:
+    """The parts of every step; they add up to it, and each moment counts once.
+
+    Compute goes before everything, then the optimizer, then communication that is left over, then waiting for input.
+    """
+    step = np.asarray(ends, dtype=float) - np.asarray(starts, dtype=float)
+    taken, covered = np.zeros_like(step), Intervals(np.zeros(0), np.zeros(0))
+    found: list[Times | None] = []
+    for kind in (activities.compute, activities.optimizer, activities.exchange, activities.input):
+        if kind is None:
+            found.append(None)
+            continue
+        covered = joined(covered, kind)
+        now = between(covered, starts, ends)
+        found.append(now - taken)
+        taken = now
+    compute, optimizer, exposed, waiting = found
+    hidden = None
+    if exposed is not None and compute is not None:
+        assert activities.exchange is not None
+        hidden = between(activities.exchange, starts, ends) - exposed
+    return Parts(step, compute, optimizer, exposed, hidden, waiting, step - taken)
+
+
+def break_down(timeline: Timeline, step: Step) -> Breakdown:
+    """The parts of one step of one rank."""
+
+    def of(*kinds: str) -> Intervals:
+        spans = [span for span in timeline.spans if span.rank == step.rank and span.activity in kinds]
+        return union([span.start_s for span in spans], [span.end_s for span in spans])
+
+    activities = Activities(of(*COMPUTE), of("optimizer"), of(*EXCHANGE), of("input"))
+    return breakdowns(parts_of(activities, [step.start_s], [step.end_s]))[0]
+
+
+def breakdowns(parts: Parts) -> list[Breakdown]:
+    """The same as records, in seconds when the parts are."""
+    columns = {
+        "step_s": parts.step,
+        "compute_s": parts.compute,
+        "exposed_s": parts.exposed,
+        "hidden_s": parts.hidden,
+        "input_s": parts.input,
+        "optimizer_s": parts.optimizer,
+        "other_s": parts.other,
+    }
+    lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
+    return [
+        msgspec.convert({name: None if values is None else values[at] for name, values in lists.items()}, Breakdown)
+        for at in range(len(parts.step))
+    ]
+
+
+StepsFrom = Literal["marks", "optimizer", "gradients", "none"]
+"""Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none."""
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Collective operations in the order in which they ended; one entry each, equal on every rank of a job."""
+
+    operation: NDArray[np.object_]
+    """allreduce, broadcast, ..."""
+    bytes: NDArray[np.int64]
+    """-1 where the trace does not say."""
+    start_s: Times
+    """When this rank's part of it began."""
+    end_s: Times
+
+
+class HeldUp(NamedTuple):
+    """For whom alone the others waited in a Horovod timeline, where it names the rank; one entry per step and rank."""
+
+    step: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    seconds: Times
+
+    def by_step(self, rank: int, steps: int) -> Times:
+        """Seconds of this rank in each of the first steps."""
+        mine = (self.rank == rank) & (self.step < steps)
+        return np.asarray(np.bincount(self.step[mine], self.seconds[mine], minlength=steps), dtype=float)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One file, read. Times are seconds on its own clock, whose zero is `epoch_s` seconds after 1970 (0: unknown)."""
+
+    path: Path
+    kind: Literal["horovod", "kineto"]
+    rank: int | None
+    world_size: int | None
+    backend: str
+    """gloo, nccl, mpi, ..., or empty."""
+    device: Literal["cpu", "cuda"]
+    epoch_s: float
+    steps_from: StepsFrom
+    starts_s: Times
+    """Of the steps, ascending; the last may be cut off and is then left out."""
+    ends_s: Times
+    parts: Parts
+    collectives: Collectives
+    exchange: Intervals
+    """All moments in which something was exchanged or negotiated."""
+    negotiation: Intervals | None = None
+    """Those in which ranks agreed on what to send; None where there is no such thing."""
+    horovod: HorovodAccount | None = None
+    possibly_hidden: Times | None = None
+    """Per step: communication before its last gradient was submitted, which may lie under compute."""
+    waiting: Times | None = None
+    """Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only."""
+    held_up: HeldUp | None = None
+    compiled: bool = False
+    """Whether code that torch.compile made was seen."""
+    bucket_bytes: tuple[int, ...] = ()
+    """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
+    is_empty: bool = False
+    """Whether no event could be read."""
+    loss: Loss = field(default_factory=Loss)
+    notes: tuple[str, ...] = ()
+    """What a user should know about how it was read, one sentence each."""

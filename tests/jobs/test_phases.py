@@ -1,0 +1,139 @@
+"""Phases on a made-up clock: exact times, no processes."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalescope.host import clock_name
+from scalescope.jobs.collect import collect, split_into_phases
+from scalescope.jobs.rank_log import RankLog, in_force
+from scalescope.records.job import Ending
+from scalescope.records.run import PHASES, Point
+
+S = 1_000_000_000
+
+
+def rank_log(
+    folder: Path,
+    *lines: dict,
+    pid: int = 1,
+    rank: int = 0,
+    began_s: int = 50,
+    wall_s: int = 1000,
+    clock: str | None = None,
+) -> RankLog:
+    path = folder / f"agent-h-{pid}.jsonl"
+    hello = {"kind": "hello", "version": 1, "host": "h", "pid": pid, "rank": rank}
+    hello |= {"wall_ns": wall_s * S, "t": began_s * S, "clock": clock_name() if clock is None else clock}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (hello, *lines)))
+    log = RankLog(path)
+    log.poll()
+    return log
+
+
+def launch(started_s: float, ended_s: float, wall_s: float = 998) -> Ending:
+    """Times of the monotonic clock, and what the wall showed at the start."""
+    return Ending(started_ns=int(started_s * S), ended_ns=int(ended_s * S), started_wall_ns=int(wall_s * S))
+
+
+def step(start: float, end: float, optimizer: int = 0, samples: int = 8) -> dict:
+    times = {"s": int(start * S), "f": int(start * S), "o": int(end * S), "t": int(end * S)}
+    return {"kind": "step", **times, "w": 0, "n": samples, "i": optimizer}
+
+
+def span(kind: str, start: float, end: float) -> dict:
+    return {"kind": kind, "s": int(start * S), "t": int(end * S)}
+
+
+def test_every_second_is_in_one_phase(tmp_path: Path) -> None:
+    log = rank_log(
+        tmp_path,
+        {"kind": "import", "ns": 3 * S},
+        span("init", 54, 56),
+        step(60, 64),
+        step(64, 65),
+        step(65, 66),
+        span("evaluation", 66.5, 68.5),
+        step(70, 71),
+        span("evaluation", 71, 72),
+        span("save", 72, 72.5),
+        {"kind": "end", "t": 73 * S},
+    )
+    phases = split_into_phases(log, log.steps(), 1, launch(48, 74))
+    assert phases == pytest.approx(
+        {
+            "launch": 2,
+            "import": 3,
+            "init": 2,
+            "build": 5,
+            "warmup": 4,
+            "steady": 3,
+            "evaluation": 3,
+            "pause": 2.5,
+            "teardown": 1.5,
+        }
+    )
+    assert tuple(phases) == PHASES
+    assert sum(phases.values()) == pytest.approx(74 - 48)
+
+
+@pytest.mark.parametrize("wall_s", [1000, 4600, -2600])
+def test_a_clock_that_is_set_during_a_launch_changes_no_phase(tmp_path: Path, wall_s: int) -> None:
+    lines = ({"kind": "import", "ns": S}, step(60, 62), step(62, 63), {"kind": "end", "t": 64 * S})
+    log = rank_log(tmp_path, *lines, wall_s=wall_s)
+    phases = split_into_phases(log, log.steps(), 1, launch(45, 66, wall_s=995))
+    assert (phases["launch"], phases["build"], phases["teardown"]) == pytest.approx((5, 9, 3))
+    assert sum(phases.values()) == pytest.approx(66 - 45)
+
+
+def test_the_clock_of_another_host_is_placed_by_the_time_since_the_epoch(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, step(60, 62), clock="another boot")
+    phases = split_into_phases(log, log.steps(), 0, launch(700, 715, wall_s=998))
+    assert (phases["launch"], phases["build"], phases["steady"], phases["teardown"]) == pytest.approx((2, 10, 2, 1))
+
+
+def test_a_rank_that_was_restarted_counts_once(tmp_path: Path) -> None:
+    first = rank_log(tmp_path, step(60, 62), pid=1)
+    second = rank_log(tmp_path, step(70, 72), pid=2, began_s=65)
+    other = rank_log(tmp_path, step(60, 62), pid=3, rank=1)
+    assert in_force([first, second, other]) == [second, other]
+    beside = rank_log(tmp_path, step(60, 66), pid=4)  # two at once with one rank: that is no restart
+    assert in_force([beside, second, other]) == [second, beside, other]
+
+
+def test_imports_counted_twice_never_make_a_phase_negative(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, {"kind": "import", "ns": 30 * S}, span("init", 51, 53), step(55, 56))
+    phases = split_into_phases(log, log.steps(), 0, launch(50, 60))
+    assert phases["import"] == pytest.approx(3)
+    assert phases["build"] == 0
+
+
+def test_optimizers_in_turn_make_one_step_and_an_interruption_parts_them(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, step(60, 61, 0), step(61, 62, 1), step(62, 63, 0), step(63, 64, 1), step(70, 71, 0))
+    assert [(each.start / S, each.end / S) for each in log.steps()] == [(60, 62), (62, 64), (70, 71)]
+
+
+def test_gpu_times_replace_the_clock_where_they_are_known(tmp_path: Path) -> None:
+    marks = [["begin", 0, 0], ["end", 1, 3 * S], ["end", 3, 7 * S], ["begin", 3, 9 * S], ["end", 4, 10 * S]]
+    steps = [step(second, second + 1) for second in range(60, 65)]
+    log = rank_log(tmp_path, *steps, {"kind": "gpu", "marks": marks})
+    assert [each.seconds for each in log.steps()] == pytest.approx([3, 2, 2, 1, 1])
+
+
+def test_processes_that_outlived_their_launcher_are_warned_of(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, *(step(second, second + 1) for second in range(60, 68)))
+    point = Point(engine="none", np=1, batch=8, threads_per_rank=1)
+    assert collect(point, [log], launch(50, 70), "launch", own=False).warnings == ()
+    left = msgspec.structs.replace(launch(50, 70), leftovers=2)
+    (warning,) = collect(point, [log], left, "launch", own=False).warnings
+    assert warning.startswith("2 processes still ran after the launcher's end")
+
+
+def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path: Path) -> None:
+    log = rank_log(tmp_path, step(60, 61))
+    with open(tmp_path / "agent-h-1.jsonl", "ab") as file:
+        file.write(b'{"kind":"step","s":6\n' + json.dumps(step(61, 62)).encode() + b'\n{"kind":"st')
+    log.poll()
+    assert log.events == 2

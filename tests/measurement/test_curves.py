@@ -1,0 +1,131 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from observed import observation
+
+from scalescope.measurement.curves import Frame, make_curve
+from scalescope.measurement.observation import Observation
+from scalescope.records.scaling import LOSSES
+
+SECONDS = st.floats(0.01, 50)
+RUN = st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS)
+FRAME = Frame(engine="ddp")
+
+
+def test_each_speedup_answers_its_question() -> None:
+    alone = observation(1, 100, warmup=1, init=4, launch=1)  # 10 s of steps
+    four = observation(4, 320, warmup=2, init=6, launch=2)  # 3.125 s
+    point = make_curve([alone, four], FRAME).points[1]
+    assert point.speedup["steady"].value == pytest.approx(3.2)
+    assert point.speedup["train"].value == pytest.approx(11 / 5.125)
+    assert point.speedup["end_to_end"].value == pytest.approx(16 / 13.125)
+    assert point.efficiency
+    assert point.efficiency.value == pytest.approx(0.8)
+
+
+@given(st.lists(st.tuples(RUN, RUN), min_size=1, max_size=7), st.integers(2, 64))
+def test_the_waterfall_adds_up_exactly(rounds: list[tuple[tuple[float, ...], ...]], np: int) -> None:
+    observations = []
+    for number, pair in enumerate(rounds):
+        for count, (rate, warmup, fixed, init, launch) in zip((1, np), pair, strict=True):
+            parts = {"warmup": warmup, "uneven": 0.1, "fixed": fixed, "init": init, "launch": launch}
+            observations.append(observation(count, rate, round_=number, **parts))
+    point = make_curve(observations, FRAME).points[1]
+    assert [loss.name for loss in point.waterfall] == list(LOSSES)
+    left = np
+    for loss in point.waterfall:
+        left -= loss.lost
+        assert loss.left == pytest.approx(left, rel=1e-9)
+    levels = {loss.name: loss.left for loss in point.waterfall}
+    assert levels["efficiency"] == pytest.approx(point.speedup["steady"].value)
+    assert levels["fixed"] == pytest.approx(point.speedup["train"].value)
+    assert levels["launch"] == pytest.approx(point.speedup["end_to_end"].value)
+
+
+@given(SECONDS, SECONDS, st.floats(1.1, 8))
+def test_a_run_so_much_longer_reaches_nine_tenths(base_fixed: float, fixed: float, gain: float) -> None:
+    base, own = observation(1, 10, fixed=base_fixed), observation(8, 10 * gain, fixed=fixed)
+    times = make_curve([base, own], FRAME).points[1].longer_for_90["train"]
+    base_s, own_s = base_fixed + times * 1000 / 10, fixed + times * 1000 / (10 * gain)
+    reached = base_s / own_s / gain
+    assert reached == pytest.approx(0.9) if times > 1 else reached >= 0.9 - 1e-9
+
+
+@given(SECONDS, st.floats(1, 50), st.floats(1.1, 8))
+def test_break_even_is_where_both_end_together(base_fixed: float, more: float, gain: float) -> None:
+    base, own = observation(1, 10, fixed=base_fixed), observation(8, 10 * gain, fixed=base_fixed + more)
+    work = make_curve([base, own], FRAME).points[1].break_even["train"]
+    assert work
+    assert base_fixed + work / 10 == pytest.approx(base_fixed + more + work / (10 * gain))
+
+
+def test_what_is_slower_never_breaks_even() -> None:
+    point = make_curve([observation(1, 10, fixed=1), observation(2, 9, fixed=2)], FRAME).points[1]
+    assert point.break_even == {"train": None}
+
+
+def test_rounds_are_compared_with_themselves() -> None:
+    """A machine that is twice as slow in one round changes no ratio."""
+    observations = []
+    for number, pace in enumerate((1.0, 0.5, 2.0, 1.0, 0.7)):
+        observations += [
+            observation(1, 100 * pace, round_=number, fixed=0.0),
+            observation(2, 180 * pace, round_=number, fixed=0.0),
+        ]
+    steady = make_curve(observations, FRAME).points[1].speedup["steady"]
+    assert (steady.interval, steady.count) == ("t", 5)
+    assert steady.low == pytest.approx(1.8)
+    assert steady.high == pytest.approx(1.8)
+
+
+def test_below_five_launches_there_is_only_a_range() -> None:
+    observations = [observation(1, 100, round_=number) for number in range(3)]
+    observations += [observation(2, rate, round_=number) for number, rate in enumerate((150, 160, 190))]
+    steady = make_curve(observations, FRAME).points[1].speedup["steady"]
+    assert steady.interval == "range"
+    assert (steady.low, steady.value, steady.high) == pytest.approx((1.5, 1.6, 1.9))
+
+
+def test_what_a_source_cannot_tell_is_absent() -> None:
+    rates = make_curve([observation(1, 100), observation(2, 190)], FRAME).points[1]
+    assert set(rates.speedup) == {"steady"}
+    assert rates.train_s is None
+    times = [
+        Observation(engine="ddp", np=np, rate=None, work=1, whole_train_s=seconds, parts={"init": 2.0})
+        for np, seconds in ((1, 10.0), (2, 6.0))
+    ]
+    point = make_curve(times, FRAME).points[1]
+    assert {name: each.value for name, each in point.speedup.items()} == pytest.approx(
+        {"train": 10 / 6, "end_to_end": 12 / 8}
+    )
+    assert point.waterfall == ()
+
+
+def test_without_one_process_the_smallest_is_the_measure() -> None:
+    curve = make_curve([observation(2, 200), observation(8, 640)], FRAME)
+    assert curve.baseline_np == 2
+    efficiency = curve.points[1].efficiency
+    assert efficiency
+    assert efficiency.value == pytest.approx(0.8)
+
+
+def test_the_fit_finds_fixed_cost_and_work() -> None:
+    curve = make_curve([observation(np, 10.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], FRAME)
+    assert curve.fit
+    assert curve.fit.fixed_s == pytest.approx(7)
+    assert curve.fit.work == pytest.approx(1000)
+    assert curve.fit.fixed_share["8"] == pytest.approx(7 / 19.5)
+
+
+def test_in_weak_scaling_work_grows_and_the_fit_knows() -> None:
+    curve = make_curve([observation(np, 9.0 * np, work=100.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], FRAME)
+    assert curve.fit is None  # steady time is the same at every size: cost and work cannot be told apart
+    uneven = [observation(np, rate, work=100.0 * np, fixed=7.0) for np, rate in ((1, 10), (2, 16), (4, 25))]
+    fit = make_curve(uneven, FRAME).fit
+    assert fit
+    assert (fit.fixed_s, fit.work) == pytest.approx((7, 100))
+
+
+def test_no_fit_where_no_constant_cost_describes_the_times() -> None:
+    observations = [observation(np, rate, fixed=fixed) for np, rate, fixed in ((1, 1, 2), (2, 2, 900), (4, 4, 1200))]
+    assert make_curve(observations, FRAME).fit is None

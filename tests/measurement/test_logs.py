@@ -1,0 +1,128 @@
+"""Training logs of any framework: which lines tell something, and what follows from them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from published import CIFAR10, epochs, values
+
+from scalescope.measurement.logs import read_logs
+from scalescope.measurement.logs.epochs import break_even_epochs, excess_sentence, first_epoch_excess
+
+# What published logs say
+
+
+def test_the_first_epoch_of_cifar10() -> None:
+    (curve,) = read_logs(CIFAR10).curves
+    assert {np: round(excess, 1) for np, excess in first_epoch_excess(curve).items()} == {1: 2.3, 2: 22.2, 4: 21.9}
+    assert break_even_epochs(curve) == {2: 27, 4: 18}
+
+
+def test_the_speedups_of_cifar10() -> None:
+    scaling = read_logs(CIFAR10)
+    alone, two, four = scaling.curves[0].points
+    assert two.efficiency is not None
+    assert two.mean_efficiency is not None
+    assert four.efficiency is not None
+    assert (round(two.efficiency.value, 2), round(two.mean_efficiency, 2)) == (0.92, 0.97)
+    assert round(four.efficiency.value, 2) == 0.82
+    assert {np: round(value, 2) for np, value in values(scaling, "train").items()} == {1: 1.0, 2: 0.61, 4: 0.70}
+    assert "end_to_end" not in four.speedup
+    assert alone.phases["evaluation"] == pytest.approx(2.86, abs=0.01)
+
+
+def test_what_cifar10_says_in_sentences() -> None:
+    findings = read_logs(CIFAR10).findings
+    assert (
+        "in one run each the first epoch costs 22.2 s more than a steady one on 2 processes and 21.9 s on 4, 2.3 s "
+        "on 1: the excess appears at 2 processes and does not grow, a one-time cost of starting several processes"
+        in findings
+    )
+    assert (
+        "in one run each over these 10 epochs 2 processes were slower than 1 (0.61x) although a steady epoch was 1.83x "
+        "as fast" in findings
+    )
+    (two_kinds,) = [finding for finding in findings if "two kinds" in finding]
+    assert "on 2 processes" in two_kinds
+    assert "92 % by the median and 97 % by the mean" in two_kinds
+    assert any("same work at every number of processes" in finding for finding in findings)
+
+
+# Planted epochs
+
+
+@given(
+    st.lists(st.floats(0.01, 1e3), min_size=1, max_size=40),
+    st.lists(st.floats(0.01, 1e3), min_size=1, max_size=40),
+)
+def test_train_time_is_the_sum_of_epochs(tmp_path_factory, one: list[float], two: list[float]) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for np, times in ((1, one), (2, two)):
+        (folder / f"n{np}.log").write_text(epochs(times))
+    (curve,) = read_logs([folder / "n1.log", folder / "n2.log"]).curves
+    for point, times in zip(curve.points, (one, two), strict=True):
+        assert point.train_s == pytest.approx(sum(times))
+        assert point.steps == len(times)
+        assert sum(point.phases[phase] for phase in ("warmup", "steady")) == pytest.approx(sum(times))
+
+
+@pytest.mark.parametrize(
+    ("excess", "says"),
+    [
+        ((0.0, 20.0, 21.0, 20.5), "appears at 2 processes and does not grow, a one-time cost"),
+        ((0.0, 0.0, 20.0, 21.0), "appears at 4 processes and does not grow"),
+        ((2.0, 4.0, 8.0, 16.0), "grows with the processes"),
+        ((5.0, 5.2, 5.1, 4.9), "about the same everywhere"),
+        ((0.0, 0.0, 0.0, 0.0), "takes no longer than the others"),
+    ],
+)
+def test_which_cost_the_first_epoch_is(logs, excess: tuple[float, ...], says: str) -> None:
+    texts = {}
+    for np, more in zip((1, 2, 4, 8), excess, strict=True):
+        steady = [4 / np * (1 + 0.002 * (index % 3)) for index in range(12)]
+        texts[f"np{np}"] = epochs([steady[0] + more, *steady[1:]])
+    scaling = logs(**texts)
+    assert says in excess_sentence(scaling.curves[0])
+    found = first_epoch_excess(scaling.curves[0])
+    assert [found[np] for np in (1, 2, 4, 8)] == pytest.approx(list(excess), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("two", "said"),
+    [
+        ([40.0, *[4.0] * 11], True),
+        ([4.0] * 12, False),
+        ([16.0, *[4.0] * 11], False),
+        ([20.0, *[5.0] * 11], False),
+        ([6.0] * 12, False),
+    ],
+    ids=["slower with faster epochs", "faster", "as long", "epochs as long", "slower"],
+)
+def test_a_slower_training_with_faster_epochs_is_told(logs, two: list[float], said: bool) -> None:
+    scaling = logs(n1=epochs([5.0] * 12), n2=epochs(two))
+    (train, steady) = (values(scaling, name)[2] for name in ("train", "steady"))
+    found = [finding for finding in scaling.findings if "although a steady epoch" in finding]
+    assert bool(found) == (train < 1 < steady) == said
+    if said:
+        assert "2 processes were slower than 1 (0.71x) although a steady epoch was 1.25x as fast" in found[0]
+
+
+def test_every_process_may_print(logs) -> None:
+    printed = "".join(
+        f"[1,{rank}]<stdout>:Epoch {n} took {n + rank / 10} s\n" for n in range(1, 6) for rank in range(4)
+    )
+    scaling = logs(one_4ranks=printed)
+    assert scaling.curves[0].points[0].train_s == pytest.approx(sum(n + 0.3 for n in range(1, 6)))
+    assert any("once per process: the slowest counts" in finding for finding in scaling.findings)
+
+
+def test_the_last_of_several_trainings_counts(logs) -> None:
+    scaling = logs(n1=epochs([9, 9, 9, 9]) + epochs([5, 4, 4, 4]))
+    assert scaling.curves[0].points[0].train_s == 17
+    assert any("2 trainings one after the other: the last is read" in finding for finding in scaling.findings)
+
+
+def test_logs_of_the_same_size_are_repeated_launches(logs) -> None:
+    texts = {f"{name}-{np}gpus": epochs([8 / np + more] * 5) for np in (1, 2) for name, more in (("a", 0), ("b", 0.1))}
+    scaling = logs(**texts)
+    assert [point.launches for point in scaling.curves[0].points] == [2, 2]
+    assert scaling.curves[0].points[1].speedup["steady"].low == pytest.approx(8.1 / 4.1)

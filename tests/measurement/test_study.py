@@ -1,0 +1,152 @@
+import msgspec
+import pytest
+from observed import launch, measurement
+
+from scalescope.measurement.study import study
+from scalescope.records.run import Load
+
+
+def rounds(count: int, **changes: object) -> list:
+    runs = []
+    for number in range(1, count + 1):
+        runs += [
+            launch("none", 1, number, 0.100, **changes),
+            launch("ddp", 1, number, 0.104, **changes),
+            launch("ddp", 2, number, 0.125 + 0.001 * number, **changes),
+        ]
+    return runs
+
+
+def test_weak_scaling_counts_the_work_of_all_processes() -> None:
+    (curve,) = study(measurement(rounds(5))).curves
+    assert [(point.engine, point.np) for point in curve.points] == [("none", 1), ("ddp", 1), ("ddp", 2)]
+    alone, own, two = curve.points
+    assert alone.speedup["steady"].value == 1
+    assert own.speedup["steady"].value == pytest.approx(100 / 104)
+    assert two.speedup["steady"].value == pytest.approx(2 * 100 / 128, rel=1e-3)
+    assert two.speedup["steady"].interval == "t"
+    assert two.efficiency
+    assert two.efficiency.value == pytest.approx(100 / 128, rel=1e-3)
+    assert two.throughput
+    assert two.throughput.value == pytest.approx(16 / 0.128, rel=1e-3)
+
+
+def test_one_process_pays_its_start_once_for_twice_the_work() -> None:
+    two = study(measurement(rounds(1))).curves[0].points[2]
+    steps_s = 2 * 20 * 0.1
+    assert two.speedup["end_to_end"].value == pytest.approx((3 + 0.9 + steps_s) / (3 + 1 + 19 * 0.126))
+
+
+def test_strong_and_weak_share_one_baseline_launch() -> None:
+    runs = [launch("none", 1, batch=8), launch("ddp", 1, batch=8), launch("ddp", 2, batch=4, step_s=0.06)]
+    runs += [launch("ddp", 2, batch=8, step_s=0.12)]
+    strong, weak = study(measurement(runs, ("strong", "weak"))).curves
+    assert [point.batch for point in strong.points] == [8, 8, 4]
+    assert [point.batch for point in weak.points] == [8, 8, 8]
+    assert strong.points[2].speedup["steady"].value == pytest.approx(100 / 60)
+    assert weak.points[2].speedup["steady"].value == pytest.approx(2 * 100 / 120)
+
+
+def test_engines_stand_side_by_side() -> None:
+    runs = [*rounds(2), *(launch("horovod", 2, number, 0.15) for number in (1, 2))]
+    curves = study(measurement(runs)).curves
+    assert [curve.engine for curve in curves] == ["ddp", "horovod"]
+    assert all(curve.baseline_engine == "none" for curve in curves)
+    assert curves[1].points[-1].speedup["steady"].interval == "range"
+
+
+@pytest.mark.parametrize(("scaling", "speedup"), [("weak", 2 * 0.1 / 0.125), ("strong", 0.1 / 0.125)])
+def test_a_script_that_hides_its_batch_is_compared_by_steps(scaling: str, speedup: float) -> None:
+    runs = [launch(np=np, step_s=step_s, batch=None, samples=False) for np, step_s in ((1, 0.1), (2, 0.125))]
+    (curve,) = study(measurement(runs, (scaling,), ())).curves
+    assert curve.work_unit == "steps"
+    assert curve.points[1].throughput is None
+    assert curve.points[1].speedup["steady"].value == pytest.approx(speedup)
+
+
+def test_one_number_of_processes_has_no_speedup() -> None:
+    scaling = study(measurement([launch(np=2)]))
+    assert scaling.curves[0].baseline_np is None
+    assert scaling.curves[0].points[0].speedup == {}
+    assert scaling.trust == ()
+
+
+def test_turns_give_an_interval_over_blocks_and_nothing_else() -> None:
+    quick = msgspec.structs.replace(launch(np=2), pairs=tuple((0.1, 0.125 + 0.001 * turn) for turn in range(8)))
+    scaling = study(measurement([quick], quick=True))
+    alone, two = scaling.curves[0].points
+    assert (alone.engine, alone.np, alone.batch) == ("none", 1, 8)
+    steady = two.speedup["steady"]
+    assert (steady.interval, steady.over, steady.count) == ("t", "blocks", 8)
+    assert steady.value == pytest.approx(2 * 0.1 / 0.1285, rel=1e-3)
+    assert set(two.speedup) == {"steady"}
+    assert "without --quick" in scaling.trust[0]
+
+
+def test_a_configuration_against_itself() -> None:
+    runs = []
+    for number, factor in enumerate((1.02, 0.99, 1.01, 0.98, 1.0), start=1):
+        runs += [launch(np=2, round_=number, arm="A", step_s=0.1 * factor), launch(np=2, round_=number, arm="B")]
+    (found,) = study(measurement(runs)).self_comparisons
+    assert found.covers_one
+    assert found.ratio.low < 1 < found.ratio.high
+    slower = [msgspec.structs.replace(run, step_s=0.2) if run.point.arm == "A" else run for run in runs]
+    assert not study(measurement(slower)).self_comparisons[0].covers_one
+
+
+def test_a_busy_machine_is_said() -> None:
+    busy = Load(foreign_cores=0.9, cores=2, load_average=1.5)
+    runs = [msgspec.structs.replace(run, load=busy) for run in rounds(1)]
+    assert any("not quiet: in 3 of 3 launches" in warning for warning in study(measurement(runs)).warnings)
+    calm = [msgspec.structs.replace(run, load=Load(foreign_cores=0.1, cores=2, load_average=0.1)) for run in runs]
+    assert study(measurement(calm)).warnings == ()
+
+
+def test_trust_is_said_once_from_the_numbers() -> None:
+    long = study(measurement(rounds(5, steps=20000, first_s=0.1, around_s=0.1)))
+    assert len(long.trust) == 1
+    assert "All agree" in long.trust[0]
+    short = study(measurement(rounds(5, around_s=30.0)))
+    assert any(f"{short.curves[0].points[2].speedup['end_to_end'].value:.2f}x" in line for line in short.trust)
+    assert any("long training" in line for line in short.trust)
+
+
+def test_what_one_launch_each_shows_is_not_told_as_a_fact() -> None:
+    slow = {"none": 0.1, "ddp": 0.18}
+
+    def said(count: int) -> tuple[str, ...]:
+        runs = [
+            launch(engine, np, number, slow[engine] * np * (1 + 0.001 * number))
+            for number in range(1, count + 1)
+            for engine, np in (("none", 1), ("ddp", 1), ("ddp", 2))
+        ]
+        scaling = study(measurement(runs))
+        return (*scaling.findings, *scaling.trust)
+
+    once = said(1)
+    assert (
+        "in one launch each ddp reached 56 % of the pace without it on 1 process; launches differ: "
+        + ("repeat with --launches 5")
+        in once
+    )
+    assert once[-1] == "That is one launch each, and launches differ: repeat with --launches 5."
+    assert not any("costs" in line or "may be quoted" in line for line in once)
+    assert any(line.startswith("in 3 launches ddp reached 56 %") for line in said(3))
+    assert "ddp itself costs 44 % of the pace on 1 process" in said(5)
+    assert not any("launches differ" in line for line in said(5))
+
+
+def test_a_launch_that_failed_once_is_mentioned() -> None:
+    from scalescope.records.run import Failure
+
+    record = measurement(rounds(2))
+    failure = Failure(point=record.runs[2].point, round=3, folder="", problem="rank 1 was killed", details="")
+    record = msgspec.structs.replace(record, failures=(failure,))
+    assert any("rank 1 was killed" in warning for warning in study(record).warnings)
+
+
+def test_the_best_batch_is_named() -> None:
+    runs = [launch("none", 1, batch=batch, step_s=step_s) for batch, step_s in ((8, 0.1), (16, 0.15), (32, 0.4))]
+    runs += [launch("ddp", 1, batch=batch) for batch in (8, 16, 32)]
+    findings = study(measurement(runs, batch=(8, 16, 32))).findings
+    assert any("fastest with batch 16" in sentence for sentence in findings)

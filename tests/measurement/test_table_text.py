@@ -1,0 +1,174 @@
+"""Tables as people write them: headings, numbers, separators, and what cannot be read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from published import speedups
+
+from scalescope.errors import UsageError
+from scalescope.measurement.tables import read_table
+from scalescope.measurement.tables.text import meaning_of, parse_number
+
+# What columns mean
+
+
+@pytest.mark.parametrize(
+    ("heading", "name", "scale"),
+    [
+        *(
+            (heading, "np", 1)
+            for heading in ("GPUs", "np", "# of GPUs", "n_gpus", "MPI ranks", "workers", "gpu", "procs")
+        ),
+        *((heading, "np", 1) for heading in ("world size", "N", "nGPUs", "Number of processes")),
+        ("Init time(s)", "init_s", 1),
+        ("Startup time [ms]", "init_s", 1e-3),
+        ("Train time(s)", "train_s", 1),
+        ("train-time (min)", "train_s", 60),
+        ("Training", "train_s", 1),
+        ("Total train time (s)", "train_s", 1),
+        ("Total time(s)", "total_s", 1),
+        ("wall_s", "total_s", 1),
+        ("Elapsed", "total_s", 1),
+        ("Time (s)", "time", 1),
+        ("Examples/s", "bare_rate", 1),
+        ("Throughput (images/s)", "bare_rate", 1),
+        ("images/min", "bare_rate", 1 / 60),
+        ("Img/sec per GPU", "rate_worker", 1),
+        ("samples_per_second_per_rank", "rate_worker", 1),
+        ("images_per_s_total", "rate_total", 1),
+        ("Total throughput", "rate_total", 1),
+        ("Speedup", "speedup", 1),
+        ("Speed-up (train)", "speedup_train", 1),
+        ("speedup end to end", "speedup_end_to_end", 1),
+        ("Speedup (examples/s)", "speedup_steady", 1),
+        ("Parallel efficiency (%)", "recomputed", 1),
+        ("batch size", "batch", 1),
+        ("Batch/GPU", "worker_batch", 1),
+        ("global batch", "global_batch", 1),
+        ("time per epoch (s)", "epoch_s", 1),
+        ("ms/step", "step_s", 1e-3),
+    ],
+)
+def test_headings_are_understood(heading: str, name: str, scale: float) -> None:
+    meaning = meaning_of(heading)
+    assert meaning is not None
+    assert (meaning.name, meaning.scale) == (name, pytest.approx(scale))
+
+
+@pytest.mark.parametrize(
+    "heading", ["", "Model", "GPUs per node", "img/s per node", "loss", "train loss", "epochs", "examples_per_s_std"]
+)
+def test_other_headings_are_not(heading: str) -> None:
+    assert meaning_of(heading) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "comma", "value"),
+    [
+        ("163", False, 163),
+        (" 1,234.5 ", False, 1234.5),
+        ("1 234", False, 1234),
+        ("163 s", False, 163),
+        ("1.72x", False, 1.72),
+        ("94 %", False, 94),
+        ("190.3 +- 0.5", False, 190.3),
+        ("190,3 ± 0,5", True, 190.3),
+        ("0:02:43", False, 163),
+        ("1e3", False, 1000),
+        ("0,85", True, 0.85),
+        ("1.234,5", True, 1234.5),
+        ("n/a", False, None),
+        ("-", False, None),
+    ],
+)
+def test_numbers_as_people_write_them(text: str, comma: bool, value: float | None) -> None:
+    assert parse_number(text, decimal_comma=comma) == value
+
+
+@pytest.mark.parametrize("text", ["12,34", "fast", "1.2.3", "inf", "1e999", "5 ms", "0x10"])
+def test_text_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_number(text, decimal_comma=False)
+
+
+# How tables are written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np,train_s\n1,100.5\n2,60.3\n",
+        "np;train_s\n1;100,5\n2;60,3\n",
+        "np\ttrain_s\r\n1\t100.5\r\n2\t60.3\r\n",
+        "\ufeffnp,train_s\n1,100.5\n2,60.3",
+        "# by hand\n\nnp , train_s\n# a comment\n 1 , 100.5\n\n2,60.3 s\n",
+        '"np","Train time, wall (s)"\n"1","100.5"\n"2","60.3"\n'.replace("Train time, wall (s)", "Train time (s)"),
+        "# np,train_s\n1,100.5\n2,60.3\n",
+        "sep=;\nnp;train_s\n1;100,5\n2;60,3\n",
+        'np,Train time (ms)\n1,"100,500"\n2,"60,300"\n',
+        "np,train_s,\n2,60.3,\n1,100.5,\n",
+    ],
+    ids=range(10),
+)
+def test_the_same_table_in_other_clothes(table, text: str) -> None:
+    (curve,) = table(text).curves
+    assert speedups(curve, "train") == {1: 1.0, 2: pytest.approx(100.5 / 60.3)}
+
+
+def test_columns_that_are_not_understood_are_named_once(table) -> None:
+    scaling = table("np,colour,train_s,mood\n1,red,10,good\n2,blue,6,bad\n")
+    assert "not understood and left out: columns 'colour', 'mood'" in scaling.findings
+
+
+# What cannot be read
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n", "name its columns np"),
+        ("train_s,init_s\n1,2\n", "no column of process counts: name one np"),
+        ("np,colour\n1,2\n", "neither times nor rates: name its columns"),
+        ("np,train_s\n", "no rows: add one"),
+        ("np,train_s\n1,100\n2,fast\n", "line 3, column 'train_s': 'fast' is no number"),
+        ("np\ttrain_s\n1\t100\n2\t60,5\n", "a decimal comma is understood in files separated by ;"),
+        ("np,train_s\n1,0\n", "line 2, column 'train_s': 0 is not above 0"),
+        ("np,train_s\n1,-5\n", "-5 is not above 0"),
+        ("np,train_s\n0,5\n", "column 'np': 0 is not above 0"),
+        ("np,train_s\n1.5,5\n", "1.5 is no whole number"),
+        ("np,train_s\n1,5\n,3\n", "line 3 says no number of processes"),
+        ("np,train_s\none,5\n", "line 2, column 'np': 'one' is no number"),
+        ("np,train_s\n1,1,234\n", "has 3 cells where the heading has 2: put numbers with separators"),
+        ("np,train_s,training time (s)\n1,5,6\n", "both mean train_s: rename or remove one"),
+        ("np,train_s,total_s\n1,100,90\n", "the total of 90 s is less than the train time of 100 s"),
+        ("np,scaling,train_s\n1,stong,90\n", "'stong' is neither strong nor weak"),
+        ("only text\n", "name its columns np"),
+        (b"np,train_s\n1,5 \xe9\n", "not UTF-8 (line 2): iconv"),
+        (b"np,train_s\n1,5\0\n", "binary"),
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+    ],
+    ids=range(21),
+)
+def test_one_line_that_names_the_next_action(table, text: str | bytes, says: str) -> None:
+    with pytest.raises(UsageError) as problem:
+        table(text)
+    assert says in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+_CELLS = st.one_of(
+    st.sampled_from(["np", "GPUs", "train_s", "time", "init_s", "total_s", "Examples/s", "batch", "scaling", "engine"]),
+    st.sampled_from(["1", "2", "4", "0", "-1", "1.5", "1,5", "strong", "weak", "none", "", "-", '"', "#", "speedup"]),
+    st.text(max_size=4),
+)
+
+
+@given(st.lists(st.lists(_CELLS, max_size=6), max_size=6), st.sampled_from([",", ";", "\t"]))
+def test_anything_else_is_one_line_too(tmp_path_factory, rows: list[list[str]], separator: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "anything.csv"
+    path.write_bytes("\n".join(separator.join(row) for row in rows).encode(errors="replace"))
+    try:
+        assert read_table(path).curves
+    except UsageError as problem:
+        assert "\n" not in str(problem)  # noqa: PT017

@@ -1,0 +1,192 @@
+"""Tables that people have: what follows from their columns, and what does not."""
+
+import math
+
+import pytest
+from published import LAB11, speedups
+
+from scalescope.measurement.tables import read_table
+from scalescope.records.scaling import Scaling
+
+
+def said(scaling: Scaling) -> str:
+    return "\n".join((*scaling.findings, *scaling.warnings))
+
+
+# What a published table says
+
+
+def test_the_three_speedups_of_lab_11() -> None:
+    (curve,) = read_table(LAB11).curves
+    assert speedups(curve, "steady")[32] == pytest.approx(30.10, abs=0.005)
+    assert speedups(curve, "train")[32] == pytest.approx(11.64, abs=0.005)
+    assert speedups(curve, "end_to_end")[32] == pytest.approx(1.85, abs=0.005)
+    assert speedups(curve, "end_to_end")[2] == pytest.approx(0.98, abs=0.005)
+
+
+def test_the_fixed_cost_of_lab_11() -> None:
+    fit = read_table(LAB11).curves[0].fit
+    assert fit is not None
+    assert (fit.fixed_s, fit.fixed_s_error) == (pytest.approx(8.83, abs=0.005), pytest.approx(0.98, abs=0.005))
+    assert (fit.work, fit.work_error) == (pytest.approx(31_280, abs=1), pytest.approx(416, abs=1))
+    assert fit.fixed_share["32"] == pytest.approx(0.63, abs=0.005)
+    assert fit.fixed_share["1"] == pytest.approx(0.05, abs=0.005)
+    longer = fit.longer["32"]
+    assert [round(longer[times], 1) for times in ("3", "10", "31", "100")] == [19.5, 25.8, 28.6, 29.6]
+
+
+def test_what_had_to_be_assumed_and_a_slip_of_lab_11() -> None:
+    scaling = read_table(LAB11)
+    assert (
+        "Examples/s hardly changes from 1 to 32 (202 to 190): read as per worker; "
+        "name the column examples_per_s_total if it is the sum" in scaling.findings
+    )
+    assert "the table says 1.72 at 2 where 163/93 is 1.75" in scaling.findings
+    assert sum("the table says" in finding for finding in scaling.findings) == 1
+    assert "not understood" not in said(scaling)
+
+
+# What follows, and what does not
+
+
+def test_a_growing_rate_is_a_total(table) -> None:
+    scaling = table("gpus,images/s\n1,200\n8,1400\n")
+    assert speedups(scaling.curves[0], "steady") == {1: 1, 8: 7}
+    assert "images/s grows from 1 to 8 (200 to 1,400): read as the total of all" in said(scaling)
+    assert "examples_per_s_per_worker" in said(scaling)
+
+
+@pytest.mark.parametrize(("name", "at_8"), [("images_per_s_per_gpu", 1360), ("examples_per_s_total", 170)])
+def test_a_rate_that_says_whose_it_is_is_not_questioned(table, name: str, at_8: float) -> None:
+    scaling = table(f"gpus,{name}\n1,200\n8,170\n")
+    assert speedups(scaling.curves[0], "steady")[8] == pytest.approx(at_8 / 200)
+    assert "read as" not in said(scaling)
+
+
+def test_only_rates_give_only_the_steady_speedup(table) -> None:
+    scaling = table("np,examples_per_s_total\n1,100\n2,190\n")
+    (curve,) = scaling.curves
+    assert [set(point.speedup) for point in curve.points] == [{"steady"}, {"steady"}]
+    assert curve.fit is None
+    assert all(point.train_s is None and not point.break_even and not point.longer_for_90 for point in curve.points)
+
+
+def test_only_train_times_give_only_the_train_speedup(table) -> None:
+    (curve,) = table("np,train_s\n1,100\n2,60\n").curves
+    assert [set(point.speedup) for point in curve.points] == [{"train"}, {"train"}]
+    assert all(point.fixed_s is None and point.throughput is None and not point.waterfall for point in curve.points)
+
+
+@pytest.mark.parametrize("rates", [False, True])
+def test_only_totals_give_no_train_speedup(table, rates: bool) -> None:
+    text = "np,total_s,examples_per_s_total\n1,100,10\n2,60,19\n" if rates else "np,wall time (s)\n1,100\n2,60\n"
+    (curve,) = table(text).curves
+    assert speedups(curve, "end_to_end")[2] == pytest.approx(100 / 60)
+    assert ("steady" in curve.points[1].speedup) == rates
+    assert all("train" not in point.speedup and point.train_s is None for point in curve.points)
+    assert curve.fit is None
+
+
+def test_a_time_that_does_not_say_whose_it_is(table) -> None:
+    scaling = table("np,time\n1,100\n2,60\n")
+    assert speedups(scaling.curves[0], "end_to_end")[2] == pytest.approx(100 / 60)
+    assert "'time' is read as the time of the whole job; name it train_s" in said(scaling)
+
+
+@pytest.mark.parametrize("columns", ["train_s,total_s", "init_s,total_s", "init_s,train_s", "init_s,train_s,total_s"])
+def test_the_third_time_follows_from_two(table, columns: str) -> None:
+    values = {"init_s": (20, 30), "train_s": (80, 45), "total_s": (100, 75)}
+    names = columns.split(",")
+    rows = [",".join([str(np), *(str(values[name][index]) for name in names)]) for index, np in enumerate((1, 2))]
+    (curve,) = table(f"np,{columns}\n" + "\n".join(rows)).curves
+    assert speedups(curve, "train")[2] == pytest.approx(80 / 45)
+    assert speedups(curve, "end_to_end")[2] == pytest.approx(100 / 75)
+    assert [(point.train_s, point.wall_s) for point in curve.points] == [(80, 100), (45, 75)]
+
+
+def test_without_one_process_speedups_are_relative_to_the_smallest(table) -> None:
+    scaling = table("np,train_s,speedup\n8,30,7.2\n4,52,4\n")
+    assert speedups(scaling.curves[0], "train") == {4: 1, 8: pytest.approx(52 / 30)}
+    assert "there is no row for 1 process: speedups are relative to 4" in scaling.findings
+    assert "the table says 7.2 at 8 (and 4 at 4) where 52/30 is 1.73" in scaling.findings
+
+
+def test_one_row_is_nothing_to_compare_with(table) -> None:
+    scaling = table("np,train_s\n4,52\n")
+    assert scaling.curves[0].baseline_np is None
+    assert "nothing to compare with" in said(scaling)
+
+
+def test_a_total_below_its_parts_is_a_slip(table) -> None:
+    scaling = table("np,init_s,train_s,total_s\n1,20,80,90\n2,20,45,65\n")
+    assert "the table says 90 s in all at 1 where 20 + 80 is 100" in scaling.findings
+    assert scaling.curves[0].points[0].wall_s == 100
+
+
+def test_repeated_rows_are_repeated_launches(table) -> None:
+    text = "np,train_s\n" + "".join(f"1,{100 + each}\n2,{50 + each}\n" for each in range(5))
+    point = table(text).curves[0].points[1]
+    assert point.launches == 5
+    assert point.speedup["train"].interval == "t"
+    exact = math.prod((100 + each) / (50 + each) for each in range(5)) ** 0.2
+    assert point.speedup["train"].value == pytest.approx(exact)
+
+
+def test_repetitions_without_a_partner_are_told(table) -> None:
+    scaling = table("np,train_s\n1,100\n2,50\n2,51\n2,52\n")
+    assert "3 rows for 2 and 1 for 1" in said(scaling)
+
+
+def test_rows_of_different_things_are_a_warning(table) -> None:
+    scaling = table("model,np,train_s\nresnet,1,100\nvgg,1,300\nresnet,2,50\nvgg,2,160\n")
+    assert "rows with 'model' 'resnet' and 'vgg' are read as repeated launches" in said(scaling)
+
+
+# Which rows belong together
+
+
+def test_engines_share_one_process_without_an_engine(table) -> None:
+    scaling = table("engine,np,examples_per_s_total\nnone,1,100\nddp,1,95\nddp,2,180\nhorovod,2,170\n")
+    assert [(curve.engine, curve.baseline_engine) for curve in scaling.curves] == [("ddp", "none"), ("horovod", "none")]
+    assert speedups(scaling.curves[0], "steady") == pytest.approx({1: 0.95, 2: 1.8})
+    assert speedups(scaling.curves[1], "steady") == pytest.approx({2: 1.7})
+
+
+@pytest.mark.parametrize("batch", ["batch,64,64", "batch,64,32", "batch per gpu,64,32", "global_batch,64,64"])
+def test_strong_scaling_shares_a_batch_however_it_is_told(table, batch: str) -> None:
+    name, at_1, at_2 = batch.split(",")
+    scaling = table(f"scaling,np,{name},examples_per_s_total\nstrong,1,{at_1},100\nstrong,2,{at_2},180\n")
+    (curve,) = scaling.curves
+    assert curve.batch == 64
+    assert [point.batch for point in curve.points] == [64, 32]
+
+
+def test_batches_make_curves(table) -> None:
+    rows = [f"weak,{np},{batch},{np * batch}" for batch in (16, 32) for np in (1, 2, 4)]
+    scaling = table("scaling,np,batch,examples_per_s_total\n" + "\n".join(rows))
+    assert [(curve.scaling, curve.batch, len(curve.points)) for curve in scaling.curves] == [
+        ("weak", 16, 3),
+        ("weak", 32, 3),
+    ]
+
+
+def test_weak_scaling_does_more_work_on_more(table) -> None:
+    scaling = table("scaling,np,train_s\nweak,1,100\nweak,4,110\n")
+    assert speedups(scaling.curves[0], "train")[4] == pytest.approx(4 * 100 / 110)
+    assert set(scaling.curves[0].points[1].speedup) == {"train"}
+    level = table("scaling,np,train_s,examples_per_s_total\nweak,1,100,10\nweak,4,110,38\n")
+    assert speedups(level.curves[0], "train")[4] == pytest.approx(4 * 100 / 110)
+    assert speedups(level.curves[0], "steady")[4] == pytest.approx(3.8)
+    assert level.curves[0].fit is None
+    assert "no fixed cost can be told apart" in said(level)
+
+
+def test_times_that_hardly_fall_ask_for_a_word(table) -> None:
+    scaling = table("np,train_s,examples_per_s_total\n1,100,10\n4,101,39\n")
+    assert "add a column scaling that says weak" in said(scaling)
+
+
+def test_epoch_times_are_rates(table) -> None:
+    scaling = table("gpus,epoch time (s)\n1,100\n4,28\n")
+    assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)
+    assert scaling.curves[0].work_unit == "epochs"

@@ -1,0 +1,210 @@
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from made_explanation import ESCAPES, bare_horovod, compared, ddp, nasty, without_steps
+from rich.console import Console
+
+from scalescope.records.explanation import Change, Epoch, Explanation, Finding, Loss
+from scalescope.records.store import decode, encode
+from scalescope.report.explanation import sentence
+from scalescope.report.explanation_show import show
+from scalescope.report.explanation_tables import as_csv, as_document, as_markdown, write_tables
+
+EVERY = {
+    "two ranks": ddp(),
+    "one rank": ddp(1, straggler=None),
+    "sixteen ranks": ddp(16, straggler=12),
+    "many steps": ddp(4, 3000),
+    "bare timeline": bare_horovod(),
+    "with a prediction": compared(),
+    "malicious": nasty(),
+    "without steps": without_steps(),
+}
+every = pytest.mark.parametrize("explanation", EVERY.values(), ids=EVERY)
+
+
+def shown(explanation: Explanation, width: int = 80, *, colours: bool = False) -> str:
+    text = io.StringIO()
+    system = "truecolor" if colours else None
+    show(explanation, Console(file=text, width=width, force_terminal=colours, color_system=system))  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+def joined(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+@every
+def test_an_explanation_survives_the_disk(explanation: Explanation) -> None:
+    assert decode(encode(explanation), Explanation, "x") == explanation
+
+
+@every
+def test_present_parts_add_up_to_the_step(explanation: Explanation) -> None:
+    document = json.loads(json.dumps(as_document(explanation), allow_nan=False))
+    accountings = [document["accounting"], *(rank["accounting"] for rank in document["per_rank"])]
+    for accounting in accountings:
+        assert sum(accounting.values()) == pytest.approx(1 if accounting else 0, abs=1e-9)
+        assert None not in accounting.values()
+
+
+def test_the_document_holds_what_scripts_rely_on() -> None:
+    document = as_document(ddp())
+    assert (document["kind"], document["ranks"], document["steps"]) == ("profiler traces", 2, 60)
+    assert list(document["accounting"]) == ["compute", "exposed_communication", "input", "optimizer", "other"]
+    assert document["hidden_communication"] == pytest.approx(0.352, abs=1e-3)
+    assert document["lost"] == {"events": 0, "bytes": 0, "reason": ""}
+    assert [finding["id"] for finding in document["findings"]] == ["straggler", "one bucket too large"]
+    assert {"id", "sentence", "evidence", "change", "gain"} <= set(document["findings"][0])
+    assert document["per_rank"][1]["late_s"] == 0.02
+    assert document["straggler"] == 1
+
+
+def test_what_a_bare_timeline_cannot_tell_is_absent() -> None:
+    document = as_document(bare_horovod())
+    assert set(document["accounting"]) == {"exposed_communication", "other"}
+    assert "hidden_communication" not in document
+    assert document["possibly_hidden_communication"] == pytest.approx(0.006 / 0.054, rel=1e-2)
+    assert "waiting_s" not in document["horovod"]
+    assert "wait_s" not in document["transfers"][0]
+    assert "probed_s" not in document["transfers"][0]
+    assert as_document(bare_horovod(ticks=True))["horovod"]["last_rank"] == {"1": 58, "0": 2}
+    assert as_document(without_steps())["accounting"] == {}
+
+
+def test_findings_come_by_gain_and_unknown_gains_last() -> None:
+    def finding(name: str, gain: float | None) -> Finding:
+        return Finding(id=name, sentence=f"{name}.", evidence={}, change="x", gain=gain)
+
+    mixed = tuple(finding(*each) for each in (("b", 0.1), ("unknown", None), ("a", 0.5)))
+    explanation = msgspec.structs.replace(ddp(), findings=mixed)
+    assert [each["id"] for each in as_document(explanation)["findings"]] == ["a", "b", "unknown"]
+    text = shown(explanation)
+    assert text.index("1. a.") < text.index("2. b.") < text.index("3. unknown.")
+    assert text.count("gain: ") == 2, "what has no gain is told without one"
+
+
+def test_the_sentence_tells_parts_and_the_largest_gain() -> None:
+    assert sentence(ddp()) == (
+        "Of a 113 ms step 63 % is compute, 18 % communication that nothing hides, 2 % waiting for input, 4 % optimizer "
+        "and 12 % other (communication hidden under compute: 35 %); 1.24x can be gained: Rank 1 comes 19.8 ms later "
+        "to the allreduces than the others, in 57 of 57 steps."
+    )
+    assert sentence(bare_horovod()) == (
+        "Of a 50 ms step 18 % is communication that nothing hides and 82 % what a horovod timeline alone does not tell "
+        "apart (communication that may be hidden: 11 %); nothing stands out."
+    )
+    assert "has no steps" in sentence(without_steps())
+
+
+def test_the_terminal_shows_every_part_of_every_rank() -> None:
+    text = shown(ddp())
+    (line,) = [line for line in text.splitlines() if line.startswith("rank 1")]
+    assert line.split()[:11] == ["rank", "1", "112", "ms", "63.3", "8.6", "2.4", "3.8", "21.9", "35.2", "20"]
+    bar = line.split()[-1]
+    assert re.fullmatch("c+e+i*o*[.]+", bar)
+    assert abs(bar.count("c") / len(bar) - 0.633) < 0.06
+    assert "rank 1 is the straggler: it comes 20 ms later" in joined(text)
+    assert "from step 30 on a step takes 107 ms instead of 94 ms" in text
+    assert "gain: 1.24x faster steps" in text
+    assert "... 1 size more" in text
+
+
+def test_the_bar_has_the_colours_of_the_charts() -> None:
+    text = shown(ddp(), colours=True)
+    assert re.search(r"48;2;59;135;192mc+\x1b", text)
+    assert re.search(r"48;2;213;94;0me+\x1b", text)
+
+
+def test_horovods_part_is_told() -> None:
+    text = joined(shown(bare_horovod()))
+    assert "negotiation 6.1 ms (cached: who was waited for is not told); 900 ms in the first step" in text
+    assert "collectives: GLOO_ALLREDUCE 7.3 ms, GLOO_BCAST 200 us" in text
+    assert "3 messages of 5.3 tensors and 12 MiB each; 51 cycles, 47.5 of them without work" in text
+    assert "layer.15.weight" in text
+    assert "... 12 tensors more" in text
+    assert "rank unknown: cached negotiation" in text
+    assert "not told by this source, and in other: compute, input, optimizer" in text
+    assert "compute exposed" not in text
+    ticks = joined(shown(bare_horovod(ticks=True)))
+    assert "5.2 ms until the last rank was ready, 900 us of protocol" in ticks
+    assert "last to be ready in 60 negotiations: rank 1 58 times, rank 0 2 times" in ticks
+
+
+def test_loss_and_silence_are_said() -> None:
+    assert "not read: 3 events and 1.21 KiB: the file ends within an event" in shown(bare_horovod())
+    assert "not read" not in shown(ddp())
+    reason = msgspec.structs.replace(ddp(), lost=Loss(reason="still growing"))
+    assert "not read: still growing" in shown(reason)
+    assert "Nothing stands out: nothing that is known to cost time was found." in shown(bare_horovod())
+    assert "Nothing stands out: there are no steps." in shown(without_steps())
+
+
+def test_long_tables_are_cut_with_a_count() -> None:
+    text = shown(ddp(16, straggler=12))
+    assert "8 more ranks" in text
+    assert re.search("^rank 12 ", text, re.MULTILINE)
+    changes = tuple(Change(step=step, before_s=1, after_s=2) for step in range(9))
+    epochs = tuple(Epoch(number=number, steps=5, seconds=1.0) for number in range(1, 31))
+    long = shown(msgspec.structs.replace(ddp(), changes=changes, epochs=epochs))
+    assert "5 more changes" in long
+    assert "... 25 epochs more" in long
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@every
+def test_nothing_is_wider_than_the_terminal_or_longer_than_a_screen(explanation: Explanation, width: int) -> None:
+    lines = shown(explanation, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert width < 80 or len(lines) <= 60
+
+
+def test_terminals_obey_nothing_that_a_trace_says() -> None:
+    for text in (shown(nasty()), sentence(nasty()), as_markdown(nasty()), as_csv(nasty())):
+        assert not [character for character in text if not character.isprintable() and character != "\n"]
+    assert "[bold]loud[/bold]" in shown(nasty())
+    assert "<script>" not in as_markdown(nasty())
+    assert "\x1b" not in json.dumps(as_document(nasty()))
+    assert as_document(nasty())["what"] == ESCAPES
+
+
+def test_ascii_terminals_get_ascii() -> None:
+    raw = io.BytesIO()
+    text = io.TextIOWrapper(raw, encoding="ascii")
+    show(msgspec.structs.replace(bare_horovod(name="Schicht ä"), what="Modell ö"), Console(file=text, width=80))
+    text.flush()
+    assert b"horovod timeline: Modell ?" in raw.getvalue()
+
+
+def test_csv_has_a_row_per_step_and_rank() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(ddp(3)))))
+    assert len(rows) == 180
+    assert [row["warmup"] for row in rows[:12]] == ["1"] * 9 + ["0"] * 3
+    last = rows[-1]
+    assert (last["rank"], last["step"]) == ("2", "59")
+    parts = ("compute_s", "exposed_s", "input_s", "optimizer_s", "other_s")
+    assert sum(float(last[part]) for part in parts) == pytest.approx(float(last["step_s"]))
+    bare = next(csv.DictReader(io.StringIO(as_csv(bare_horovod()))))
+    assert (bare["compute_s"], bare["hidden_s"]) == ("", "")
+    formula = msgspec.structs.replace(ddp(), what="=1+1")
+    assert next(csv.DictReader(io.StringIO(as_csv(formula))))["what"] == "'=1+1"
+
+
+def test_markdown_has_the_accounting_of_every_rank() -> None:
+    text = as_markdown(ddp())
+    assert "| all | 112 ms | 63.3 | 18.1 | 2.4 | 3.8 | 12.4 | 35.2 | - |" in text
+    assert "| 1 | 112 ms | 63.3 | 8.6 | 2.4 | 3.8 | 21.9 | 35.2 | 20 ms |" in text
+    assert "bucket\\_cap\\_mb=4" in text
+    assert "| rank | step | exposed communication (%) | other (%) |" in as_markdown(bare_horovod())
+
+
+def test_tables_are_written(tmp_path: Path) -> None:
+    written = write_tables(ddp(), tmp_path / "new")
+    assert [path.name for path in written] == ["explanation.csv", "explanation.md"]
+    assert all(path.stat().st_size for path in written)

@@ -1,0 +1,232 @@
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from made_predictions import both, checked, crowded, hopeless, large, predicted, single, too_large
+from made_scalings import NASTY
+from rich.console import Console
+
+from scalescope.errors import WorkFailed
+from scalescope.records.prediction import Cell, Prediction
+from scalescope.report.prediction import grids, sentence, some_of, spaced
+from scalescope.report.prediction_show import show
+from scalescope.report.prediction_tables import as_csv, as_document, as_markdown, write_tables
+
+
+def shown(prediction: Prediction, width: int = 100, *, colours: bool = False) -> str:
+    text = io.StringIO()
+    system = "truecolor" if colours else None
+    show(prediction, Console(file=text, width=width, force_terminal=colours, color_system=system))  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+def map_rows(text: str) -> dict[str, list[str]]:
+    """Cells as they are written, by what stands before them, of the first map."""
+    lines = text.split("processes", 1)[1].split("\n\n")[0].splitlines()[1:]
+    found = [re.findall(r"[(\[~]?[\d,.]+[)\]]?|mem|-", line) for line in lines if re.match(r" {0,9}\d", line)]
+    return {first: rest for first, *rest in found}
+
+
+def test_the_map_shows_every_cell_and_tells_kinds_apart_without_colour() -> None:
+    text = shown(both())
+    strong = map_rows(text)
+    assert list(strong) == ["1", "2", "3", "4", "6", "8"]
+    assert strong["1"] == ["1.00"] * 7 + ["~1.00"]
+    assert strong["8"] == ["-", "(0.25)", "(0.40)", "(0.69)", "1.23", "2.18", "3.67", "5.69"]
+    weak = map_rows(text.split("weak scaling", 1)[1])
+    assert weak["2"] == ["1.29", "1.62", "1.85", "1.88", "1.90", "1.91", "1.92", "~1.92"]
+    assert weak["8"][-1] == "[7.09]"
+    assert "( ) slower than one process" in text
+    assert "[ ] recommended" in text
+    assert "~ beyond the profiled batches" in text
+    assert re.search("- fewer samples than\\s+processes", text)
+    assert "\x1b" not in text
+
+
+def test_what_reads_one_is_not_called_slower() -> None:
+    (cell,) = single().cells
+    close = msgspec.structs.replace(single(), cells=(msgspec.structs.replace(cell, speedup=0.996),), recommended=None)
+    far = msgspec.structs.replace(single(), cells=(msgspec.structs.replace(cell, speedup=0.994),), recommended=None)
+    assert map_rows(shown(close)) == {"2": ["1.00"]}
+    assert map_rows(shown(far)) == {"2": ["(0.99)"]}
+
+
+def test_nodes_begin_at_a_rule() -> None:
+    lines = shown(predicted()).splitlines()
+    (rule,) = [index for index, line in enumerate(lines) if " 2 nodes " in line]
+    assert lines[rule - 1].split()[0] == "4"
+    assert lines[rule + 1].split()[0] == "6"
+    assert "nodes" not in shown(predicted(slots=8))
+    many = shown(predicted(counts=range(1, 25), slots=1))
+    assert "─ " not in many
+    assert "12 on 12  " in many
+
+
+def test_ascii_terminals_get_ascii() -> None:
+    raw = io.BytesIO()
+    text = io.TextIOWrapper(raw, encoding="ascii")
+    show(checked(), Console(file=text, width=100))
+    text.flush()
+    assert b"-- 2 nodes --" in raw.getvalue()
+
+
+def test_colours_are_dark_below_one_and_bright_at_the_top() -> None:
+    text = shown(both(), colours=True)
+    assert re.search(r"48;2;28;28;28m\(0\.25\)", text)
+    assert re.search(r"48;2;253;231;37m\[7\.09\]", text)
+    assert re.search(r"48;2;53;95;141m 1\.00 ", text)
+    assert re.search(r"48;2;221;221;221m  mem ", shown(crowded(), colours=True))
+
+
+def test_what_does_not_fit_is_said_and_the_rest_is_recommended() -> None:
+    text = shown(crowded())
+    assert map_rows(text)["8"][-3:] == ["[6.94]", "mem", "mem"]
+    assert "mem: does not fit into memory" in text
+    assert "largest batch of a process that fits into 3 GiB: 128" in text
+    nothing = shown(too_large())
+    assert map_rows(nothing)["1"] == ["mem", "mem"]
+    assert "recommended: nothing fits into memory" in nothing
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_large_maps_are_thinned_and_say_so(width: int) -> None:
+    lines = shown(large(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    rows = map_rows("\n".join(lines))
+    columns = len(rows["1"])
+    assert len(rows) == 30
+    assert {"1", "2", "4", "8", "16", "32", "61", "64"} <= set(rows)  # 61 is recommended
+    assert re.search(rf"shown:\s+30\s+of\s+64\s+numbers\s+of\s+processes\s+and\s+{columns}\s+of", "\n".join(lines))
+    assert rows["61"][-1].startswith("[")
+
+
+def test_some_of_many_values_keeps_ends_and_powers_of_two() -> None:
+    assert some_of(range(1, 65), 12) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    assert some_of(range(1, 65), 4, [37]) == (1, 2, 37, 64)
+    assert some_of([5, 7, 9], 3) == (5, 7, 9)
+    odd = some_of(range(1, 200, 2), 10)
+    assert len(odd) == 10
+    assert odd[0] == 1
+    assert odd[-1] == 199
+    assert spaced(range(1, 17), 4) == [1, 8, 12, 16]
+
+
+def test_the_lines_below_tell_advice_trust_and_checks() -> None:
+    text = " ".join(shown(checked(), 300).split())
+    assert (
+        "- recommended: 8 processes with batch 512 each give 7.09x (6.69 to 7.54), efficiency 89 %, 8,776 samples/s; "
+        "no cell is faster; the fastest cell that keeps 80 % efficiency" in text
+    )
+    assert "largest efficient number of processes: 8, with an efficiency of 80 % or more" in text
+    assert (
+        "- 12 estimates checked here so far: wrong by 5.8 % on average; steps are multiplied by 1.042 for that, "
+        "a spread of 3.1 % is left" in text
+    )
+    assert "- 4 cells run for real: wrong by 4.5 % on average, 12.0 % at worst; 3 of 4 inside" in text
+    assert "weak 8 256 237 ms (223-252) 212 ms (208-218) +12.0 no" in text
+    assert "strong 4 16 20.6 ms (19.6-21.7) 20.4 ms (20.0-21.0) +1.0 yes" in text
+    assert text.endswith("Warnings - other programs took [red]0.8[/red] cores while the profile was taken")
+    fresh = shown(both())
+    assert "nothing was verified here yet: --verify 3" in fresh
+    assert "Run for real" not in fresh
+    assert "Warnings" not in fresh
+
+
+def test_checks_fit_a_terminal() -> None:
+    lines = shown(checked(), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(re.match(r"weak +2 +16 .* \+3\.0 +yes$", line) for line in lines)
+
+
+def test_the_sentence_answers() -> None:
+    assert sentence(predicted(goal=0.9)) == (
+        "cnn with ddp: 4 processes with batch 512 each give 3.70x (3.52 to 3.89), efficiency 92 %, "
+        "4,575 samples/s; 48 % less throughput than the fastest cell (8,776 samples/s)."
+    )
+    assert sentence(hopeless()) == (
+        "mlp with ddp: stay with 1 process with batch 512; up to 8 processes no speedup above 1 is expected."
+    )
+    assert sentence(predicted(network_s=1.6, counts=(1, 4))) == (
+        "cnn with ddp: stay with 1 process with batch 512; up to 4 processes at most 1.49x is expected, "
+        "below the efficiency of 80 % that was asked for."
+    )
+    assert sentence(too_large()) == (
+        "gpt with ddp: no batch of the map fits into 256 MiB of memory; ask for smaller ones."
+    )
+    assert "global batch 512, at most 171 each" in sentence(predicted(kinds=("strong",), counts=(1, 3), goal=0.9))
+    assert "\n" not in sentence(predicted("python\ntrain.py " + "x" * 100))
+
+
+def test_users_texts_are_no_markup() -> None:
+    prediction = msgspec.structs.replace(checked(), what="[red]x[/red] [/]", engine="[bold]")
+    assert "[red]x[/red] [/] with [bold]" in shown(prediction)
+
+
+def test_the_document_holds_every_cell_with_every_field() -> None:
+    prediction = checked()
+    document = json.loads(json.dumps(as_document(prediction)))
+    assert len(document["cells"]) == len(prediction.cells) == 94
+    assert set(document["cells"][0]) == {field.name for field in msgspec.structs.fields(Cell)}
+    (cell,) = [
+        each for each in document["cells"] if (each["scaling"], each["np"], each["global_batch"]) == ("strong", 6, 64)
+    ]
+    assert cell["batch"] == 11
+    assert cell["low_s"] < cell["step_s"] < cell["high_s"]
+    assert document["recommended"]["np"] == 8
+    assert document["recommended"]["batch"] == 512
+    assert document["recommended"]["regret"] == 0
+    assert document["knobs"] == {"bucket_cap_mb": 25}
+    assert document["calibration"]["factor"] == 1.042
+    assert [round(check["error"], 6) for check in document["checks"]] == [0.03, -0.02, 0.12, 0.01]
+    assert document["kind"] == "prediction"
+    assert document["most_efficient_np"] == 8
+    assert document["warnings"] == list(prediction.warnings)
+    assert as_document(too_large())["recommended"] is None
+
+
+def test_csv_has_all_cells_with_units_in_the_names() -> None:
+    prediction = crowded()
+    rows = list(csv.DictReader(io.StringIO(as_csv(prediction))))
+    assert len(rows) == 48
+    assert {"np", "step_s", "speedup_low", "samples_per_s", "memory_bytes"} <= set(rows[0])
+    assert "device_hours_per_million_samples" in rows[0]
+    assert not {"throughput", "device_hours"} & set(rows[0])
+    last = rows[-1]
+    assert (last["np"], last["batch"], last["global_batch"], last["fits"]) == ("8", "512", "4096", "0")
+    assert float(last["speedup"]) == pytest.approx(prediction.cells[-1].speedup)
+    assert (last["engine"], last["what"]) == ("ddp", "resnet50")
+    assert "'=1+1" in as_csv(predicted("=1+1"))
+
+
+def test_markdown_is_the_map_with_its_advice() -> None:
+    text = as_markdown(checked())
+    table = [line for line in text.split("weak scaling")[1].splitlines() if line.startswith("|")]
+    assert table[0] == "| processes | nodes | 4 | 8 | 16 | 32 | 64 | 128 | 256 | 512 |"
+    assert len(table) == 8
+    assert table[-1].startswith("| 8 | 2 | 1.34 |")
+    assert table[-1].endswith("| **7.09** |")
+    strong = [line for line in text.split("weak scaling")[0].splitlines() if line.startswith("| 8 ")]
+    assert strong[0].startswith("| 8 | 2 |  | *0.25* | *0.40* |")
+    assert "- Recommended: 8 processes with batch 512 each give 7.09x" in text
+    assert "| mem | mem |" in as_markdown(crowded())
+    assert "shown: 40 of 64 numbers of processes and 16 of 1,024 batches" in as_markdown(large())
+    assert "<img" not in as_markdown(predicted(NASTY))
+
+
+def test_tables_are_written_into_a_new_folder(tmp_path: Path) -> None:
+    written = write_tables(both(), tmp_path / "new")
+    assert [path.name for path in written] == ["estimate.csv", "estimate.md"]
+    assert all(path.stat().st_size > 1000 for path in written)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkFailed, match="choose another folder"):
+        write_tables(both(), tmp_path / "file")
+
+
+def test_a_map_knows_where_nodes_begin() -> None:
+    (grid,) = grids(large())
+    assert grid.boundaries() == {9: 2, 17: 3, 25: 4, 33: 5, 41: 6, 49: 7, 57: 8}
+    assert len(grid.shown()) == 65_536

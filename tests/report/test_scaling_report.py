@@ -1,0 +1,188 @@
+import io
+import json
+
+import msgspec
+import pytest
+from made_scalings import GPUS, lab11, measured, nearly_nothing, once, ranges
+from rich.console import Console
+
+from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.report.measurement import points_document as as_document
+from scalescope.report.scaling import show
+
+
+def shown(record: Scaling, width: int = 1000, *, colours: bool = False) -> str:
+    text = io.StringIO()
+    show(record, Console(file=text, width=width, force_terminal=colours, color_system="standard" if colours else None))
+    return text.getvalue()
+
+
+def test_the_table_holds_the_records_numbers() -> None:
+    lines = [line.split() for line in shown(lab11()).splitlines()]
+    assert ["np", "batch", "samples/s", "eff%", "steady", "train", "end", "to", "end"] in lines
+    assert ["2", "64", "382", "95", "1.89", "1.75", "0.98"] in lines
+    assert ["32", "64", "6,080", "94", "30.10", "11.64", "1.85"] in lines
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lab11(),
+        ranges(),
+        measured(),
+        measured(counts=(1, 8, 64), launches=3, interval="range", batches=(16,), ranks_per_node=4),
+    ],
+    ids=["lab", "ranges", "measured", "nodes"],
+)
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_fit_a_terminal(record: Scaling, width: int) -> None:
+    text = shown(record, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    if width == 100:
+        rows = [line for line in text.splitlines() if line.strip()[:1].isdigit() and "(" in line]
+        assert all(line.count("(") == line.count(")") for line in rows)  # no cell is folded
+
+
+def test_the_fit_and_the_waterfall_are_a_line_each() -> None:
+    lines = [line.removeprefix("- ").rstrip() for line in shown(lab11()).splitlines()]
+    assert (
+        "fixed cost 8.83 +- 0.98 s per run and 31,280 +- 416 samples of work (standard errors); "
+        "the fixed part is 5 % of the train time on 1 and 63 % on 32" in lines
+    )
+    assert (
+        "ideal 32.00 - 1.90 lost efficiency = 30.10 steady - 18.46 fixed cost = 11.64 train - 9.79 init "
+        "= 1.85 end to end" in lines
+    )
+    assert (
+        "a run 3 / 10 / 31 / 100 times longer would reach a train speedup of 19.5 / 25.8 / 28.6 / 29.6 on 32" in lines
+    )
+    assert (
+        "on 32 processes 90 % of the steady speedup needs a run 14 times longer (train) "
+        "or 240 times longer (end to end)" in lines
+    )
+    assert "one launch each, no interval: launches differ" in lines
+    assert any(line.startswith("break-even with 1 process, end to end: after 33,000 samples on 2") for line in lines)
+
+
+def test_intervals_ranges_and_gains_are_told_apart() -> None:
+    sure = shown(measured(batches=(32,), engines=("ddp",), kinds=("weak",)))
+    assert "3.70±0.16" in sure
+    assert "± or [ ]: 95 % t-intervals over launches" in sure
+    assert "- 0.32 init + 0.04 launch and end = 3.27 end to end" in sure
+    assert "needs a run 3.7 times longer (end to end); train has it already" in sure
+    assert "break-even with 1 process without an engine, train: never on 2 and 4" in sure
+    few = shown(ranges())
+    assert "2.87 (2.76-3.01)" in few
+    assert "in parentheses: range of fewer than 5 launches, no interval" in few
+    assert "never on 2, 3 and 4" in few
+
+
+def test_break_even_is_a_whole_number_of_epochs() -> None:
+    points = tuple(
+        ScalingPoint(
+            engine="horovod", np=np, speedup={"train": once(0.7)}, break_even={} if np == 1 else {"train": after}
+        )
+        for np, after in ((1, 0.0), (2, 26.75), (4, 17.24), (8, 0.0))
+    )
+    curve = Curve(
+        engine="horovod", scaling="", baseline_np=1, baseline_engine="horovod", work_unit="epochs", points=points
+    )
+    text = shown(Scaling(what="x", source="logs", curves=(curve,)))
+    assert "break-even with 1 process, train: after 27 epochs on 2; after 18 epochs on 4\n" in text
+
+
+def test_efficiency_by_mean_steps_is_told_where_it_differs() -> None:
+    assert "by mean instead of median steps the efficiency is 70 % on 4" in shown(ranges())
+    assert "mean instead" not in shown(lab11())
+
+
+def test_what_was_found_comes_last_and_markup_is_left_alone() -> None:
+    text = shown(ranges(), colours=True)
+    trust, found, beware = (
+        text.split("Which to trust")[1].split("What stands out")[0],
+        *text.split("What stands out")[1].split("Beware"),
+    )
+    assert "- Trust the steady speedup." in trust
+    assert "- The engine alone costs 3 %" in found
+    assert "\x1b[33mddp-np4-b32: other programs took [red]0.8[/red] cores" in beware
+
+
+def test_users_texts_are_no_markup() -> None:
+    point = ScalingPoint(engine="[bold]", np=2, train_s=1.0, notes=("[red]slow[/red]",))
+    curve = Curve(engine="[bold]", scaling="weak", baseline_np=None, points=(point,))
+    text = shown(Scaling(what="[x]", source="table", curves=(curve,), trust=("[link=x]y",)))
+    assert "weak scaling, [bold]: no speeds are known" in text
+    assert "on 2: [red]slow[/red]" in text
+    assert "[link=x]y" in text
+
+
+def test_next_to_nothing_is_shown_without_complaint() -> None:
+    assert shown(nearly_nothing()).strip() == "scaling: no speeds are known"
+    document = as_document(nearly_nothing())
+    assert document["fit"] is None
+    assert document["points"][0] == {
+        **dict.fromkeys(["nodes", "batch", "global_batch", "threads_per_rank", "step_s", "step_s_low", "step_s_high"]),
+        **dict.fromkeys(["interval", "throughput", "efficiency", "mean_efficiency", "wall_s", "steps"]),
+        **dict.fromkeys(["warmup_steps", "fixed_s"]),
+        "engine": "",
+        "scaling": "",
+        "np": 2,
+        "launches": 1,
+        "speedup": {},
+        "train_s": 12.0,
+        "phases": {},
+        "waterfall": [],
+        "longer_for_90": {},
+        "break_even": {},
+        "notes": [],
+    }
+
+
+def test_the_document_has_units_in_its_names_and_intervals_beside_numbers() -> None:
+    document = json.loads(json.dumps(as_document(measured())))
+    (point,) = [
+        each
+        for each in document["points"]
+        if (each["engine"], each["scaling"], each["np"], each["batch"]) == ("ddp", "weak", 4, 32)
+    ]
+    assert (point["global_batch"], point["threads_per_rank"], point["launches"]) == (128, 1, 5)
+    assert point["step_s_low"] < point["step_s"] < point["step_s_high"]
+    assert point["interval"] == "t"
+    assert point["throughput"] == pytest.approx(4000)
+    assert point["efficiency"] == pytest.approx(0.925)
+    assert point["speedup"]["steady"] == {
+        "value": pytest.approx(3.7),
+        "low": pytest.approx(3.552),
+        "high": pytest.approx(3.8776),
+        "interval": "t",
+        "launches": 5,
+    }
+    assert list(point["speedup"]) == ["steady", "train", "end_to_end"]
+    assert point["phases"]["launch_s"] == 0.4
+    assert [loss["name"] for loss in point["waterfall"]] == ["efficiency", "warmup", "uneven", "init", "launch"]
+    assert point["waterfall"][-1]["left"] == pytest.approx(point["speedup"]["end_to_end"]["value"])
+    assert point["longer_for_90"]["end_to_end"] == 3.7
+    assert point["break_even"] == {"train": None, "end_to_end": 5200}
+    keys = [(each["engine"], each["scaling"], each["np"], each["batch"]) for each in document["points"]]
+    assert len(keys) == len(set(keys)) == 42  # the baseline that engines share is there once
+    assert document["curves"][0] == {
+        "engine": "ddp",
+        "scaling": "strong",
+        "batch": 16,
+        "baseline_np": 1,
+        "baseline_engine": "none",
+        "work_unit": "samples",
+        "fit": document["fit"],
+    }
+    assert document["warnings"] == ["ddp-np4-b32: other programs took [red]0.8[/red] cores"]
+
+
+def test_the_document_keeps_the_fit() -> None:
+    document = as_document(lab11())
+    assert [point["np"] for point in document["points"]] == list(GPUS)
+    fit = document["fit"]
+    assert (fit["fixed_s"], fit["fixed_s_error"], fit["work"], fit["work_error"]) == (8.83, 0.98, 31_280, 416)
+    assert fit["fixed_share"]["32"] == 0.631
+    assert fit["longer"]["32"]["100"] == 29.6
+    assert msgspec.json.decode(msgspec.json.encode(document)) == document

@@ -1,0 +1,203 @@
+"""A tuning for people and programs: the live line, terminal, JSON and the sentence."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from made_tunings import ALL, horovod, keep_default, many_knobs, one_knob, two_hosts, unfinished, without_prior
+from rich.console import Console
+
+from scalescope.records.tuning import Gain, Tuning
+from scalescope.report.tuning import sentence
+from scalescope.report.tuning_progress import TuneProgress
+from scalescope.report.tuning_show import as_document, sample_rows, show
+
+
+def shown(tuning: Tuning, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(tuning, console)
+    return written(console)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def of_gain(tuning: Tuning, value: float, low: float, high: float) -> Tuning:
+    return msgspec.structs.replace(tuning, gain=Gain(value=value, low=low, high=high, pairs=6))
+
+
+def test_the_sentence_names_the_winner_its_gain_and_when_the_search_has_paid_for_itself() -> None:
+    tuning = of_gain(two_hosts(), 0.58, 0.51, 0.66)
+    cost = msgspec.structs.replace(tuning.cost, break_even_steps=60)
+    assert sentence(msgspec.structs.replace(tuning, cost=cost)) == (
+        "Use bucket_cap_mb 1 and hierarchical allreduce: 1.58x (1.51 to 1.66) faster steps than the default "
+        "(353 ms instead of 557 ms), found in 8 samples, 6 pairs of blocks and 258 steps; "
+        "the search has paid for itself after 60 more steps."
+    )
+    assert sentence(tuning).endswith("; the search has paid for itself already.")
+    assert "6 pairs of launches" in sentence(horovod())
+    assert "Use bucket_cap_mb 8, threads_per_rank 2 and nccl_algo Tree: " in sentence(many_knobs())
+
+
+def test_the_sentence_says_how_sure_it_is_that_nothing_is_gained() -> None:
+    none = of_gain(keep_default(), 0.008, -0.007, 0.023)
+    assert sentence(none) == (
+        "Keep the default: no significant gain (+0.8 % +- 1.5 %) from bucket_cap_mb 2, "
+        "seen in 6 samples, 6 pairs of blocks and 227 steps."
+    )
+    assert "bucket_cap_mb 2 is slower (-12 % +- 2.0 %)" in sentence(of_gain(none, -0.12, -0.14, -0.10))
+    assert "the gain is too small to count (+0.3 % +- 0.1 %)" in sentence(of_gain(none, 0.003, 0.002, 0.004))
+    without = msgspec.structs.replace(none, gain=None, finalist={}, reason="no setting promised more than the noise.")
+    assert sentence(without) == ("Keep the default: no setting promised more than the noise (6 samples and 227 steps).")
+
+
+def test_an_unfinished_search_tells_what_it_found_and_what_to_do() -> None:
+    assert sentence(unfinished()) == (
+        "Not decided after 4 samples and 66 steps: the training ended after 66 steps; so far bucket_cap_mb 1 and "
+        "hierarchical allreduce is fastest, 1.57x by one sample and not confirmed; train longer, or ask for less with "
+        "--steps-per-sample and --max-samples."
+    )
+    offline = msgspec.structs.replace(horovod(), complete=False, decision="keep_default", values={}, reason="")
+    told = sentence(offline)
+    assert "so far fusion_threshold_mb 16 and cycle_time_ms 0.5 leads (+32 % +- 1.1 % over 6 pairs of launches)" in told
+    assert told.endswith("--resume goes on where it ended.")
+    alone = msgspec.structs.replace(unfinished(), samples=unfinished().samples[:1])
+    assert "nothing was faster than the default so far" in sentence(alone)
+    assert "nothing was measured" in sentence(msgspec.structs.replace(alone, samples=()))
+
+
+def test_a_setting_that_was_given_is_not_called_found() -> None:
+    given = msgspec.structs.replace(two_hosts(), samples=(), cells=(), gain=None)
+    assert sentence(given) == "Use bucket_cap_mb 1 and hierarchical allreduce, as it was given: nothing was searched."
+    assert "What it cost" not in shown(given)
+
+
+def test_the_document_holds_what_scripts_rely_on() -> None:
+    tuning = two_hosts()
+    document = json.loads(json.dumps(as_document(tuning), allow_nan=False))
+    assert document["decision"] == "use"
+    assert document["knobs"] == {"first_bucket_mb": 1.0, "bucket_cap_mb": 1.0, "hierarchical_allreduce": True}
+    assert set(document["gain"]) >= {"value", "low", "high"}
+    assert document["gain"]["value"] == pytest.approx(0.58, abs=0.02)
+    assert (document["samples"], document["steps"]) == (20, 258)
+    assert document["cost"]["search_steps"] + document["cost"]["confirm_steps"] + 20 == 258
+    assert (document["default_step_s"], document["winner_step_s"]) == pytest.approx((0.557, 0.353), abs=0.001)
+    assert [trial["phase"] for trial in document["trials"]].count("confirm") == 12
+    assert document["trials"][1]["speedup"] == pytest.approx(1.57, abs=0.01)
+    assert document["left_out"]["nccl_algo"] == "the backend is gloo"
+    kept = as_document(keep_default())
+    assert (kept["decision"], kept["knobs"], kept["found"]) == ("keep_default", {}, {})
+    assert kept["finalist"] == {"bucket_cap_mb": 2.0}
+
+
+def test_the_table_has_a_row_per_sample_of_the_search() -> None:
+    heading, default, winner, *_ = rows = sample_rows(two_hosts())
+    assert heading == ["setting", "sample", "predicted", "step", "pace", "decision"]
+    assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "-", "what others are compared with"]
+    assert winner == [
+        "bucket_cap_mb 1, hierarchical allreduce",
+        "1",
+        "378 ms",
+        "354 ± 2.9 ms",
+        "1.57x",
+        "winner, best so far",
+    ]
+    assert len(rows) == 9
+    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "pace", "decision"]
+
+
+def test_of_many_samples_the_default_and_the_fastest_are_shown() -> None:
+    rows = sample_rows(many_knobs())
+    assert [row[0].partition(",")[0] for row in rows[1:3]] == ["the default", "bucket_cap_mb 8"]
+    assert rows[-1] == ["... 9 samples more"]
+    assert "the default and then the fastest" in shown(many_knobs())
+
+
+def test_cut_and_failed_samples_say_so() -> None:
+    (cut,) = [row for row in sample_rows(keep_default()) if row[0] == "bucket_cap_mb 0.5"]
+    assert cut[-2:] == ["0.48x", "cut: clearly worse"]
+    (failed,) = [row for row in sample_rows(without_prior()) if row[1] == "4"]
+    assert failed == ["bucket_cap_mb 2", "4", "failed", "-", "rank 1 ended with code 1"]
+
+
+def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None:
+    told = words(shown(two_hosts()))
+    assert "Tuning of train.py: ddp on 4 processes of 2 hosts, while training" in told
+    assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB; by itself 25" in told
+    assert "held: first_bucket_mb 1" in told
+    assert "left out: static_graph: needs a relaunch: ask with --offline" in told
+    assert "6 pairs of blocks: finalist 353 ms, default 558 ms" in told
+    assert "with 95 % confidence: it wins" in told
+    assert "94 steps of search, 144 of confirmation, 20 of warm-up before; 1 min 44 s" in told
+    assert "the search gained 27.7 s against the default's pace" in told
+    kept = words(shown(keep_default()))
+    assert "it does not win, the default stays" in kept
+    assert "the search lost 131 ms against the default's pace, 95 % of its throughput" in kept
+    assert "the slowest sample took 2.09x the default's step" in kept
+    assert "the default stays, so this is not made good" in kept
+    early = words(shown(unfinished()))
+    assert "not reached - ended early: the training ended after 66 steps" in early
+    assert "paid for itself" not in early
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_nothing_is_wider_than_the_terminal_and_nothing_paints_it(width: int) -> None:
+    for made in ALL.values():
+        lines = shown(made(), width).splitlines()
+        assert max(map(len, lines)) <= width
+    text = shown(many_knobs(), width)
+    assert "\x1b" not in text
+    assert "[bold]?[31m" in text
+    assert "\x1b" not in sentence(many_knobs())
+
+
+def followed(tuning: Tuning, console: Console, *, quiet: bool = False) -> str:
+    with TuneProgress(console, quiet=quiet, show_output=True) as progress:
+        progress.planned("About 20 [bold]samples.")
+        progress.launch_begins(1, "ddp on 4 processes")
+        best = 1.0
+        for sample in tuning.samples:
+            progress.begins(sample.index, sample.phase, sample.values, 12)
+            progress.steps(12 * sample.index)
+            best = max(best, (tuning.default_step_s or 0.0) / (sample.step_s or 1.0))
+            progress._live.refresh()
+            progress.sampled(sample, best, tuning.default_step_s)
+        progress.line("rank 0", "loss [red]0.1")
+        progress.decided("Use it.")
+    return written(console)
+
+
+def test_without_a_terminal_every_sample_has_a_line() -> None:
+    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200)).splitlines()
+    assert lines[:2] == ["About 20 [bold]samples.", "launch 1: ddp on 4 processes"]
+    assert lines[2] == "sample 0: the default: 556 +- 4.6 ms; what others are compared with"
+    assert lines[3] == (
+        "sample 1: bucket_cap_mb 1, hierarchical allreduce: 354 +- 2.9 ms, 1.57x the default's pace; best so far"
+    )
+    assert lines[10] == "confirming, pair 1: bucket_cap_mb 1, hierarchical allreduce: 356 +- 2.9 ms"
+    assert lines[11] == "confirming, pair 1: the default: 558 +- 4.6 ms · +57 % so far"
+    assert lines[-2:] == ["[rank 0] loss [red]0.1", "Use it."]
+    assert len(lines) == 2 + 20 + 2
+    failed = followed(without_prior(), Console(file=io.StringIO(), width=200))
+    assert "sample 4: bucket_cap_mb 2: failed: rank 1 ended with code 1" in failed
+
+
+def test_on_a_terminal_one_live_line_tells_where_the_search_is() -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None, legacy_windows=False)
+    text = followed(two_hosts(), console)
+    assert "sample 2 of at most 12 · best so far 1.57x · now hierarchical allreduce · step 24 · 0:00" in text
+    assert "confirming: pair 2 · +57 % so far · now the default" in text
+    assert "sample 1: " not in text
+    narrow = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
+    assert "· now…" in words(followed(two_hosts(), narrow)).replace(" …", "…")
+
+
+def test_quiet_says_nothing_but_output_that_was_asked_for() -> None:
+    assert followed(one_knob(), Console(file=io.StringIO(), width=200), quiet=True) == "[rank 0] loss [red]0.1\n"
