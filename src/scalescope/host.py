@@ -21,14 +21,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 class Cores(NamedTuple):
     """Cores of this machine; `logical` counts every hyperthread."""
 
-    physical: int
-    """A process may use these: cores within its mask, as many as its quota pays for; at least 1."""
-    logical: int
-    """The same in hyperthreads; at least 1."""
-    allowed: float
-    """The same without rounding: the smaller of mask and quota."""
-    machine_physical: int | None
-    """All cores of the machine; None where the system does not say."""
+    physical: int  # A process may use these: cores within its mask, as many as its quota pays for; at least 1
+    logical: int  # The same in hyperthreads; at least 1
+    allowed: float  # The same without rounding: the smaller of mask and quota
+    machine_physical: int | None  # All cores of the machine; None where the system does not say
     machine_logical: int
 
 

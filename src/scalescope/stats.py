@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-FEWEST = 5
-"""Repetitions from which on an interval is claimed; below it there is only a range."""
-_TO_SIGMA = 1.4826
-"""From the median absolute deviation to the standard deviation of normal noise."""
-_NINETY = 1.645
-"""Standard deviations on each side of a normal 90 % interval."""
+FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
+_TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
+_NINETY = 1.645  # Standard deviations on each side of a normal 90 % interval
 _UPPER = 0.975
+# Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a wider
+# quantile makes up for it (make bench SECTION=coverage shows how well)
 _UPPER_AFTER_LOOKS = 0.985
-"""Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a
-wider quantile makes up for it (make bench SECTION=coverage shows how well)."""
 
 
 class Interval(NamedTuple):
@@ -23,8 +20,7 @@ class Interval(NamedTuple):
     middle: float
     low: float
     high: float
-    is_range: bool
-    """Smallest to largest of fewer than FEWEST, instead of a 95 % t-interval."""
+    is_range: bool  # Smallest to largest of fewer than FEWEST, instead of a 95 % t-interval
 
 
 def half_width(values: Sequence[float], *, looked: bool = False) -> float:

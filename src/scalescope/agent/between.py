@@ -16,12 +16,11 @@ from .interruptions import samples_in
 from .recorder import Recorder, now
 from .steps import StepClock
 
-Work = Generator[int, None, None]
-"""Yields how many steps may pass before it wants to go on."""
+Work = Generator[int, None, None]  # Yields how many steps may pass before it wants to go on
 
 
+# Begin, ends, how many steps are complete, and samples, as the clock gives them; no ends: it was resumed.
 _Batch = tuple[int, list[int], int, int]
-"""Begin, ends, how many steps are complete, and samples, as the clock gives them; no ends: it was resumed."""
 
 
 class Step(NamedTuple):
@@ -29,12 +28,9 @@ class Step(NamedTuple):
 
     begin: int
     end: int
-    nanoseconds: int
-    """On a GPU its own time, not when Python was done with it."""
-    samples: int
-    """Of this rank; 0: unknown."""
-    whole: bool
-    """False: an evaluation, a checkpoint or the like lay before it, or its time is not known."""
+    nanoseconds: int  # On a GPU its own time, not when Python was done with it
+    samples: int  # Of this rank; 0: unknown
+    whole: bool  # False: an evaluation, a checkpoint or the like lay before it, or its time is not known
 
 
 class BetweenSteps:

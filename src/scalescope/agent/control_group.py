@@ -54,8 +54,7 @@ def _named(path: str, name: str, otherwise: int) -> int:
 
 
 _LARGEST_MESSAGE = 2048
-_LONGEST_TROUBLE = 300
-"""Characters; escaped they still fit into a message."""
+_LONGEST_TROUBLE = 300  # Characters; escaped they still fit into a message
 
 
 def objection(action: Callable[[], Any]) -> str:
@@ -83,8 +82,7 @@ class Meeting:
         everybody = self.gather({"host": host, "cores": _as_ranges(list(cores))})
         self.hosts: list[str] = [each["host"] for each in everybody]
         here = {core for each in everybody if each["host"] == host for core in _from_ranges(each["cores"])}
-        self.cores = len(here)
-        """Of this host, that its ranks may use."""
+        self.cores = len(here)  # Of this host, that its ranks may use
         self.ranks_here = self.hosts.count(host)
 
     def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:

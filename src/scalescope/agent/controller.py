@@ -20,10 +20,9 @@ from .recorder import now, say
 from .steps import StepClock, StepsDone
 from .survey import survey
 
-_FIRST_MEETING = 2
-"""After so many steps it is known how many optimizers make one."""
+_FIRST_MEETING = 2  # After so many steps it is known how many optimizers make one
+# So long rank 0 waits for the search before all make another step as they are.
 _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
-"""So long rank 0 waits for the search before all make another step as they are."""
 _VIEW = "gradient_as_bucket_view"
 
 
@@ -40,17 +39,14 @@ class Conductor:
         self._is_first = False
         self._said_hello = False
         self._waited = 0
-        self.values: dict[str, Any] = {}
-        """What was switched to last; empty: the model is as it was."""
-        self._default: dict[str, Any] = {}
-        """What was in force before the first switch; empty: there was none."""
+        self.values: dict[str, Any] = {}  # What was switched to last; empty: the model is as it was
+        self._default: dict[str, Any] = {}  # What was in force before the first switch; empty: there was none
         self._groups: Any = None
         self._meeting: TorchMeeting | None = None
         self._restore_join: Callable[[], None] = lambda: None
-        self.is_decided = False
-        """Whether the last setting is in force, to stay."""
+        self.is_decided = False  # Whether the last setting is in force, to stay
+        # Why the search cannot go on, as far as this rank knows; the others hear it when they next meet.
         self.trouble = ""
-        """Why the search cannot go on, as far as this rank knows; the others hear it when they next meet."""
 
     def attach(self) -> None:
         """Begin with the next steps; every rank does this between the same two steps."""

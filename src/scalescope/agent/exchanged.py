@@ -45,14 +45,12 @@ class Exchanged:
     """The parameters of models in DistributedDataParallel and of Horovod's optimizers."""
 
     def __init__(self) -> None:
-        self.on_first: Callable[[], None] = lambda: None
-        """Called when the first model or optimizer is wrapped."""
+        self.on_first: Callable[[], None] = lambda: None  # Called when the first model or optimizer is wrapped
         self.reset()
 
     def reset(self) -> None:
         """Begin anew, as in a forked child."""
-        self.has_models = False
-        """Whether a model was wrapped in DistributedDataParallel."""
+        self.has_models = False  # Whether a model was wrapped in DistributedDataParallel
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._counted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._ignored: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -27,8 +27,7 @@ class Fetches:
 
     def __init__(self) -> None:
         self.pending: list[Fetch] = []
-        self.too_many = False
-        """Whether nobody can tell which of them the next step is made of."""
+        self.too_many = False  # Whether nobody can tell which of them the next step is made of
         self._usual = 0  # in one step
         self._trained_on: set[int] = set()  # datasets
 

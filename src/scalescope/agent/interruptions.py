@@ -30,8 +30,8 @@ class Interruptions:
         self._clock = clock
         self._exchanged = exchanged
         self._on_training = on_training
+        # Called when hooks may be on the model, and when they must be gone.
         self.on_mode: Callable[[bool], None] = lambda training: None
-        """Called when hooks may be on the model, and when they must be gone."""
         self._hook: Any = None
         self._stop_finding: Callable[[], None] = lambda: None
         self._see_train: Callable[[bool], None] = lambda wanted: None
@@ -284,5 +284,5 @@ class ModelHook:
         return functools.partial, _SILENT
 
 
+# A call from the standard library that takes any further arguments and does nothing.
 _SILENT: Any = (sys.audit, "scalescope.silent")
-"""A call from the standard library that takes any further arguments and does nothing."""

@@ -21,8 +21,7 @@ from typing import Any, Protocol
 from .recorder import now, say
 
 FORMAT_VERSION = 1
-PATIENCE_S = 120.0
-"""A search that does not answer for so long is believed to be gone."""
+PATIENCE_S = 120.0  # A search that does not answer for so long is believed to be gone
 
 
 class Pilot(Protocol):
@@ -116,8 +115,7 @@ class Wrappers:
         self._with_our_hook: weakref.WeakSet[Any] = weakref.WeakSet()
         self._in_switch = False
         self._compiled = False
-        self.sharded = False
-        """Whether the model is one of FSDP's."""
+        self.sharded = False  # Whether the model is one of FSDP's
 
     @property
     def alive(self) -> list[Any]:

@@ -28,8 +28,7 @@ class Recorder:
         self.started = now()
         self._file = -1
         self._pending: list[str] = []
-        self.is_broken = False
-        """Whether writing has failed: nothing is kept or written any more."""
+        self.is_broken = False  # Whether writing has failed: nothing is kept or written any more
 
     def after_fork(self) -> None:
         """A forked child is another process: a data-loader worker that never steps, or a rank of its own."""

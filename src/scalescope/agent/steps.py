@@ -18,10 +18,8 @@ from .exchanged import Exchanged
 from .recorder import Recorder, now, say_once
 
 _ATTEND_EVERY_NS = 20_000_000
-_IN_A_ROW = 32
-"""Steps that are looked at together, and how many times as long nobody looks afterwards."""
-_DEEPEST = 32
-"""So many begins and ends without a match are no optimizers inside optimizers."""
+_IN_A_ROW = 32  # Steps that are looked at together, and how many times as long nobody looks afterwards
+_DEEPEST = 32  # So many begins and ends without a match are no optimizers inside optimizers
 
 
 def _closed_by_the_last(times: list[int]) -> int:

@@ -21,8 +21,7 @@ from .recorder import now, say
 STEPS = 3
 _SMALLEST_PROBE = 4096
 _MOST_SIZES = 8
-_LONGEST_PROBE_S = 1.0
-"""A message that takes longer is the largest one that is tried."""
+_LONGEST_PROBE_S = 1.0  # A message that takes longer is the largest one that is tried
 _MIB = 1 << 20
 
 

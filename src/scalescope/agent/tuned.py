@@ -14,8 +14,7 @@ from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once
 
-_WITHOUT_WRAPPER = 5
-"""Steps after which a script that has wrapped no model is not expected to wrap one."""
+_WITHOUT_WRAPPER = 5  # Steps after which a script that has wrapped no model is not expected to wrap one
 
 
 class Tuned:

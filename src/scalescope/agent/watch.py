@@ -17,8 +17,8 @@ from .interruptions import Interruptions
 from .recorder import Recorder, guarded, now, rank_from_environment
 from .steps import StepClock
 
+# Asks a rank for its Python stacks; a number that scripts and schedulers leave alone.
 STACK_SIGNAL = int(signal.SIGRTMIN) + 7
-"""Asks a rank for its Python stacks; a number that scripts and schedulers leave alone."""
 
 
 def begin(folder: str) -> None:

@@ -27,15 +27,11 @@ from scalescope.report.explanation import (
 from scalescope.units import format_seconds, plural
 
 _WIDTH = 560
-_MANY, _MOST = 10, 64
-"""Bars from which on they are low, and that are drawn at most."""
-_ROOM = 0.055
-"""Of the axis, for a percentage inside its part."""
-_DARK = ("compute", "exposed_communication")
-"""Parts that need white letters."""
+_MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most
+_ROOM = 0.055  # Of the axis, for a percentage inside its part
+_DARK = ("compute", "exposed_communication")  # Parts that need white letters
 _HIDDEN, _POSSIBLY = "hidden communication", "possibly hidden communication"
-_BAR, _BELOW = (0.12, 0.72), (0.76, 0.92)
-"""Of a row's height: the parts, and what is hidden below them."""
+_BAR, _BELOW = (0.12, 0.72), (0.76, 0.92)  # Of a row's height: the parts, and what is hidden below them
 
 
 class _Bar(NamedTuple):

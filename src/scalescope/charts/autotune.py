@@ -25,8 +25,7 @@ from scalescope.units import plural
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")
 _RING_COLOUR, _USE_COLOUR = "#e6007e", "#111111"
 _WIDTH, _HEIGHT = 560, 300
-_MOST = 2000
-"""Samples that are drawn."""
+_MOST = 2000  # Samples that are drawn
 _LEAST_CYCLE_MS = 0.1
 _CYCLE_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _FUSION_TICKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -21,8 +21,7 @@ from scalescope.report.phrases import engine_name, engine_order, has_spread, int
 from scalescope.units import format_rate, plural
 
 _TOOLTIP = ["engine:N", "batch:Q", "words:N", "repetitions:Q"]
-Sizes = dict[float, Estimate]
-"""Throughput by batch size."""
+Sizes = dict[float, Estimate]  # Throughput by batch size
 
 
 def batch_chart(scaling: Scaling) -> Any:

@@ -24,8 +24,7 @@ _COLOURS = (
 )
 _DASHES = {"allreduce": [1, 0], "broadcast": [4, 3]}
 _WIDTH, _HEIGHT = 360, 300
-_FEW = 2
-"""Powers of ten that are too few for an axis."""
+_FEW = 2  # Powers of ten that are too few for an axis
 _TOOLTIP = [
     alt.Tooltip("line:N", title="group"),
     alt.Tooltip("operation:N", title="operation"),

@@ -30,12 +30,9 @@ _KINDS = {
     "cut: clearly worse": (_CUT, "triangle-up"),
     "failed": (_CUT, "M-1,-1L1,1M-1,1L1,-1"),
 }
-_LEAST_SPAN = 0.1
-"""Of the default's step: less would make a landscape of noise."""
-_NEAR = 0.5
-"""Of the span of all others: samples that were cut further up are drawn at the edge."""
-_NAME_ROOM = 24
-"""Pixels that the number of a sample beyond the axis takes."""
+_LEAST_SPAN = 0.1  # Of the default's step: less would make a landscape of noise
+_NEAR = 0.5  # Of the span of all others: samples that were cut further up are drawn at the edge
+_NAME_ROOM = 24  # Pixels that the number of a sample beyond the axis takes
 _TOOLTIP = [
     alt.Tooltip("sample:Q", title="sample"),
     alt.Tooltip("phase:N", title="phase"),

@@ -43,8 +43,7 @@ _COLOURS = {
     "pause": "#d9d9d9",
     "teardown": "#6b6b6b",
 }
-_MANY = 16
-"""Bars from which on they are thin."""
+_MANY = 16  # Bars from which on they are thin
 
 
 def phases_chart(scaling: Scaling) -> Any:

@@ -14,14 +14,10 @@ from scalescope.report.tuning import digits, heading_lines, headline, held_words
 from scalescope.units import format_seconds
 
 _RING_COLOUR, _DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#e6007e", "#111111", "#bbbbbb"
-_LEAST_SPAN = 1.25
-"""Colours stretch over at least this ratio: noise must not look like a landscape."""
-_WIDE = 520
-"""Pixels of a panel from which the second one stands below the first."""
-_LOW = 180
-"""Pixels of a panel below which the vertical axis has its title on top."""
-_DARK = 0.4
-"""Cells that are worse than this need white letters."""
+_LEAST_SPAN = 1.25  # Colours stretch over at least this ratio: noise must not look like a landscape
+_WIDE = 520  # Pixels of a panel from which the second one stands below the first
+_LOW = 180  # Pixels of a panel below which the vertical axis has its title on top
+_DARK = 0.4  # Cells that are worse than this need white letters
 _TWO_LINES = "split(datum.label, '\\n')"
 _TOOLTIP = [
     alt.Tooltip("setting:N", title="setting"),
@@ -37,8 +33,7 @@ class _Colours(NamedTuple):
     low: float
     high: float
     unit: str
-    factor: float
-    """How many of the unit a second has."""
+    factor: float  # How many of the unit a second has
 
     def goodness(self, value: float) -> float:
         """1 for the fastest, 0 for the slowest."""

@@ -62,12 +62,10 @@ class Slice(NamedTuple):
 
     across: Dimension
     down: Dimension | None
-    base: Values
-    """Whose other knobs are drawn."""
+    base: Values  # Whose other knobs are drawn
+    # The default at its place; others with the base's other knobs, or where there is none the fastest of a place.
     cells: tuple[Cell, ...]
-    """The default at its place; others with the base's other knobs, or where there is none the fastest of a place."""
-    others: tuple[SearchedKnob, ...]
-    """Knobs that are not drawn."""
+    others: tuple[SearchedKnob, ...]  # Knobs that are not drawn
 
     def holds(self, values: Values) -> bool:
         """Whether a setting has the base's other knobs."""
@@ -160,8 +158,7 @@ def _other_words(knob: SearchedKnob, place: KnobValue | None) -> str:
 _WIDTH, _HEIGHT = 560, 300
 _EXPECTED, _SAMPLE, _RING = "#0072b2", "#111111", "#e6007e"
 _TWO_LINES = "split(datum.label, '\\n')"
-_ABOVE = 6
-"""Pixels between a sample and its number."""
+_ABOVE = 6  # Pixels between a sample and its number
 
 
 def line_chart(tuning: Tuning, part: Slice) -> Any:

@@ -31,12 +31,10 @@ from scalescope.report.prediction import (
 )
 from scalescope.units import plural
 
-_MOST_CELLS = 4096
-"""Of all maps in a figure: more would make a page of several megabytes."""
+_MOST_CELLS = 4096  # Of all maps in a figure: more would make a page of several megabytes
 _RING_COLOUR = "#e6007e"
 _LABEL_HEIGHT = 14
-_WITH_TEXT = 16
-"""Columns up to which cells are wide enough for numbers."""
+_WITH_TEXT = 16  # Columns up to which cells are wide enough for numbers
 _SHADE = (
     "info.logarithmic ? log(datum[quantity] / info.low) / log(info.high / info.low)"
     " : (datum[quantity] - info.low) / (info.high - info.low)"

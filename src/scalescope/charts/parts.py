@@ -19,10 +19,8 @@ GAIN_COLOUR = "#56b4e9"
 IDEAL_DASH = [5, 4]
 _ENGINE_COLOURS = {"none": "#808080", "ddp": "#0072b2", "horovod": "#e69f00"}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
-APART = 0.012
-"""Of an x axis, between intervals at one tick, so that they do not hide each other."""
-_LOG_FROM = 8
-"""Axes become logarithmic when the largest number is that many times the smallest."""
+APART = 0.012  # Of an x axis, between intervals at one tick, so that they do not hide each other
+_LOG_FROM = 8  # Axes become logarithmic when the largest number is that many times the smallest
 
 
 def data(rows: Rows) -> alt.InlineData:
@@ -148,8 +146,8 @@ def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any)
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
 
 
+# How intervals and ranges look, for the note below a title.
 BARS = {"t": "solid bars", "span": "hollow points with thin bars"}
-"""How intervals and ranges look, for the note below a title."""
 
 
 def frame(title: str, *lines: str) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from scalescope.records.prediction import Cell
 from scalescope.report.prediction import asked_batch, is_slower, speedup_number
 from scalescope.units import format_bytes, format_rate, format_seconds
 
+# Labels of a legend: more than the first on a logarithmic scale, no more than the second; steps of an even one.
 _FEW, _MOST, _FEW_STEPS = 2, 7, 5
-"""Labels of a legend: more than the first on a logarithmic scale, no more than the second; steps of an even one."""
-_WIDE = 256
-"""Ranges wider than that are labelled in tens instead of doublings."""
+_WIDE = 256  # Ranges wider than that are labelled in tens instead of doublings
 
 
 class Quantity(NamedTuple):
@@ -40,8 +39,7 @@ QUANTITIES = {
     "exposed_s": Quantity("exposed communication", format_seconds),
     "memory_bytes": Quantity("memory of a process", format_bytes),
     "device_hours": Quantity("device-hours for a million samples", _hours),
-}
-"""By field of a cell."""
+}  # By field of a cell
 
 
 def cell_fields(cell: Cell) -> dict[str, Any]:

@@ -47,10 +47,8 @@ _MEANINGS = {
 }
 _IDEAL = "ideal"
 _BY_MEAN = "steady by mean steps"
-_FEW_TICKS = 3
-"""With no more ideal speedups than that, ticks stand between them too."""
-_MANY = 6
-"""Curves up to which every one has a row of its own."""
+_FEW_TICKS = 3  # With no more ideal speedups than that, ticks stand between them too
+_MANY = 6  # Curves up to which every one has a row of its own
 
 
 class _Size(NamedTuple):

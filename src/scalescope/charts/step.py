@@ -24,14 +24,13 @@ _COLOURS: dict[Activity, str] = {
 }
 _EXPOSED = "exposed communication"
 _WIDTH = 720
+# Pixels, so that names stand only where they fit, and borders do not hide what they surround.
 _LETTER, _LINE, _SLIVER = 6.2, 11, 3
-"""Pixels, so that names stand only where they fit, and borders do not hide what they surround."""
+# Height of a rank, and of what is drawn in it.
 _RANK, _COMPUTE_LANE, _EXCHANGE_LANE, _MARK, _END = 100, (8, 46), (50, 82), (84, 92), (4, 94)
-"""Height of a rank, and of what is drawn in it."""
+# Pixels of a rank alone, of all ranks together while none is lower than that, and from which on lanes are named.
 _TALL, _ALL, _LOW, _TWO_LABELS = 76, 560, 30, 46
-"""Pixels of a rank alone, of all ranks together while none is lower than that, and from which on lanes are named."""
-_NOTABLE = 0.001
-"""Of a step, that a rank must end later than all others to be called the slowest."""
+_NOTABLE = 0.001  # Of a step, that a rank must end later than all others to be called the slowest
 _TOOLTIP = [
     alt.Tooltip("rank:Q", title="rank"),
     alt.Tooltip("activity:N", title="activity"),

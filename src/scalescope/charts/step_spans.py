@@ -11,8 +11,7 @@ from scalescope.records.timeline import COMPUTE, EXCHANGE, Activity, Span, Step,
 from scalescope.units import plural
 
 _MOST_RANKS, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4
-_PIXELS = 720
-"""Bars that are closer than one of them are drawn as one."""
+_PIXELS = 720  # Bars that are closer than one of them are drawn as one
 
 Interval = tuple[float, float]
 
@@ -21,12 +20,9 @@ class OneStep(NamedTuple):
     """A step of some ranks; seconds after it began."""
 
     spans: list[Span]
-    ends: dict[int, float]
-    """When each rank's step ended."""
-    exchange_s: dict[int, float]
-    """How long each rank exchanged."""
-    exposed: dict[int, list[Interval]]
-    """When each rank exchanged and nothing hid it."""
+    ends: dict[int, float]  # When each rank's step ended
+    exchange_s: dict[int, float]  # How long each rank exchanged
+    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it
     compute_known: bool
     notes: list[str]
 

@@ -12,15 +12,12 @@ from scalescope.report.explanation import first_steady, harmless
 from scalescope.units import format_seconds
 
 _WIDTH, _HEIGHT = 720, 260
-_FEW_POINTS, _MOST_POINTS = 150, 600
-"""Steps that are drawn large, and one by one; more of them share a place."""
+_FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by one; more of them share a place
 _MOST_RINGS, _MOST_CHANGES, _MOST_BEYOND = 150, 12, 60
-_FAR = 4.0
-"""Steps that take so many times the median one are not worth squeezing all others for."""
+_FAR = 4.0  # Steps that take so many times the median one are not worth squeezing all others for
 _STEP_AXIS = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
 _SLOWEST, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
-_LABEL = 62
-"""Pixels that a change's label takes."""
+_LABEL = 62  # Pixels that a change's label takes
 
 
 class _Place(NamedTuple):
@@ -28,13 +25,10 @@ class _Place(NamedTuple):
 
     first: int
     last: int
-    slowest: float
-    """Of the slowest rank: the median of these steps."""
+    slowest: float  # Of the slowest rank: the median of these steps
     top: float
-    bottom: float
-    """Of the fastest rank in the fastest step."""
-    rank: int
-    """The slowest in the longest of these steps."""
+    bottom: float  # Of the fastest rank in the fastest step
+    rank: int  # The slowest in the longest of these steps
 
 
 def step_times_chart(explanation: Explanation) -> Any:

@@ -13,8 +13,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 _WIDTH, _HEIGHT = 520, 320
 _MOST, _MOST_OPERATIONS = 1000, len(_COLOURS)
-_FEW = 8
-"""Ticks that an axis takes."""
+_FEW = 8  # Ticks that an axis takes
 _TOOLTIP = [
     alt.Tooltip("operation:N", title="operation"),
     alt.Tooltip("size:N", title="size"),

@@ -27,14 +27,10 @@ from scalescope.units import format_seconds
 _WIDTH, _HEIGHT = 640, 280
 _PHASE_COLOURS = {"search": "#dce9f4", "confirmation": "#e4e4e4", "with the winner": "#dff1e8"}
 _LINE, _WINNER, _MARK = "#0072b2", "#009e73", "#e6007e"
-_FAR = 4.0
-"""A break-even point that is so many times the tuning's own steps away is told and not drawn."""
-_ONWARDS = 0.4
-"""Of the tuning's own steps: how far the winner is drawn beyond that."""
-_LEAST_SPAN = 0.05
-"""Of the tuning's seconds: less would make a mountain of a small loss."""
-_LETTER = 7.5
-"""Pixels of a letter in a phase's name."""
+_FAR = 4.0  # A break-even point that is so many times the tuning's own steps away is told and not drawn
+_ONWARDS = 0.4  # Of the tuning's own steps: how far the winner is drawn beyond that
+_LEAST_SPAN = 0.05  # Of the tuning's seconds: less would make a mountain of a small loss
+_LETTER = 7.5  # Pixels of a letter in a phase's name
 _TOOLTIP = [
     alt.Tooltip("step:Q", title="steps of the tuning", format=","),
     alt.Tooltip("told:N", title="lost so far"),
@@ -45,8 +41,7 @@ _TOOLTIP = [
 class _Axes(NamedTuple):
     """Both axes; times in their unit."""
 
-    last: float
-    """Step at the right edge."""
+    last: float  # Step at the right edge
     low: float
     high: float
     title: str

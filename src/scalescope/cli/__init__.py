@@ -18,8 +18,8 @@ from scalescope.errors import ScalescopeError, UsageError
 
 VERBS = (estimate, probe, measure, explain, tune, doctor)
 _INTERRUPTED = 130
+# typer's error for every misuse of options; it has no public name in all versions.
 _BadWords: Any = typer.BadParameter.__base__
-"""typer's error for every misuse of options; it has no public name in all versions."""
 
 
 def main() -> None:

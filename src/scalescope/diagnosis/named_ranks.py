@@ -10,10 +10,9 @@ from scalescope.traces.alignment import stands_out
 from scalescope.traces.intervals import Times
 from scalescope.traces.trace import Trace
 
+# A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer.
 CYCLES_S = 2e-3
-"""A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer."""
-_AGREED = 0.95
-"""Of the negotiations that name a rank must name the same one, before it stands for those that name none."""
+_AGREED = 0.95  # Of the negotiations that name a rank must name the same one, before it stands for those that name none
 _FEWEST_NAMED = 3
 _CAPTURE = "`scalescope explain --np N --engine horovod -- COMMAND` compares the clocks of the ranks"
 
@@ -23,10 +22,10 @@ class NamedRanks:
     """What the negotiations of a timeline tell about ranks."""
 
     straggler: int | None = None
+    # Seconds of a steady step that wait for a rank alone, medians.
     late_s: Mapping[int, float] = field(default_factory=dict)
-    """Seconds of a steady step that wait for a rank alone, medians."""
+    # Steady step by steady step, how long ranks waited for whichever was last; empty where waiting cannot be told.
     skew_s: tuple[float, ...] = ()
-    """Steady step by steady step, how long ranks waited for whichever was last; empty where waiting cannot be told."""
     note: str = ""
 
 

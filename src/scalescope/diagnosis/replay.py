@@ -14,8 +14,8 @@ from scalescope.traces.trace import Trace
 
 _FEWEST_STEPS = 3
 _FEWEST_SIZES = 2
+# Of large messages inside a host; taken where a trace shows one size only, which cannot tell rate from fixed cost.
 _USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
-"""Of large messages inside a host; taken where a trace shows one size only, which cannot tell rate from fixed cost."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,12 @@ class Replay:
     """Gradient messages of a typical step; seconds from the step's start."""
 
     step_s: float
-    ready_s: Times
-    """When the last rank had each message."""
+    ready_s: Times  # When the last rank had each message
     bytes: Times
-    sizes: Times
-    """Ascending sizes of which the cost is known, with their seconds."""
+    sizes: Times  # Ascending sizes of which the cost is known, with their seconds
     seconds: Times
-    usual_bytes_per_s: float = 1e9
-    """What a byte more costs, where one size alone was seen."""
-    produced_s: float = 0.0
-    """When the first byte of gradient began to be made: about where backward begins."""
+    usual_bytes_per_s: float = 1e9  # What a byte more costs, where one size alone was seen
+    produced_s: float = 0.0  # When the first byte of gradient began to be made: about where backward begins
 
     @property
     def cost(self) -> Callable[[Times], Times]:

@@ -34,8 +34,7 @@ class Material:
 
     kind: Literal["horovod timeline", "profiler traces", "run folder"]
     traces: tuple[Trace, ...]
-    clocks: tuple[Clock, ...] = ()
-    """One per trace where several clocks had to be brought together."""
+    clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
     marks: tuple[RankMarks, ...] = ()
     record: TraceFolder | None = None
 

@@ -19,30 +19,22 @@ class Message(msgspec.Struct, frozen=True):
     """Gradients that travel together."""
 
     bytes: int
-    last: int
-    """Index of the gradient that is ready last, in the profile's order."""
+    last: int  # Index of the gradient that is ready last, in the profile's order
     tensors: int
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """How one step's gradients travel: fixed messages, or messages made up of whatever is ready at each cycle."""
 
-    backend: str
-    """As clusters name it: gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl."""
-    messages: tuple[Message, ...]
-    """In the order in which they are sent; each waits for the one before."""
-    broadcasts: tuple[int, ...] = ()
-    """Bytes of what rank 0 sends to all before the forward."""
-    copies: bool = False
-    """Whether gradients are copied into messages during backward and back after it."""
-    fuse_bytes: int = 0
-    """Messages that are ready together travel as one up to this size; 0: each for itself."""
-    cycle_s: float = 0.0
-    """How often the ranks look for what is ready; 0: messages leave as soon as they are ready."""
-    negotiated: bool = False
-    """Whether the ranks agree on every message before it leaves."""
+    backend: str  # As clusters name it: gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl
+    messages: tuple[Message, ...]  # In the order in which they are sent; each waits for the one before
+    broadcasts: tuple[int, ...] = ()  # Bytes of what rank 0 sends to all before the forward
+    copies: bool = False  # Whether gradients are copied into messages during backward and back after it
+    fuse_bytes: int = 0  # Messages that are ready together travel as one up to this size; 0: each for itself
+    cycle_s: float = 0.0  # How often the ranks look for what is ready; 0: messages leave as soon as they are ready
+    negotiated: bool = False  # Whether the ranks agree on every message before it leaves
+    # Whether an agreement is remembered; if not, every tensor costs a question and an answer each step.
     agreements_kept: bool = True
-    """Whether an agreement is remembered; if not, every tensor costs a question and an answer each step."""
 
 
 def one_by_one(gradients: Sequence[Gradient]) -> tuple[Message, ...]:
@@ -80,10 +72,8 @@ class Engine(Protocol):
 
     name: str
     knobs: tuple[Knob, ...]
-    live_module: str
-    """The module that wraps a model inside a rank; it imports torch or horovod."""
-    polls: bool
-    """Whether its own threads use a core while there is nothing to send."""
+    live_module: str  # The module that wraps a model inside a rank; it imports torch or horovod
+    polls: bool  # Whether its own threads use a core while there is nothing to send
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """The variables its ranks need, for these knob values."""

@@ -6,8 +6,8 @@ from scalescope.engines.base import MIB, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
+# While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set.
 _FIRST_MIB, _CAP_MIB = 1, 25
-"""While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set."""
 
 
 class Ddp:

@@ -20,10 +20,8 @@ from scalescope.records.store import append, complete_lines, decode, drop_torn_l
 from scalescope.simulator.grid import RESIDUAL, most_efficient, recommend
 from scalescope.stats import robust_deviation
 
-_BELIEF = 3
-"""Estimates that it takes until what they say counts more than that nothing is wrong."""
-_LATEST = 40
-"""Older ones are forgotten: machines change."""
+_BELIEF = 3  # Estimates that it takes until what they say counts more than that nothing is wrong
+_LATEST = 40  # Older ones are forgotten: machines change
 
 
 def file() -> Path:
@@ -93,16 +91,12 @@ def calibrate(log_errors: Sequence[float]) -> Calibration | None:
         factor=math.exp(shift),
         spread=spread,
         mean_error=fmean(abs(math.expm1(-error)) for error in log_errors),
-    )
+    )  # Checks that it takes until what they say counts half; those outside their intervals are believed at once
 
 
-"""Checks that it takes until what they say counts half; those outside their intervals are believed at once."""
-_PUSHES = (0.5, 1.0, 2.0, 4.0)
-"""Half-widths by which a cell is moved to see whether the recommendation changes."""
-_CONFIRMING = 2
-"""Undisturbed checks that make up for a disturbed probe."""
-_OFF = math.log(1.25)
-"""A check that a corrected map still misses by more is a reason not to trust it."""
+_PUSHES = (0.5, 1.0, 2.0, 4.0)  # Half-widths by which a cell is moved to see whether the recommendation changes
+_CONFIRMING = 2  # Undisturbed checks that make up for a disturbed probe
+_OFF = math.log(1.25)  # A check that a corrected map still misses by more is a reason not to trust it
 
 
 def deciding_cells(cells: Sequence[Cell], count: int, slots: int, goal: float) -> list[Cell]:

@@ -35,8 +35,7 @@ from scalescope.simulator.step import predicted_step
 from scalescope.units import plural
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
-_MOST_ROWS = 64
-"""Without --np, more slots than this are shown by their doublings."""
+_MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 

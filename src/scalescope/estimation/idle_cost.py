@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 _BLOCK_S = 0.25
+# Between the ranks' agreement and the first block: by then every rank has what it needs from the others.
 _SETTLE_S = 0.02
-"""Between the ranks' agreement and the first block: by then every rank has what it needs from the others."""
 
 
 class IdleHelper:

@@ -9,16 +9,14 @@ from scalescope.jobs.step_clock import cpu_s
 
 SIZES = (4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20)
 _LEAST, _MOST = 4, 30
-_SECONDS = 0.15
-"""A size is repeated until about so much time has passed."""
+_SECONDS = 0.15  # A size is repeated until about so much time has passed
+# Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds.
 _SAMPLES, _WIDTH = 16, 1024
-"""Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds."""
 _LAYERS_S = 0.3
 _MESSAGE_BYTES = 16 << 20
 _MESSAGES = 6
 _WARMING_S = 3e-3
-_COPIED = 16
-"""Tensors of a mebibyte that are copied at a time."""
+_COPIED = 16  # Tensors of a mebibyte that are copied at a time
 
 
 class Layers(NamedTuple):
@@ -40,8 +38,7 @@ class LinkProbe:
         shape = _SAMPLES, _WIDTH
         self._output, self._input, self._into = (torch.randn(shape, device=device) for _ in range(3))
         self._weights, self._gradient = (torch.randn(_WIDTH, _WIDTH, device=device) for _ in range(2))
-        self._warming = 0
-        """Layers before a message, the same number in every rank."""
+        self._warming = 0  # Layers before a message, the same number in every rank
         self._message = torch.ones(_MESSAGE_BYTES // 4, device=device)
 
     def collectives(self, operations: Sequence[str] = ("allreduce", "broadcast")) -> Iterator[dict[str, Any]]:

@@ -17,10 +17,8 @@ from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.stats import standard_error
 
-_ERROR_OF_ONE = 0.10
-"""Relative standard error of what was timed in one round only."""
-_TOO_DIFFERENT = 0.30
-"""Relative standard deviation of rounds from which on they say nothing."""
+_ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
+_TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +36,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Costs, ...]
     overlap: Overlap | None
     copy_s_per_byte: float
-    disturbed: str = ""
-    """Why it is not to be trusted, in one line; empty: it is."""
-    remark: str = ""
-    """Rounds that do not count, in one line; empty: all do."""
+    disturbed: str = ""  # Why it is not to be trusted, in one line; empty: it is
+    remark: str = ""  # Rounds that do not count, in one line; empty: all do
 
 
 def knobs_of(backend: str) -> Knobs:
@@ -125,10 +121,8 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
     )
 
 
-_Together = Sequence[Sequence[Line]]
-"""The lines of one round, by rank."""
-_Timings = dict[tuple[str, int], Sequence[Timed]]
-"""Of one round, by operation and size: what every rank timed."""
+_Together = Sequence[Sequence[Line]]  # The lines of one round, by rank
+_Timings = dict[tuple[str, int], Sequence[Timed]]  # Of one round, by operation and size: what every rank timed
 _OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
 
 

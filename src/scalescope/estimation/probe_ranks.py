@@ -22,12 +22,9 @@ from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.train_model import device_named
 from scalescope.records.run import QUIET
 
-_FEWEST = 3
-"""Undisturbed rounds that agree, before which a probe does not end while it has patience."""
-_DISAGREE = 0.15
-"""Relative standard deviation of rounds above which more of them are made."""
-_PATIENCE = 2.0
-"""Times its own length that a disturbed probe is prolonged at most."""
+_FEWEST = 3  # Undisturbed rounds that agree, before which a probe does not end while it has patience
+_DISAGREE = 0.15  # Relative standard deviation of rounds above which more of them are made
+_PATIENCE = 2.0  # Times its own length that a disturbed probe is prolonged at most
 
 
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +33,7 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     knobs: dict[str, Any]
     device: str
-    rounds: int
-    """Undisturbed ones that are enough."""
+    rounds: int  # Undisturbed ones that are enough
     seconds: float
     sizes: tuple[int, ...]
 
@@ -124,8 +120,7 @@ class Rounds:
         self._peers = peers
         self._ends = time.monotonic() + task.seconds
         self._round_s = 0.0
-        self._paces_s: list[float] = []
-        """Of undisturbed rounds."""
+        self._paces_s: list[float] = []  # Of undisturbed rounds
 
     def make(self) -> None:
         """Rank 0 decides when it is enough."""

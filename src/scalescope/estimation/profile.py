@@ -18,11 +18,10 @@ from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.stats import relative_deviation, standard_errors
 
-_ERROR_OF_ONE = 0.03
-"""Relative standard error that is assumed where nothing was repeated."""
+_ERROR_OF_ONE = 0.03  # Relative standard error that is assumed where nothing was repeated
 _FEW = 3
+# Relative miss above which a point is called outlying when others, without it, miss by less than half of it.
 _OUTLYING = 0.05
-"""Relative miss above which a point is called outlying when others, without it, miss by less than half of it."""
 
 
 def take_profile(

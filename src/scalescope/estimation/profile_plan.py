@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 
+# The next larger batch is at most so many times the largest measured one: its time and memory are then foreseeable.
 _LEAP = 8
-"""The next larger batch is at most so many times the largest measured one: its time and memory are then foreseeable."""
+# A batch size that nobody asked for is measured when it is so many times the largest so far: the line gets longer.
 _WORTH = 1.5
-"""A batch size that nobody asked for is measured when it is so many times the largest so far: the line gets longer."""
-_GOOD = 0.02
-"""A relative miss of interpolation that is good enough."""
+_GOOD = 0.02  # A relative miss of interpolation that is good enough
 
 
 def next_batch(steps_s: Mapping[int, float], wanted: Sequence[int], affordable_s: float) -> int | None:

@@ -25,14 +25,11 @@ from scalescope.records.run import QUIET
 from scalescope.workloads.references import one_line
 
 _BLOCK_S = 0.7
-_FEWEST, _MOST = 3, 200
-"""Steps of a block."""
-_PATIENCE = 1.6
-"""Times its own length that a disturbed profile may take."""
-_LARGEST_STEP = 15
-"""A batch whose single step takes more than this part of the time is not tried."""
+_FEWEST, _MOST = 3, 200  # Steps of a block
+_PATIENCE = 1.6  # Times its own length that a disturbed profile may take
+_LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
+# Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
 _MEMORY_SHARE = 0.85
-"""Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process."""
 
 
 class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +39,8 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[int, ...]
     device: str
     seconds: float
-    repeats: int
-    """Blocks of every batch size that are wanted."""
-    crowds: tuple[int, ...]
-    """Numbers of ranks that step beside each other."""
+    repeats: int  # Blocks of every batch size that are wanted
+    crowds: tuple[int, ...]  # Numbers of ranks that step beside each other
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +65,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: list[float] = []
     optimizer_s: list[float] = []
     cpu_s: list[float] = []
-    ready_s: dict[str, float] = {}
-    """By position among the parameters; the median over the steps."""
+    ready_s: dict[str, float] = {}  # By position among the parameters; the median over the steps
     memory_bytes: int = 0
     foreign_cores: float = 0.0
-    failed: str = ""
-    """Why this batch cannot be run; empty when it can."""
+    failed: str = ""  # Why this batch cannot be run; empty when it can
 
     @property
     def step_s(self) -> float:
@@ -183,8 +176,7 @@ class Director:
         self._task, self._profiler, self._live, self._limit = task, profiler, live, limit_bytes
         self._ends = time.monotonic() + task.seconds
         self._blocks: dict[int, list[Block]] = {}
-        self._quiet_crowds: dict[tuple[int, int], int] = {}
-        """Undisturbed rounds of every crowd."""
+        self._quiet_crowds: dict[tuple[int, int], int] = {}  # Undisturbed rounds of every crowd
         self._too_large = 10**9
 
     def run(self) -> None:

@@ -15,8 +15,7 @@ from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
 from scalescope.simulator.compute import work
 
-_BLOCKS_S = 4.0
-"""Of interleaved blocks in each launch."""
+_BLOCKS_S = 4.0  # Of interleaved blocks in each launch
 
 
 def run_checks(

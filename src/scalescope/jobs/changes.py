@@ -10,17 +10,14 @@ from numpy.typing import NDArray
 from scalescope.jobs.steady import find_noise, logarithms
 from scalescope.records.explanation import Change, Period
 
-_FEWEST = 10
-"""Steps on each side of a change."""
+_FEWEST = 10  # Steps on each side of a change
 _LEAST_CHANGE = math.log(1.08)
-_PRICE = 16.0
-"""Squared deviations that a change must explain."""
+_PRICE = 16.0  # Squared deviations that a change must explain
 _DEEPEST = 4
 _SLOW = 1.2
 _SLOW_DEVIATIONS = 4.0
 _FEWEST_SLOW = 3
-_REGULAR = 0.8
-"""Part of the distances between slow steps that must be equal."""
+_REGULAR = 0.8  # Part of the distances between slow steps that must be equal
 
 
 def change_points(durations: Sequence[float]) -> tuple[Change, ...]:

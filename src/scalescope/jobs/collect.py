@@ -49,8 +49,7 @@ def _inside(spans: Sequence[Span], window: Span) -> int:
     return sum(max(min(end, window[1]) - max(start, window[0]), 0) for start, end in spans)
 
 
-FEWEST_STEPS = 5
-"""In fewer steps a steady state cannot be told from warm-up."""
+FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool) -> Run:

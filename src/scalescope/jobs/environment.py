@@ -27,12 +27,10 @@ from scalescope.launchers.runner import on_host
 from scalescope.records.job import Host, Job
 from scalescope.records.store import AnyRecord, load, save, writing
 
-MASK = "***"
-"""What stands for a value."""
+MASK = "***"  # What stands for a value
 VALUES = "env.json"
 _PLAN = "plan.json"
-_OURS = ("SCALESCOPE_", "MALLOC_")
-"""Variables of ours in the same place; they need no mask."""
+_OURS = ("SCALESCOPE_", "MALLOC_")  # Variables of ours in the same place; they need no mask
 
 
 def masked(env: Mapping[str, str]) -> dict[str, str]:

@@ -13,15 +13,13 @@ from scalescope.records.store import AnyRecord, Record, load, save, writing
 
 MARK = ".scalescope"
 _LOCK = "lock"
-_OURS = {MARK, f"{MARK}.partial", _LOCK}
-"""What a folder holds that was made and not used yet."""
+_OURS = {MARK, f"{MARK}.partial", _LOCK}  # What a folder holds that was made and not used yet
 
 
 class FolderMark(Record, frozen=True, kw_only=True, tag="folder"):
     """Says that scalescope made a folder and may replace what is in it."""
 
-    made_by: str
-    """The verb whose results it holds, or the kind of a sub-folder."""
+    made_by: str  # The verb whose results it holds, or the kind of a sub-folder
 
 
 @contextlib.contextmanager

@@ -14,16 +14,12 @@ from scalescope.records.run import QUIET
 from scalescope.stats import relative_half_width
 
 FILE = "turns-rank{rank}.jsonl"
-_FIRST_STEPS = 5
-"""Of every kind are made before the first block, to warm up."""
+_FIRST_STEPS = 5  # Of every kind are made before the first block, to warm up
 _BLOCK_S = 0.5
 _FEWEST_PAIRS, _MOST_PAIRS = 8, 100
-_SECONDS = 60.0
-"""A launch makes no further blocks after this, unless something else is asked for."""
-FEWEST = 2
-"""Pairs that make an answer."""
-_FEWEST_QUIET, _PATIENCE = 3, 3.0
-"""With fewer undisturbed pairs a launch goes on, up to this many times as long."""
+_SECONDS = 60.0  # A launch makes no further blocks after this, unless something else is asked for
+FEWEST = 2  # Pairs that make an answer
+_FEWEST_QUIET, _PATIENCE = 3, 3.0  # With fewer undisturbed pairs a launch goes on, up to this many times as long
 
 
 class Turns(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +34,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one turn in one rank, as written down when the turn ends."""
 
     pair: int
-    mode: str
-    """alone or all."""
+    mode: str  # alone or all
     seconds: list[float]
-    foreign_cores: float = 0.0
-    """That other programs used during its pair, on the machine where they used most."""
+    foreign_cores: float = 0.0  # That other programs used during its pair, on the machine where they used most
 
 
 Step = Callable[[], None]
@@ -96,8 +90,7 @@ class Pairs(NamedTuple):
     """Per pair of blocks the median step of rank 0 alone and of the slowest rank of all."""
 
     seconds: tuple[tuple[float, float], ...]
-    foreign_cores: float
-    """That other programs used meanwhile, in the median pair."""
+    foreign_cores: float  # That other programs used meanwhile, in the median pair
 
 
 def read_pairs(folder: Path, ranks: int) -> Pairs:

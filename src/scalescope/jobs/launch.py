@@ -46,15 +46,12 @@ class Launched(NamedTuple):
     job: Job
     watch: LaunchWatch
     ending: Ending
-    problem: str
-    """Empty when it went well."""
+    problem: str  # Empty when it went well
     details: str
-    harmless: str
-    """What went wrong after the training, if anything."""
+    harmless: str  # What went wrong after the training, if anything
+    # Why it was given up although nothing had failed: the script starts ranks of its own; empty: it was not.
     own_ranks: str = ""
-    """Why it was given up although nothing had failed: the script starts ranks of its own; empty: it was not."""
-    as_it_is: str = ""
-    """Why the command was started without the launcher that was planned; empty: it was not."""
+    as_it_is: str = ""  # Why the command was started without the launcher that was planned; empty: it was not
 
 
 def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:

@@ -19,11 +19,9 @@ from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
-_HEADER = struct.Struct("iIII")
-"""Of an event: watch, kind, cookie, length of the name that follows."""
+_HEADER = struct.Struct("iIII")  # Of an event: watch, kind, cookie, length of the name that follows
 _WITHOUT_INOTIFY_MS = 10
-_REST = 50
-"""After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints."""
+_REST = 50  # After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -82,18 +80,17 @@ def _names(events: bytes) -> set[str]:
 _KNOWN_GROUPS = ("step_s", "examples_per_s")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
+# What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
-"""What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line."""
 
 
 class Match(NamedTuple):
     """A line of output that matched the user's pattern."""
 
-    at_ns: int
-    """When it arrived, on the monotonic clock of this host."""
+    at_ns: int  # When it arrived, on the monotonic clock of this host
     values: dict[str, float]
+    # Several matching lines arrived at once, so when each of them was printed is not known.
     came_with_others: bool = False
-    """Several matching lines arrived at once, so when each of them was printed is not known."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -120,8 +117,7 @@ class _Arrival(NamedTuple):
     source: str
     lines: list[str]
     at_ns: int
-    begins_anew: bool
-    """The file was emptied before: a rank that was restarted."""
+    begins_anew: bool  # The file was emptied before: a rank that was restarted
 
 
 class OutputFiles:
@@ -143,10 +139,8 @@ class OutputFiles:
         self._unfinished: dict[Path, bytes] = {}
         self._arrivals: list[_Arrival] = []
         self._bytes = 0
-        self.matches: dict[str, list[Match]] = {}
-        """Per source, the lines that matched."""
-        self.first_ns = 0
-        """When the first rank printed something, on the monotonic clock; 0 before that."""
+        self.matches: dict[str, list[Match]] = {}  # Per source, the lines that matched
+        self.first_ns = 0  # When the first rank printed something, on the monotonic clock; 0 before that
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:

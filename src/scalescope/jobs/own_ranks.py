@@ -13,8 +13,8 @@ from scalescope.jobs.rank_log import RankLog
 
 _PROGRAMS = {"torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun", "accelerate", "deepspeed"}
 _TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
+# Launch lines that stay on this machine unless --nnodes says otherwise.
 _ON_ONE_HOST = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
-"""Launch lines that stay on this machine unless --nnodes says otherwise."""
 _MODULES = _ON_ONE_HOST | {
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
@@ -33,8 +33,7 @@ _SPAWNERS = {
 STARTS_RANKS = "the script starts its ranks itself"
 _GIVEN_BY_LAUNCHERS = {"RANK", "LOCAL_RANK"}
 _LARGEST_SOURCE = 10_000_000
-_INIT_S = 20.0
-"""A process group whose ranks are all there is made in a second."""
+_INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 
 
 def is_launch_line(command: tuple[str, ...]) -> bool:

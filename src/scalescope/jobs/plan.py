@@ -31,8 +31,7 @@ from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
-BINDING = "none"
-"""Ranks may use any core of their host, under every launcher."""
+BINDING = "none"  # Ranks may use any core of their host, under every launcher
 CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -43,32 +42,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     python: str
     engines: tuple[str, ...]
-    launchers: dict[str, str]
-    """Per engine."""
-    knobs: dict[str, Knobs]
-    """Per engine."""
+    launchers: dict[str, str]  # Per engine
+    knobs: dict[str, Knobs]  # Per engine
     hosts: tuple[Host, ...]
     slots: int
-    threads_per_rank: int | None
-    """None: a launch line of the user decides it."""
+    threads_per_rank: int | None  # None: a launch line of the user decides it
+    # Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs.
     physical_cores: dict[str, int]
-    """Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs."""
-    named_hosts: bool
-    """Whether ranks may be on other machines than this one."""
+    named_hosts: bool  # Whether ranks may be on other machines than this one
     env: dict[str, str]
     cwd: str = ""
-    since_ns: int = 0
-    """When the measurement began, nanoseconds since the epoch."""
-    warnings: tuple[str, ...] = ()
-    """About every launch."""
-    trace: str = ""
-    """Steps that every rank captures, as the agent reads it; empty: none."""
-    as_it_is: str = ""
-    """Why the command is started without the launcher that was planned; empty: it is not."""
+    since_ns: int = 0  # When the measurement began, nanoseconds since the epoch
+    warnings: tuple[str, ...] = ()  # About every launch
+    trace: str = ""  # Steps that every rank captures, as the agent reads it; empty: none
+    as_it_is: str = ""  # Why the command is started without the launcher that was planned; empty: it is not
 
 
+# Names, the program that reaches them and a Python in; cores of each host and warnings out.
 AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequence[str]]]
-"""Names, the program that reaches them and a Python in; cores of each host and warnings out."""
 
 
 def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:

@@ -46,15 +46,11 @@ class Step(NamedTuple):
 
     start: int
     end: int
-    forward: int
-    """When the model was called; 0 in steps that were not looked at closely."""
-    optimizer: int
-    """When the optimizer began; 0 in steps that were not looked at closely."""
+    forward: int  # When the model was called; 0 in steps that were not looked at closely
+    optimizer: int  # When the optimizer began; 0 in steps that were not looked at closely
     input_wait: int
-    samples: int
-    """0 in steps that were not looked at closely."""
-    gpu_ns: int | None = None
-    """What the step took on the GPU, if there is one."""
+    samples: int  # 0 in steps that were not looked at closely
+    gpu_ns: int | None = None  # What the step took on the GPU, if there is one
 
     @property
     def seconds(self) -> float:
@@ -78,8 +74,7 @@ class RankLog:
         self.world_size = 0
         self.backend = ""
         self.engine = ""
-        self.collectives: int | None = None
-        """Of all process groups of torch; None: the rank could not tell."""
+        self.collectives: int | None = None  # Of all process groups of torch; None: the rank could not tell
         self.import_ns = 0
         self.in_init = False
         self.inits: list[tuple[int, int]] = []
@@ -90,12 +85,10 @@ class RankLog:
         self.ended = 0
         self._wall_ns = 0
         self._clock = ""
-        self.events = 0
-        """How many optimizer steps have been seen."""
+        self.events = 0  # How many optimizer steps have been seen
         self._last_end = 0
         self._events: list[Step] = []
-        self._optimizers: list[int] = []
-        """Per event, which optimizer stepped."""
+        self._optimizers: list[int] = []  # Per event, which optimizer stepped
         self._gpu_marks: list[tuple[str, int, int]] = []
 
     def at(self, clock: int, launch: Ending) -> int:

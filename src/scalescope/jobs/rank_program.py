@@ -24,17 +24,15 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
-}
-"""Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance."""
+}  # Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance
+# Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build.
 _START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
-"""Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build."""
 
 
 class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What runs where."""
 
-    module: str
-    """Of ours, called with the path of its task."""
+    module: str  # Of ours, called with the path of its task
     task: msgspec.Struct
     np: int
     knobs: Knobs
@@ -44,10 +42,8 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[Host, ...] = ()
     env: dict[str, str] = {}
     ssh: str = "ssh"
-    writes: str
-    """Pattern of the files in which its ranks write lines, for progress."""
-    timeout_s: float = 600.0
-    """Without a line, after which it is given up."""
+    writes: str  # Pattern of the files in which its ranks write lines, for progress
+    timeout_s: float = 600.0  # Without a line, after which it is given up
 
 
 def starting_s(ranks: int) -> float:
@@ -118,5 +114,4 @@ def _raise(folder: Path, problem: str) -> None:
     raise WorkFailed("\n".join([f"{problem} (see {folder})", *shown]))
 
 
-USAGE_MARK = "scalescope-usage:"
-"""Before the line of a rank that a user can act on."""
+USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can act on

@@ -14,8 +14,7 @@ from scalescope.records.run import Point
 from scalescope.records.store import writing
 from scalescope.units import format_seconds
 
-_LAUNCH_S = 10.0
-"""A launch makes so many steps that they take about this long."""
+_LAUNCH_S = 10.0  # A launch makes so many steps that they take about this long
 _FEWEST_STEPS, _MOST_STEPS = 15, 100
 
 

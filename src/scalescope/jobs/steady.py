@@ -10,52 +10,40 @@ from numpy.typing import NDArray
 
 from scalescope.units import format_seconds, plural
 
-_LOOKED_AT = 10_000
-"""Of longer series every k-th step is judged."""
+_LOOKED_AT = 10_000  # Of longer series every k-th step is judged
 _BLOCKS = 10
-_LEAST_MODE_RATIO = 1.05
-"""Kinds of steps that lie closer together are not worth a word."""
+_LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not worth a word
 _LEAST_MODE_SHARE = 0.1
-_FEW_SLOW = 3
-"""Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own."""
-_LEAST_DRIFT = 0.03
-"""Less drift is not worth a word."""
-_MOST_CORRELATED = 0.9
-"""Above it a series is too short to tell correlation from a change of level."""
+_FEW_SLOW = 3  # Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own
+_LEAST_DRIFT = 0.03  # Less drift is not worth a word
+_MOST_CORRELATED = 0.9  # Above it a series is too short to tell correlation from a change of level
 
 
-_UNUSUAL = 3.0
-"""Deviations by which single steps are off that say nothing about the others."""
+_UNUSUAL = 3.0  # Deviations by which single steps are off that say nothing about the others
 
 
 class Mode(NamedTuple):
     """One kind of steps."""
 
-    seconds: float
-    """Their median."""
-    share: float
-    """Of all steps, 0 to 1."""
+    seconds: float  # Their median
+    share: float  # Of all steps, 0 to 1
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be said about steps that should all take the same time."""
 
     kind: Literal["even", "bimodal", "drifting"]
-    sentence: str = ""
-    """For people; empty when even."""
-    modes: tuple[Mode, ...] = ()
-    """The faster kind and the slower kind, where there are two."""
+    sentence: str = ""  # For people; empty when even
+    modes: tuple[Mode, ...] = ()  # The faster kind and the slower kind, where there are two
+    # How much slower the last quarter is than the first, relative; below 0 when faster; told whatever the kind.
     drift: float = 0.0
-    """How much slower the last quarter is than the first, relative; below 0 when faster; told whatever the kind."""
 
 
 class Noise(NamedTuple):
     """How steady steps scatter, in logarithms of their times."""
 
-    deviation: float
-    """Standard deviation about the level of their kind, slow single steps aside."""
-    correlation: float
-    """Between neighbours, 0 to 0.9."""
+    deviation: float  # Standard deviation about the level of their kind, slow single steps aside
+    correlation: float  # Between neighbours, 0 to 0.9
 
 
 def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:

@@ -17,8 +17,7 @@ class StepTimes(NamedTuple):
     forward_s: float
     backward_s: float
     optimizer_s: float
-    ready_s: dict[int, float]
-    """By position among the model's parameters, after the start of backward."""
+    ready_s: dict[int, float]  # By position among the model's parameters, after the start of backward
     cpu_s: float
 
 

@@ -31,8 +31,7 @@ class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     steps: int
     device: str
-    turns: Turns | None = None
-    """Instead of a number of steps: one process alone and all processes take turns."""
+    turns: Turns | None = None  # Instead of a number of steps: one process alone and all processes take turns
 
 
 def main(arguments: list[str]) -> int:

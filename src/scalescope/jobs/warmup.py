@@ -19,35 +19,24 @@ from scalescope.jobs.steady import drifts, find_modes, find_noise, logarithms
 
 Logs = NDArray[np.float64]
 
-_LOOKED_AT = 4000
-"""Warm-up is looked for in this many first steps: it is at most half of them."""
-_DECAY_LOOKED_AT = 200
-"""Decays are fitted to this many first steps."""
-_DEEPEST = 6
-"""So often a part is divided again; enough for any warm-up, and bounds the time that odd series take."""
-_LEAST_EXCESS = math.log(1.06)
-"""A level that is less slow than that, against the next, is drift."""
+_LOOKED_AT = 4000  # Warm-up is looked for in this many first steps: it is at most half of them
+_DECAY_LOOKED_AT = 200  # Decays are fitted to this many first steps
+_DEEPEST = 6  # So often a part is divided again; enough for any warm-up, and bounds the time that odd series take
+_LEAST_EXCESS = math.log(1.06)  # A level that is less slow than that, against the next, is drift
+# What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state.
 _SLOWER_THROUGHOUT = math.log(1.25)
-"""What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state."""
-_LEAST_DECAY = 0.12
-"""A decay whose first step is less slow, relative to the steady ones, is drift."""
-_CLEARLY_SLOWER = math.log(2)
-"""A less slow beginning of more than a third of the run is a change in the middle of it."""
+_LEAST_DECAY = 0.12  # A decay whose first step is less slow, relative to the steady ones, is drift
+_CLEARLY_SLOWER = math.log(2)  # A less slow beginning of more than a third of the run is a change in the middle of it
+# By so much the last quarter of the steps is faster than the quarter before it when no steady state was reached.
 _STILL_FALLING = 0.04
-"""By so much the last quarter of the steps is faster than the quarter before it when no steady state was reached."""
-_USUAL_DEVIATION = 0.03
-"""Counts as much as two steps; real launches have 0.01 to 0.15."""
-_USUAL_CORRELATION = 0.3
-"""Counts as much as five steps."""
-_SPIKE = 4.0
-"""Deviations by which a step exceeds all around it to be a slow single step."""
+_USUAL_DEVIATION = 0.03  # Counts as much as two steps; real launches have 0.01 to 0.15
+_USUAL_CORRELATION = 0.3  # Counts as much as five steps
+_SPIKE = 4.0  # Deviations by which a step exceeds all around it to be a slow single step
 
 # Prices are in units of squared deviations that an explanation must save.
-_PRICE_OF_CHANGE = 9.0
-"""To look at it at all; more in long series, where chance has more places to make one."""
+_PRICE_OF_CHANGE = 9.0  # To look at it at all; more in long series, where chance has more places to make one
 _PRICE_OF_LEVEL = 14.0
-_PRICE_OF_FIRST_STEP = 7.0
-"""Less: a slow first step is the commonest warm-up, and to drop one step too many is no loss."""
+_PRICE_OF_FIRST_STEP = 7.0  # Less: a slow first step is the commonest warm-up, and to drop one step too many is no loss
 _PRICE_OF_DECAY = 20.0
 _PRICE_OF_STEP_BEFORE_DECAY = 18.0
 
@@ -58,8 +47,7 @@ class _Steady(NamedTuple):
     deviation: float
     correlation: float
     low: float = 0.0
-    gap: float = 0.0
-    """From the faster kind of steps up to the slower kind; 0 when there is one kind."""
+    gap: float = 0.0  # From the faster kind of steps up to the slower kind; 0 when there is one kind
 
     @property
     def variance(self) -> float:

@@ -11,16 +11,12 @@ class Launcher(Protocol):
     """A way to start ranks: a Job in, commands out, nothing started."""
 
     name: str
-    program: str
-    """What must be on the PATH; empty when a Python module does the work."""
-    module: str
-    """The Python module that the job's interpreter must have; empty when a program does the work."""
-    remedy: str
-    """How to get it."""
-    reaches_hosts: bool
-    """Whether it starts ranks on named hosts."""
+    program: str  # What must be on the PATH; empty when a Python module does the work
+    module: str  # The Python module that the job's interpreter must have; empty when a program does the work
+    remedy: str  # How to get it
+    reaches_hosts: bool  # Whether it starts ranks on named hosts
+    # Find a rank that died, and its exit code or signal, in the launcher's own output.
     blame: tuple[re.Pattern[str], ...]
-    """Find a rank that died, and its exit code or signal, in the launcher's own output."""
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""

@@ -20,8 +20,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 ANSWER_WITHIN_S = 15.0
 TERMINATE_WITHIN_S = KILLED_WITHIN_S = 5.0
-DISMISSED = b"."
-"""What a watchdog is told when nothing of its launch is left."""
+DISMISSED = b"."  # What a watchdog is told when nothing of its launch is left
 _LOOK_EVERY_S = 0.01
 
 
@@ -30,8 +29,7 @@ class Mark(NamedTuple):
 
     name: str
     value: str
-    is_folder: bool = False
-    """Whether the variable names something in the folder `value`."""
+    is_folder: bool = False  # Whether the variable names something in the folder `value`
 
     def is_in(self, environment: bytes) -> bool:
         """Whether an environment, as /proc shows it, holds the variable."""

@@ -34,8 +34,7 @@ from scalescope.records.store import writing
 
 LAUNCHER_OUTPUT = "launcher.out"
 _TICK_S = 0.25
-_OTHERS_MAY_FOLLOW_S = 15.0
-"""After one command has failed, how long the others may take to notice."""
+_OTHERS_MAY_FOLLOW_S = 15.0  # After one command has failed, how long the others may take to notice
 _FOLLOWS_WITHIN_S = 1.0
 
 

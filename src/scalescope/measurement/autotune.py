@@ -26,12 +26,10 @@ from scalescope.records.autotune import (
 from scalescope.records.scaling import Estimate
 from scalescope.stats import of_logarithms
 
+# Settings this near to each other are one: 0.2 % of the space and 2 % of the value.
 _SAME_MS, _SAME_MB, _SAME_RELATIVE = 0.2, 0.13, 0.02
-"""Settings this near to each other are one: 0.2 % of the space and 2 % of the value."""
-_SAME_ANYWAY = 0.1
-"""Of these distances, however small the value is."""
-_ROUNDING = 1e-3
-"""How far beyond the space is still its edge."""
+_SAME_ANYWAY = 0.1  # Of these distances, however small the value is
+_ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
 _BOTH_ENDS, _NINETEEN_OF_TWENTY = 0.975, 0.95
 _VARIABLES = {

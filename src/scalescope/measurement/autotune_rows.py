@@ -17,12 +17,9 @@ from scalescope.records.autotune import SWITCHES, Knobs, Noise
 from scalescope.records.explanation import Loss
 
 CYCLE, FUSION, SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
-_LARGEST = 1 << 23
-"""Bytes of a file."""
-_BEGINNING = 20
-"""Lines among which the header is looked for."""
-_SANE = 1e6
-"""Milliseconds and mebibytes that no setting reaches."""
+_LARGEST = 1 << 23  # Bytes of a file
+_BEGINNING = 20  # Lines among which the header is looked for
+_SANE = 1e6  # Milliseconds and mebibytes that no setting reaches
 _AROUND = "\ufeff\0 \r\t"
 
 
@@ -42,10 +39,8 @@ class Log(NamedTuple):
     """What a file holds."""
 
     columns: tuple[str, ...]
-    rows: list[Row]
-    """Samples only."""
-    finished: bool
-    """Whether a last row repeated the best sample: it is autotune's choice, and no further sample."""
+    rows: list[Row]  # Samples only
+    finished: bool  # Whether a last row repeated the best sample: it is autotune's choice, and no further sample
     lost: Loss
 
 
@@ -157,38 +152,28 @@ def _loss(unread: Sequence[_Unread]) -> Loss:
 
 Array = NDArray[np.float64]
 
-_ENOUGH_REPEATS = 4
-"""Degrees of freedom from which on repeats alone tell the noise."""
-_FEWEST = 6
-"""Samples for a surface."""
-MOST = 400
-"""Samples that a surface is put through; it takes their third power."""
-_LENGTHS = (0.5, 1.0, 2.0, 4.0)
-"""Octaves of cycle time or fusion threshold over which scores stay alike."""
-_SWITCHED = (0.1, 1.0)
-"""How far apart a switch moves two settings, squared."""
+_ENOUGH_REPEATS = 4  # Degrees of freedom from which on repeats alone tell the noise
+_FEWEST = 6  # Samples for a surface
+MOST = 400  # Samples that a surface is put through; it takes their third power
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)  # Octaves of cycle time or fusion threshold over which scores stay alike
+_SWITCHED = (0.1, 1.0)  # How far apart a switch moves two settings, squared
 _SIGNALS = (0.1, 0.3, 1.0, 3.0)
-_NOISES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Variances, relative to that of all samples."""
+_NOISES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # Variances, relative to that of all samples
 _TINY = 1e-10
 
 
 class Surface(NamedTuple):
     """A smooth function of the knobs, in logarithms of scores."""
 
-    values: Array
-    """At the samples."""
-    errors: Array
-    """Standard errors of the values."""
-    freedom: float
-    """Samples, less what the surface takes to follow them."""
+    values: Array  # At the samples
+    errors: Array  # Standard errors of the values
+    freedom: float  # Samples, less what the surface takes to follow them
 
 
 class _Fit(NamedTuple):
     """One Gaussian process: variances of signal and noise along directions, and how well they fit."""
 
-    likelihood: float
-    """Its logarithm."""
+    likelihood: float  # Its logarithm
     signal: Array
     directions: Array
     noise: float

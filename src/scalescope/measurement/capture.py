@@ -23,14 +23,11 @@ from scalescope.records.store import save
 from scalescope.traces.marks import RankMarks, read_marks
 from scalescope.units import plural
 
-_SECONDS = 5.0
-"""So long the captured steps take together, within these limits."""
+_SECONDS = 5.0  # So long the captured steps take together, within these limits
 _FEWEST, _USUAL, _MOST = 10, 20, 50
 _WARMUP = 10
-_ENOUGH = 5
-"""When a script ended before so many steps were captured, it is launched once more, for steps that it makes."""
-_WRITING = 2
-"""Steps after the captured ones in which ranks wait for those that still write."""
+_ENOUGH = 5  # When a script ended before so many steps were captured, it is launched once more, for steps that it makes
+_WRITING = 2  # Steps after the captured ones in which ranks wait for those that still write
 _FEWEST_TO_COMPARE = 3
 _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
 _USUAL_OF_HOROVOD = "; Horovod's timeline slows small steps on CPUs by 14 to 30 %"

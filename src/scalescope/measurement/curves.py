@@ -13,8 +13,7 @@ from scalescope.measurement.observation import END_PARTS, ONCE_PARTS, Observatio
 from scalescope.records.scaling import LOSSES, SPEEDUPS, Curve, Estimate, Fit, Loss, ScalingPoint
 from scalescope.stats import fit_line, of_logarithms
 
-LONGER = (3, 10, 31, 100)
-"""Runs so many times longer are foretold."""
+LONGER = (3, 10, 31, 100)  # Runs so many times longer are foretold
 
 
 def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Observation]) -> Fit | None:
@@ -52,12 +51,10 @@ def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Obser
     )
 
 
-_ENOUGH = 0.9
-"""Of the steady speedup: when a run is long enough."""
+_ENOUGH = 0.9  # Of the steady speedup: when a run is long enough
 
 Over = Literal["launches", "blocks"]
-Time = Callable[[Observation, float], float | None]
-"""Seconds of a run for an amount of work."""
+Time = Callable[[Observation, float], float | None]  # Seconds of a run for an amount of work
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,12 +64,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     scaling: str = ""
     batch: int | None = None
     work_unit: str = "samples"
-    baseline_engine: str = ""
-    """Empty: the curve's own engine."""
-    baseline_np: int | None = None
-    """None: the smallest there is, if there are several."""
-    target: float | None = None
-    """How well ratios had to be known before observing stopped."""
+    baseline_engine: str = ""  # Empty: the curve's own engine
+    baseline_np: int | None = None  # None: the smallest there is, if there are several
+    target: float | None = None  # How well ratios had to be known before observing stopped
     over: Over = "launches"
 
 
@@ -210,11 +204,9 @@ class _Costs(msgspec.Struct, frozen=True):
     """Mean seconds of one group: per unit of work, and once per run."""
 
     per_work: float
-    per_work_uneven: float
-    """With what uneven steps add."""
+    per_work_uneven: float  # With what uneven steps add
     work: float
-    once: dict[str, float]
-    """By speedup, what is paid once."""
+    once: dict[str, float]  # By speedup, what is paid once
 
 
 def _costs(group: Sequence[Observation]) -> _Costs | None:

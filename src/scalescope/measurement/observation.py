@@ -11,8 +11,8 @@ from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, Run
 from scalescope.records.scaling import LOSSES
 from scalescope.units import format_rate
 
+# A worker's own rate hardly ever grows with the number of workers; a total that scales at all grows by more.
 _GROWS = 1.1
-"""A worker's own rate hardly ever grows with the number of workers; a total that scales at all grows by more."""
 
 
 class Inference(NamedTuple):
@@ -37,8 +37,7 @@ def infer(name: str, rates: Mapping[int, float], *, rename: str) -> Inference:
     return Inference(False, f"{name} {change} {span}: read as per worker; {rename.format('total')} if it is the sum")
 
 
-PARTS = LOSSES[1:]
-"""What a run's time holds beside steady steps."""
+PARTS = LOSSES[1:]  # What a run's time holds beside steady steps
 TRAIN_PARTS = ("warmup", "uneven", "fixed")
 END_PARTS = ("init", "launch")
 ONCE_PARTS = ("warmup", "fixed")
@@ -50,18 +49,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     np: int
-    round: int = 1
-    """Observations of one round are compared with each other."""
-    rate: float | None
-    """Work per second in steady state, over all processes."""
-    work: float
-    """Done between the first step and the last."""
-    parts: dict[str, float] = {}
-    """Seconds beyond steady steps, by the names in PARTS."""
-    whole_train_s: float | None = None
-    """The train time, when the rate is not known and it cannot be put together."""
-    mean_rate: float | None = None
-    """The steady rate by mean instead of median steps."""
+    round: int = 1  # Observations of one round are compared with each other
+    rate: float | None  # Work per second in steady state, over all processes
+    work: float  # Done between the first step and the last
+    parts: dict[str, float] = {}  # Seconds beyond steady steps, by the names in PARTS
+    whole_train_s: float | None = None  # The train time, when the rate is not known and it cannot be put together
+    mean_rate: float | None = None  # The steady rate by mean instead of median steps
     nodes: int | None = None
     batch: float | None = None
     threads_per_rank: int | None = None

@@ -29,8 +29,8 @@ from scalescope.records.run import Run
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 
 _WORDS = {"cpu": "CPU", "cores": "cores", "gpus": "GPUs", "python": "Python", "torch": "torch"}
+# Not compared when the ranks run on other machines than the one that launches them.
 _OF_THE_RANKS = ("cpu", "cores", "gpus")
-"""Not compared when the ranks run on other machines than the one that launches them."""
 _ASK = (
     "import importlib.metadata as m, json, platform\n"
     "found = [d.version for d in m.distributions(name='torch')]\n"
@@ -128,8 +128,8 @@ def _gpu_names() -> tuple[str, ...]:
     return tuple(line.strip() for line in listing.stdout.splitlines() if line.strip())[: host.gpus()]
 
 
+# An interrupted estimate is continued within this time; later the machine may be busy with other things.
 _CONTINUED_S = 3600.0
-"""An interrupted estimate is continued within this time; later the machine may be busy with other things."""
 
 
 class Started(NamedTuple):

@@ -17,8 +17,7 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
 
 Kind = Literal["measurement", "scaling", "table", "log"]
-_RECORDS = ("measurement.json", "scaling.json")
-"""What a result folder holds, the more telling first."""
+_RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, the more telling first
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
 _NAMES = {"measurement": "a measurement", "scaling": "a scaling record", "table": "a table", "log": "a log"}

@@ -37,8 +37,7 @@ def twin(point: Point) -> Point | None:
     return msgspec.structs.replace(point, arm="B" if point.arm == "A" else "A") if point.arm else None
 
 
-_GIVEN_UP_AFTER = 2
-"""Failed launches after which a point is left out."""
+_GIVEN_UP_AFTER = 2  # Failed launches after which a point is left out
 
 
 def points_of_round(
@@ -93,8 +92,7 @@ def why_it_stopped(
     return f"every steady speedup is known within {100 * request.precision:.3g} %"
 
 
-_BUSY = 0.1
-"""Part of the machine that others may take before it is said."""
+_BUSY = 0.1  # Part of the machine that others may take before it is said
 
 
 def study(measurement: Measurement) -> Scaling:

@@ -43,8 +43,7 @@ from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, save
 from scalescope.stats import FEWEST
 
-_HOPELESS = 2
-"""Points that fail before any launch went well: then nothing more is tried."""
+_HOPELESS = 2  # Points that fail before any launch went well: then nothing more is tried
 
 
 class Audience(LaunchAudience, Protocol):

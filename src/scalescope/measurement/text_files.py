@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from scalescope.errors import UsageError
 
-LONGEST_LINE = 4096
-"""Characters of a line that are looked at."""
+LONGEST_LINE = 4096  # Characters of a line that are looked at
 _HEAD = 65_536
 _CHUNK = 1 << 20
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)")
@@ -18,15 +17,13 @@ _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"
 UNDERSTOOD = (
     "traces (PyTorch profiler, Horovod timeline), training logs, a CSV table with a column of process counts, "
     "a Horovod autotune log, or a scalescope run folder"
-)
-"""What explain reads, for error lines."""
+)  # What explain reads, for error lines
 
 
 class Line(NamedTuple):
     """A piece of a file that a terminal would show in one go."""
 
-    number: int
-    """Counted by line breaks, from 1; what a progress bar overwrites shares it."""
+    number: int  # Counted by line breaks, from 1; what a progress bar overwrites shares it
     text: str
 
 

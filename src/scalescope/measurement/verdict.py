@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint
 from scalescope.units import format_rate, format_seconds, plural
 
-_CLOSE = 0.05
-"""Speedups that differ by less tell the same story."""
-_COSTLY = 0.9
-"""An engine that reaches less of the baseline's pace on one process is worth a word."""
-_FAR = 1000
-"""Runs that must be longer than so many times are not worth a figure."""
+_CLOSE = 0.05  # Speedups that differ by less tell the same story
+_COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
+_FAR = 1000  # Runs that must be longer than so many times are not worth a figure
 
 
 def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str = "") -> tuple[str, ...]:

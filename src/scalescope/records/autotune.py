@@ -8,39 +8,33 @@ from scalescope.records.explanation import Loss
 from scalescope.records.scaling import Estimate
 from scalescope.records.store import Record
 
+# The columns that are on or off.
 SWITCHES = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled")
-"""The columns that are on or off."""
 DEFAULT_SWITCHES = {name: name == "cache_enabled" for name in SWITCHES}
+# What Horovod does when nothing is said, from 0.21 on.
 DEFAULT_FUSION_MB, DEFAULT_CYCLE_MS, DEFAULT_CACHE = 128.0, 1.0, 1024
-"""What Horovod does when nothing is said, from 0.21 on."""
-FUSION_SPACE_MB, CYCLE_SPACE_MS = (0.0, 64.0), (1.0, 100.0)
-"""Between which values autotune searches."""
+FUSION_SPACE_MB, CYCLE_SPACE_MS = (0.0, 64.0), (1.0, 100.0)  # Between which values autotune searches
 
+# clear: the winner beats every other setting beyond the noise; among the best: it beats the middle of them, and not the
+# next one; noise: it does not beat what luck alone would; unknown: the log does not tell how large noise is.
 Verdict = Literal["clear", "among the best", "noise", "unknown"]
-"""clear: the winner beats every other setting beyond the noise; among the best: it beats the middle of them, and not
-the next one; noise: it does not beat what luck alone would; unknown: the log does not tell how large noise is."""
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     """One combination of what autotune varies."""
 
-    fusion_threshold_mb: float
-    """MiB."""
+    fusion_threshold_mb: float  # MiB
     cycle_time_ms: float
-    switches: dict[str, bool]
-    """Of SWITCHES, those that the log has."""
+    switches: dict[str, bool]  # Of SWITCHES, those that the log has
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the log that is a measurement."""
 
-    line: int
-    """In the file, from 1."""
-    setting: int
-    """Index of its setting."""
+    line: int  # In the file, from 1
+    setting: int  # Index of its setting
     knobs: Knobs
-    score: float
-    """Bytes per microsecond, which is MB/s; higher is better."""
+    score: float  # Bytes per microsecond, which is MB/s; higher is better
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,37 +42,29 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     knobs: Knobs
     samples: int
-    score: float
-    """Geometric mean of its samples."""
+    score: float  # Geometric mean of its samples
     low: float
-    high: float
-    """The smallest and the largest sample."""
-    smoothed: float | None = None
-    """What its own samples and its neighbours' make likely; None where noise is unknown."""
-    error: float | None = None
-    """Relative standard error of that."""
-    out_of_range: bool = False
-    """Outside of the space that autotune is said to search, and not held there by the user."""
+    high: float  # The smallest and the largest sample
+    smoothed: float | None = None  # What its own samples and its neighbours' make likely; None where noise is unknown
+    error: float | None = None  # Relative standard error of that
+    out_of_range: bool = False  # Outside of the space that autotune is said to search, and not held there by the user
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """How much samples of one setting differ."""
 
-    relative: float
-    """Standard deviation of one sample: 0.04 is 4 %."""
+    relative: float  # Standard deviation of one sample: 0.04 is 4 %
+    # repeats: from settings that were sampled more than once; neighbours: what a smooth surface through all samples
+    # leaves over.
     source: Literal["repeats", "neighbours"]
-    """repeats: from settings that were sampled more than once; neighbours: what a smooth surface through all samples
-    leaves over."""
-    freedom: float
-    """Degrees of freedom behind it."""
+    freedom: float  # Degrees of freedom behind it
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """What turning one switch on did to the score, everything else being equal."""
 
     name: str
-    gain: Estimate | None
-    """Score with it over score without it, over pairs of settings; None without such pairs."""
+    gain: Estimate | None  # Score with it over score without it, over pairs of settings; None without such pairs
     pairs: int
 
 
@@ -90,40 +76,25 @@ class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
     file: str
     columns: tuple[str, ...]
     samples: tuple[Sample, ...]
-    settings: tuple[Setting, ...]
-    """In the order in which they were first tried."""
-    finished: bool
-    """Whether its last row crowns one of the samples; otherwise the training ended first."""
-    winner: int
-    """Index of the best single sample, which a finished log crowns."""
-    runner_up: int | None
-    """Index of the best other setting; None when there is one setting only."""
-    recommended: int
-    """Index of the setting to use."""
-    walked: tuple[Switch, ...]
-    """Switches of which both positions were tried."""
-    held: dict[str, float]
-    """Columns that have one value in every row; a switch is 0 or 1."""
+    settings: tuple[Setting, ...]  # In the order in which they were first tried
+    finished: bool  # Whether its last row crowns one of the samples; otherwise the training ended first
+    winner: int  # Index of the best single sample, which a finished log crowns
+    runner_up: int | None  # Index of the best other setting; None when there is one setting only
+    recommended: int  # Index of the setting to use
+    walked: tuple[Switch, ...]  # Switches of which both positions were tried
+    held: dict[str, float]  # Columns that have one value in every row; a switch is 0 or 1
     noise: Noise | None
-    lead_next: float | None
-    """Mean of the winning setting over the next one's, minus 1."""
-    lead_median: float | None
-    """The same over the median setting's."""
-    needed: float | None
-    """The lead over the next one from which on noise does not explain it."""
+    lead_next: float | None  # Mean of the winning setting over the next one's, minus 1
+    lead_median: float | None  # The same over the median setting's
+    needed: float | None  # The lead over the next one from which on noise does not explain it
+    # The lead over the median that the best of so many equal settings has by noise alone, in 19 of 20 logs.
     luck: float | None
-    """The lead over the median that the best of so many equal settings has by noise alone, in 19 of 20 logs."""
-    alike: int | None
-    """Settings that noise does not tell apart from the best one, itself included."""
+    alike: int | None  # Settings that noise does not tell apart from the best one, itself included
     verdict: Verdict
-    default_tried: bool
-    """Whether the default (128 MiB, 1 ms) is among the settings."""
-    cache_not_applied: bool
-    """It chose cache_enabled=0, which Horovod does not apply to the rest of the training."""
-    environment: dict[str, str]
-    """Variables that set the recommended setting in later runs."""
-    lost: Loss = Loss()
-    """Rows that could not be read."""
+    default_tried: bool  # Whether the default (128 MiB, 1 ms) is among the settings
+    cache_not_applied: bool  # It chose cache_enabled=0, which Horovod does not apply to the rest of the training
+    environment: dict[str, str]  # Variables that set the recommended setting in later runs
+    lost: Loss = Loss()  # Rows that could not be read
 
     @property
     def winning_setting(self) -> int:

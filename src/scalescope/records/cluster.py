@@ -25,14 +25,10 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     operation: Operation
     ranks: int
     nodes: int
-    sizes_bytes: tuple[int, ...]
-    """Ascending."""
-    seconds: tuple[float, ...]
-    """Of the slowest rank, right after compute; the mean without the slowest tenth."""
-    cpu_seconds: tuple[float, ...]
-    """Per rank."""
-    error: float
-    """Relative standard error, typical over sizes."""
+    sizes_bytes: tuple[int, ...]  # Ascending
+    seconds: tuple[float, ...]  # Of the slowest rank, right after compute; the mean without the slowest tenth
+    cpu_seconds: tuple[float, ...]  # Per rank
+    error: float  # Relative standard error, typical over sizes
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +37,11 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     ranks: int
     nodes: int
-    compute: float
-    """Compute takes so many times longer."""
-    communication: float
-    """Communication takes so many times longer."""
-    waiting: float = 1.0
-    """Communication takes so many times longer while the training thread only waits for it."""
-    idle: float = 1.0
-    """Compute takes so many times longer while the engine's thread has nothing to send."""
-    idle_error: float = 0.0
-    """Relative standard error of `idle`."""
+    compute: float  # Compute takes so many times longer
+    communication: float  # Communication takes so many times longer
+    waiting: float = 1.0  # Communication takes so many times longer while the training thread only waits for it
+    idle: float = 1.0  # Compute takes so many times longer while the engine's thread has nothing to send
+    idle_error: float = 0.0  # Relative standard error of `idle`
 
 
 class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
@@ -60,24 +51,19 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
 
     name: str = ""
     nodes: int
-    slots_per_node: int
-    """Ranks that a node takes, usually its GPUs, on CPUs its cores over the threads of a rank."""
+    slots_per_node: int  # Ranks that a node takes, usually its GPUs, on CPUs its cores over the threads of a rank
     cores_per_node: int
     device: Literal["cpu", "gpu"] = "cpu"
-    inside: Link | None = None
-    """Between two ranks of a node; None where measured costs say all."""
-    between: Link | None = None
-    """Of one node to the others; None where there is one node, or measured costs say all."""
+    inside: Link | None = None  # Between two ranks of a node; None where measured costs say all
+    between: Link | None = None  # Of one node to the others; None where there is one node, or measured costs say all
+    # How described links are used; auto: as gloo does for gloo, otherwise the fastest of all three.
     algorithm: Algorithm = "auto"
-    """How described links are used; auto: as gloo does for gloo, otherwise the fastest of all three."""
+    # What DDP pays to copy a byte of gradient into its bucket; the way back costs the same.
     copy_s_per_byte: float = 0.0
-    """What DDP pays to copy a byte of gradient into its bucket; the way back costs the same."""
     costs: tuple[Costs, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
-    threads_per_rank: int = 1
-    """While it was probed."""
-    disturbed: str = ""
-    """Why the probe is not to be trusted, in one line; empty: it is."""
+    threads_per_rank: int = 1  # While it was probed
+    disturbed: str = ""  # Why the probe is not to be trusted, in one line; empty: it is
 
     @property
     def slots(self) -> int:

@@ -25,10 +25,9 @@ RATES = {
     "Kbit/s": Fraction(10**3, 8),
     "Mbit/s": Fraction(10**6, 8),
     "Gbit/s": Fraction(10**9, 8),
-}
-"""Bytes per second of each unit."""
+}  # Bytes per second of each unit
+# Seconds of each unit; exact, so that 5 us is the number 5e-6.
 TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
-"""Seconds of each unit; exact, so that 5 us is the number 5e-6."""
 
 _SETTINGS = tuple(name for name in Cluster.__struct_fields__ if name not in ("costs", "overlaps"))
 _KEYS = {

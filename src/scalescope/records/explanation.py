@@ -10,16 +10,14 @@ from scalescope.records.run import Point
 from scalescope.records.store import Record
 from scalescope.records.timeline import Breakdown, Timeline
 
-TRACE_RECORD = "traced.json"
-"""The record's name in its folder; people call their own traces trace.json."""
+TRACE_RECORD = "traced.json"  # The record's name in its folder; people call their own traces trace.json
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """What tracing added to a step, relative: 0.1 is 10 %."""
 
     value: float
-    low: float
-    """The least that neighbouring blocks of traced and untraced steps say, and the most."""
+    low: float  # The least that neighbouring blocks of traced and untraced steps say, and the most
     high: float
 
 
@@ -28,10 +26,8 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     host: str
-    profile: str = ""
-    """Of torch's profiler."""
-    marks: str = ""
-    """When each part of each step began and ended."""
+    profile: str = ""  # Of torch's profiler
+    marks: str = ""  # When each part of each step began and ended
 
 
 class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
@@ -39,28 +35,19 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
 
     current_version: ClassVar[int] = 1
 
-    what: str
-    """The model or the command, for people."""
-    command: tuple[str, ...] = ()
-    """Empty for a model."""
+    what: str  # The model or the command, for people
+    command: tuple[str, ...] = ()  # Empty for a model
     point: Point
-    engine: Literal["none", "ddp", "horovod"]
-    """As the ranks showed it."""
+    engine: Literal["none", "ddp", "horovod"]  # As the ranks showed it
     backend: str
     np: int
-    cores: int | None = None
-    """Of the machine that launched it; None when ranks ran on other hosts."""
-    timeline: str = ""
-    """Horovod's, written by rank 0; empty without Horovod."""
+    cores: int | None = None  # Of the machine that launched it; None when ranks ran on other hosts
+    timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
-    first_step: int
-    """Number of the first captured step, from 0; a timeline has those before it too."""
-    steps: int
-    """How many were captured on every rank."""
-    traced_step_s: float | None
-    """Median step of the slowest rank while it was traced."""
-    untraced_step_s: float | None
-    """The same in the steps around them that were not traced."""
+    first_step: int  # Number of the first captured step, from 0; a timeline has those before it too
+    steps: int  # How many were captured on every rank
+    traced_step_s: float | None  # Median step of the slowest rank while it was traced
+    untraced_step_s: float | None  # The same in the steps around them that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
 
@@ -94,8 +81,8 @@ class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     steps: int
     parts: Breakdown
+    # How much later than the first rank it came to a collective, the median; None where ranks cannot be compared.
     late_s: float | None = None
-    """How much later than the first rank it came to a collective, the median; None where ranks cannot be compared."""
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,14 +92,12 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     ranks: int
     count: int
-    seconds: float
-    """Median of the shortest rank's time: what the transfer takes once all are there."""
+    seconds: float  # Median of the shortest rank's time: what the transfer takes once all are there
+    # Median of what the first rank waits for the last one; None where ranks cannot be compared.
     wait_s: float | None = None
-    """Median of what the first rank waits for the last one; None where ranks cannot be compared."""
     algorithm_bytes_per_s: float
     bus_bytes_per_s: float
-    probed_s: float | None = None
-    """What a probe of this machine took for that size."""
+    probed_s: float | None = None  # What a probe of this machine took for that size
 
 
 class TensorAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,32 +118,24 @@ class HorovodAccount(msgspec.Struct, frozen=True, kw_only=True):
     """What Horovod's background thread did; seconds per steady step, unions over tensors."""
 
     negotiation_s: float
+    # Of negotiation: until the last rank was ready; None where no rank ticks tell (cached negotiation)
     waiting_s: float | None
-    """Of negotiation: until the last rank was ready; None where no rank ticks tell (cached negotiation)."""
-    protocol_s: float | None
-    """Of negotiation: after the last rank was ready."""
+    protocol_s: float | None  # Of negotiation: after the last rank was ready
     queue_s: float
     data_wait_s: float
     memcpy_in_s: float
     memcpy_out_s: float
-    collectives_s: dict[str, float]
-    """By activity: MPI_ALLREDUCE, GLOO_ALLREDUCE, NCCL_..."""
-    responses: float
-    """Fused messages per step."""
+    collectives_s: dict[str, float]  # By activity: MPI_ALLREDUCE, GLOO_ALLREDUCE, NCCL_...
+    responses: float  # Fused messages per step
     tensors_per_response: float
     bytes_per_response: float | None
-    cycles: float | None = None
-    """Cycles of the background thread per step; None without CYCLE_START marks."""
-    idle_cycles: float | None = None
-    """Cycles in which nothing was sent, per step."""
-    cached: bool
-    """Whether steady steps were negotiated from the cache, so that no rank is named."""
-    last_rank: dict[int, int] = {}
-    """How often each rank was the last to be ready, where ticks tell."""
+    cycles: float | None = None  # Cycles of the background thread per step; None without CYCLE_START marks
+    idle_cycles: float | None = None  # Cycles in which nothing was sent, per step
+    cached: bool  # Whether steady steps were negotiated from the cache, so that no rank is named
+    last_rank: dict[int, int] = {}  # How often each rank was the last to be ready, where ticks tell
+    # By rank: how long a steady step waits for this rank alone, the median; empty where no rank can be named.
     late_s: dict[int, float] = {}
-    """By rank: how long a steady step waits for this rank alone, the median; empty where no rank can be named."""
-    first_negotiation_s: float
-    """Negotiation in the first step."""
+    first_negotiation_s: float  # Negotiation in the first step
     tensors: tuple[TensorAccount, ...] = ()
 
 
@@ -168,8 +145,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     offset_s: float
     drift: float
-    residual_s: float
-    """Typical distance of the ends of the same collectives afterwards."""
+    residual_s: float  # Typical distance of the ends of the same collectives afterwards
     pairs: int
 
 
@@ -204,12 +180,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     sentence: str
-    evidence: dict[str, str]
-    """Names and numbers as text, and where they come from."""
-    change: str
-    """The exact setting or code line."""
+    evidence: dict[str, str]  # Names and numbers as text, and where they come from
+    change: str  # The exact setting or code line
+    # Step time now over step time then, minus 1; None where it cannot be computed or no setting brings it.
     gain: float | None
-    """Step time now over step time then, minus 1; None where it cannot be computed or no setting brings it."""
     gain_from: Literal["replay", "accounting", ""] = ""
 
 
@@ -218,11 +192,10 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
 
     current_version: ClassVar[int] = 1
 
+    # On disk it is `source`: there `kind` is the kind of record.
     kind: Literal["horovod timeline", "profiler traces", "run folder"] = msgspec.field(name="source")
-    """On disk it is `source`: there `kind` is the kind of record."""
     what: str
-    command: tuple[str, ...] = ()
-    """Of a captured run."""
+    command: tuple[str, ...] = ()  # Of a captured run
     files: tuple[str, ...]
     ranks: tuple[int, ...]
     world_size: int | None
@@ -231,31 +204,26 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     device: Literal["cpu", "cuda"]
     steps_from: str
     warmup_steps: int
-    step_s: float | None
-    """Median steady step of the slowest rank; None without steps."""
-    accounting: Breakdown | None
-    """Means over steady steps and ranks."""
+    step_s: float | None  # Median steady step of the slowest rank; None without steps
+    accounting: Breakdown | None  # Means over steady steps and ranks
+    # From a bare Horovod timeline: communication before the last gradient was submitted.
     possibly_hidden_s: float | None = None
-    """From a bare Horovod timeline: communication before the last gradient was submitted."""
     per_rank: tuple[RankAccount, ...] = ()
     steps: tuple[StepAccount, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     bucket_bytes: tuple[int, ...] = ()
     horovod: HorovodAccount | None = None
     clocks: tuple[Clock, ...] = ()
+    # Step by step: how long ranks waited for the one that was last; empty where ranks cannot be compared.
     skew_s: tuple[float, ...] = ()
-    """Step by step: how long ranks waited for the one that was last; empty where ranks cannot be compared."""
-    compiled: bool = False
-    """Whether code that torch.compile made was seen."""
+    compiled: bool = False  # Whether code that torch.compile made was seen
     straggler: int | None = None
     straggler_note: str = ""
     changes: tuple[Change, ...] = ()
     periods: tuple[Period, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    overhead: float | None = None
-    """What tracing added to a step, relative, where it was measured."""
-    shown_step: Timeline | None = None
-    """A representative step of all ranks."""
+    overhead: float | None = None  # What tracing added to a step, relative, where it was measured
+    shown_step: Timeline | None = None  # A representative step of all ranks
     shown_index: int | None = None
     predicted_step: Timeline | None = None
     findings: tuple[Finding, ...] = ()

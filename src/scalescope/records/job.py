@@ -15,16 +15,14 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     type: Literal["bool", "int", "float", "choice"]
-    default: KnobValue | None
-    """None: the engine decides when nothing is said."""
+    default: KnobValue | None  # None: the engine decides when nothing is said
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
     unit: str = ""
+    # live: may change while training; relaunch: fixed when the processes start.
     changes: Literal["live", "relaunch"] = "relaunch"
-    """live: may change while training; relaunch: fixed when the processes start."""
-    variable: str = ""
-    """The environment variable that carries it, if the engine reads one."""
+    variable: str = ""  # The environment variable that carries it, if the engine reads one
     meaning: str
 
 
@@ -57,26 +55,19 @@ def place(np: int, hosts: Sequence[Host], *, oversubscribe: bool) -> tuple[tuple
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a data-parallel training: everything a launcher has to know."""
 
-    command: tuple[str, ...]
-    """What one rank runs; for the launcher `own`, the whole launch line."""
+    command: tuple[str, ...]  # What one rank runs; for the launcher `own`, the whole launch line
     np: int
     knobs: Knobs
-    folder: str
-    """Absolute path where the ranks leave their records and output."""
-    launch: str
-    """Marks every process of this launch, so that all of them can be found again."""
-    threads_per_rank: int | None
-    """None: the launch line decides it."""
-    hosts: tuple[Host, ...] = ()
-    """Empty: this machine."""
+    folder: str  # Absolute path where the ranks leave their records and output
+    launch: str  # Marks every process of this launch, so that all of them can be found again
+    threads_per_rank: int | None  # None: the launch line decides it
+    hosts: tuple[Host, ...] = ()  # Empty: this machine
     env: dict[str, str] = {}
     launcher_args: tuple[str, ...] = ()
-    port: int = 29500
-    """Where rank 0 listens for the others."""
-    ssh: str = "ssh"
-    """The program that reaches another host."""
+    port: int = 29500  # Where rank 0 listens for the others
+    ssh: str = "ssh"  # The program that reaches another host
+    # The interpreter that runs a launcher written in Python; it has the ranks' torch or Horovod.
     python: str = "python3"
-    """The interpreter that runs a launcher written in Python; it has the ranks' torch or Horovod."""
     cwd: str = ""
     oversubscribe: bool = False
 
@@ -91,24 +82,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    host: str = ""
-    """Empty: this machine."""
+    host: str = ""  # Empty: this machine
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a launch ended."""
 
-    started_ns: int
-    """On the monotonic clock of this host, which no time server sets."""
+    started_ns: int  # On the monotonic clock of this host, which no time server sets
     ended_ns: int
-    started_wall_ns: int
-    """The moment of `started_ns` since the epoch, for ranks on other hosts."""
-    problem: str = ""
-    """Empty when all went well; otherwise one line."""
-    details: str = ""
-    """Last output and stacks of the ranks that matter."""
-    leftovers: int = 0
-    """Processes that had to be removed after a launch that ended well."""
+    started_wall_ns: int  # The moment of `started_ns` since the epoch, for ranks on other hosts
+    problem: str = ""  # Empty when all went well; otherwise one line
+    details: str = ""  # Last output and stacks of the ranks that matter
+    leftovers: int = 0  # Processes that had to be removed after a launch that ended well
 
     @property
     def wall_s(self) -> float:

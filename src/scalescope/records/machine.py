@@ -10,13 +10,10 @@ from scalescope.records.store import Record
 class Cores(msgspec.Struct, frozen=True, kw_only=True):
     """Processor cores."""
 
-    physical: int | None
-    """None where the system does not say."""
+    physical: int | None  # None where the system does not say
     logical: int
-    usable: float
-    """What this process may use: its affinity mask and its control group's quota."""
-    usable_physical: int | None = None
-    """Physical cores among them, on which threads per rank are based."""
+    usable: float  # What this process may use: its affinity mask and its control group's quota
+    usable_physical: int | None = None  # Physical cores among them, on which threads per rank are based
 
     @property
     def shares_cores(self) -> bool:
@@ -36,42 +33,33 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     addresses: tuple[str, ...]
-    bits_per_s: int | None
-    """None where the driver does not say, as for virtual interfaces."""
+    bits_per_s: int | None  # None where the driver does not say, as for virtual interfaces
 
 
 class Torch(msgspec.Struct, frozen=True, kw_only=True):
     """The torch of this Python."""
 
     version: str
-    backends: tuple[str, ...] = ()
-    """Backends of torch.distributed that are built in: gloo, nccl, mpi, ucc."""
-    cuda: str | None = None
-    """CUDA version it was built for."""
-    gpus: int = 0
-    """Cards that it can use."""
-    problem: str | None = None
-    """Why it does not import."""
+    backends: tuple[str, ...] = ()  # Backends of torch.distributed that are built in: gloo, nccl, mpi, ucc
+    cuda: str | None = None  # CUDA version it was built for
+    gpus: int = 0  # Cards that it can use
+    problem: str | None = None  # Why it does not import
 
 
 class Horovod(msgspec.Struct, frozen=True, kw_only=True):
     """The Horovod of this Python, for torch."""
 
     version: str
-    controllers: tuple[str, ...] = ()
-    """How ranks negotiate: mpi, gloo."""
-    operations: tuple[str, ...] = ()
-    """How tensors are exchanged: nccl, mpi, gloo, ..."""
-    problem: str | None = None
-    """Why it does not import."""
+    controllers: tuple[str, ...] = ()  # How ranks negotiate: mpi, gloo
+    operations: tuple[str, ...] = ()  # How tensors are exchanged: nccl, mpi, gloo, ...
+    problem: str | None = None  # Why it does not import
 
 
 class Mpi(msgspec.Struct, frozen=True, kw_only=True):
     """The MPI whose mpirun is on PATH."""
 
     mpirun: str
-    name: str
-    """`Open MPI`, or how another one calls itself."""
+    name: str  # `Open MPI`, or how another one calls itself
     version: str
 
 
@@ -79,14 +67,10 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm whose srun is on PATH."""
 
     version: str
-    mpi_plugins: tuple[str, ...] = ()
-    """What `srun --mpi=` takes."""
-    job_id: str | None = None
-    """The allocation this process is in."""
-    nodes: int = 1
-    """Nodes of that allocation."""
-    problem: str | None = None
-    """Why srun does not answer."""
+    mpi_plugins: tuple[str, ...] = ()  # What `srun --mpi=` takes
+    job_id: str | None = None  # The allocation this process is in
+    nodes: int = 1  # Nodes of that allocation
+    problem: str | None = None  # Why srun does not answer
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,20 +78,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     hostname: str
     system: str
-    distribution: str
-    """The family that names its package manager: debian, fedora, suse; empty when unknown."""
+    distribution: str  # The family that names its package manager: debian, fedora, suse; empty when unknown
     is_root: bool
     python: str
     python_version: str
     cores: Cores
-    memory_bytes: int
-    """What this process may use: the machine's memory or its control group's limit."""
-    shared_memory_bytes: int | None
-    """Size of /dev/shm."""
-    disk_free_bytes: int
-    """In the current folder."""
-    load_average: float
-    """Processes that wanted to run over the last minute."""
+    memory_bytes: int  # What this process may use: the machine's memory or its control group's limit
+    shared_memory_bytes: int | None  # Size of /dev/shm
+    disk_free_bytes: int  # In the current folder
+    load_average: float  # Processes that wanted to run over the last minute
     gpus: tuple[Gpu, ...]
     interfaces: tuple[Interface, ...]
     torch: Torch | None

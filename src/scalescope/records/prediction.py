@@ -16,33 +16,26 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     np: int
     nodes: int
-    batch: int
-    """Per process."""
+    batch: int  # Per process
     global_batch: int
     scaling: Scaling
     step_s: float
     low_s: float
     high_s: float
+    # Over one process without an engine: of the same global batch (strong), of one process' batch (weak)
     speedup: float
-    """Over one process without an engine: of the same global batch (strong), of one process' batch (weak)."""
     speedup_low: float
     speedup_high: float
     efficiency: float
-    throughput: float
-    """Samples per second, all processes together."""
-    exposed_s: float
-    """Communication that compute does not hide."""
+    throughput: float  # Samples per second, all processes together
+    exposed_s: float  # Communication that compute does not hide
     hidden_s: float
-    memory_bytes: int
-    """Of one process."""
-    device_hours: float
-    """Processes times hours, for a million samples."""
-    fits: bool = True
-    """Whether the batch fits into the device's memory."""
-    measured_batch: bool = True
-    """Whether the batch lies within those that the profile measured."""
+    memory_bytes: int  # Of one process
+    device_hours: float  # Processes times hours, for a million samples
+    fits: bool = True  # Whether the batch fits into the device's memory
+    measured_batch: bool = True  # Whether the batch lies within those that the profile measured
+    # Whether its step was measured (the interval is then from the fastest to the slowest launch), not predicted.
     verified: bool = False
-    """Whether its step was measured (the interval is then from the fastest to the slowest launch), not predicted."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +48,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float
     efficiency: float
     throughput: float
-    regret: float
-    """Throughput lost against the fastest cell, as a fraction."""
+    regret: float  # Throughput lost against the fastest cell, as a fraction
     why: str
 
 
@@ -72,10 +64,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     measured_s: float
     measured_low_s: float
     measured_high_s: float
-    disturbed: bool = False
-    """Whether other programs were busy during every one of its launches."""
+    disturbed: bool = False  # Whether other programs were busy during every one of its launches
+    # Step of one process during the check over the profile's: `measured_s` is at the profile's pace. None: as run.
     pace: float | None = None
-    """Step of one process during the check over the profile's: `measured_s` is at the profile's pace. None: as run."""
 
     @property
     def error(self) -> float:
@@ -96,29 +87,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class Residual(Record, frozen=True, kw_only=True, tag="residual"):
     """How wrong one estimate was, kept on this machine so that later ones know."""
 
+    # Version 1 kept every check on its own, those of disturbed probes too: it is not read any more.
     current_version: ClassVar[int] = 2
-    """Version 1 kept every check on its own, those of disturbed probes too: it is not read any more."""
 
     hostname: str
     engine: str
     model: str
     checks: int
-    log_error: float
-    """Median over its checks: natural logarithm of measured over predicted (uncalibrated)."""
+    log_error: float  # Median over its checks: natural logarithm of measured over predicted (uncalibrated)
     seconds_since_epoch: float
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What earlier checks say of this engine here."""
 
-    estimates: int
-    """That were checked."""
-    factor: float
-    """Predicted steps were multiplied by it."""
-    spread: float
-    """Relative standard deviation that remained."""
-    mean_error: float
-    """Mean absolute relative error of those estimates, before the factor."""
+    estimates: int  # That were checked
+    factor: float  # Predicted steps were multiplied by it
+    spread: float  # Relative standard deviation that remained
+    mean_error: float  # Mean absolute relative error of those estimates, before the factor
 
 
 class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
@@ -126,34 +112,27 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
 
     current_version: ClassVar[int] = 1
 
-    what: str
-    """The model."""
+    what: str  # The model
     engine: str
     knobs: Knobs
-    cluster: str
-    """Its name or file."""
+    cluster: str  # Its name or file
     slots_per_node: int
     nodes: int
     threads_per_rank: int
     cells: tuple[Cell, ...]
-    recommended: Advice | None
-    """None when nothing fits into memory, or the map is not to be trusted."""
+    recommended: Advice | None  # None when nothing fits into memory, or the map is not to be trusted
+    # The largest number of processes whose best cell keeps the efficiency that was asked for.
     most_efficient_np: int | None
-    """The largest number of processes whose best cell keeps the efficiency that was asked for."""
     efficiency_goal: float
-    residual: float
-    """Relative standard deviation that intervals include for the model's own error."""
+    residual: float  # Relative standard deviation that intervals include for the model's own error
     calibration: Calibration | None = None
     checks: tuple[Check, ...] = ()
-    correction: float = 1.0
-    """Predicted steps of several processes were multiplied by it because of the checks."""
-    doubts: tuple[str, ...] = ()
-    """Why the map is not to be trusted, a line each."""
+    correction: float = 1.0  # Predicted steps of several processes were multiplied by it because of the checks
+    doubts: tuple[str, ...] = ()  # Why the map is not to be trusted, a line each
     profile_batches: tuple[int, ...]
     interpolation_error: float
     memory_limit_bytes: int
-    largest_batch: int | None = None
-    """The largest batch per process that fits into memory, as far as the profile tells."""
+    largest_batch: int | None = None  # The largest batch per process that fits into memory, as far as the profile tells
     warnings: tuple[str, ...] = ()
 
     @property

@@ -35,26 +35,18 @@ class ProfilePoint(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     step_s: float
-    forward_s: float
-    """From the start of the step to the start of backward: gradients cleared, forward, loss."""
+    forward_s: float  # From the start of the step to the start of backward: gradients cleared, forward, loss
     backward_s: float
-    optimizer_s: float
-    """From the end of backward to the end of the step."""
+    optimizer_s: float  # From the end of backward to the end of the step
+    # When each gradient is ready, after the start of backward, in the profile's order of gradients.
     ready_s: tuple[float, ...]
-    """When each gradient is ready, after the start of backward, in the profile's order of gradients."""
-    noise: float
-    """Relative standard deviation of single steps."""
-    error: float
-    """Relative standard error of the median step, from its blocks."""
-    cores_used: float
-    """CPU seconds per second of a step."""
-    memory_bytes: int
-    """Peak while stepping: of the process on a CPU, of torch's allocations on a GPU."""
+    noise: float  # Relative standard deviation of single steps
+    error: float  # Relative standard error of the median step, from its blocks
+    cores_used: float  # CPU seconds per second of a step
+    memory_bytes: int  # Peak while stepping: of the process on a CPU, of torch's allocations on a GPU
     steps: int
-    remade: int = 0
-    """How often it was measured again because it lay off its neighbours or other programs were busy."""
-    outlying: bool = False
-    """It still lies off its neighbours after being measured again."""
+    remade: int = 0  # How often it was measured again because it lay off its neighbours or other programs were busy
+    outlying: bool = False  # It still lies off its neighbours after being measured again
     foreign_cores: float = 0.0
 
 
@@ -63,14 +55,10 @@ class Crowd(msgspec.Struct, frozen=True, kw_only=True):
 
     copies: int
     batch: int
-    slowdown: float
-    """Time of a step among so many, over the time alone."""
-    error: float
-    """Relative standard error."""
-    noise: float
-    """Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it."""
-    foreign_cores: float = 0.0
-    """Cores that other programs kept busy in the rounds that count."""
+    slowdown: float  # Time of a step among so many, over the time alone
+    error: float  # Relative standard error
+    noise: float  # Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it
+    foreign_cores: float = 0.0  # Cores that other programs kept busy in the rounds that count
 
 
 class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
@@ -80,27 +68,16 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
 
     workload: WorkloadSpec
     torch: str
-    device: str
-    """cpu, or the name of the GPU."""
+    device: str  # cpu, or the name of the GPU
     hostname: str
     threads_per_rank: int
-    gradients: tuple[Gradient, ...]
-    """In the order in which backward finishes them."""
-    unused: int = 0
-    """Parameters that got no gradient."""
-    buffers_bytes: tuple[int, ...] = ()
-    """What DDP broadcasts before each forward: one size per kind of number."""
-    points: tuple[ProfilePoint, ...]
-    """By ascending batch."""
-    crowds: tuple[Crowd, ...] = ()
-    """By ascending number of copies."""
-    interpolation_error: float
-    """Largest relative miss of a measured point when it is predicted from its neighbours."""
-    memory_limit_bytes: int
-    """What the device has."""
-    too_large: int | None = None
-    """The smallest batch that did not fit when it was tried."""
-    allocator: dict[str, str] = {}
-    """The variables that pin the allocator's behaviour; a run has to have them too."""
-    seconds: float = 0.0
-    """What taking the profile took."""
+    gradients: tuple[Gradient, ...]  # In the order in which backward finishes them
+    unused: int = 0  # Parameters that got no gradient
+    buffers_bytes: tuple[int, ...] = ()  # What DDP broadcasts before each forward: one size per kind of number
+    points: tuple[ProfilePoint, ...]  # By ascending batch
+    crowds: tuple[Crowd, ...] = ()  # By ascending number of copies
+    interpolation_error: float  # Largest relative miss of a measured point when it is predicted from its neighbours
+    memory_limit_bytes: int  # What the device has
+    too_large: int | None = None  # The smallest batch that did not fit when it was tried
+    allocator: dict[str, str] = {}  # The variables that pin the allocator's behaviour; a run has to have them too
+    seconds: float = 0.0  # What taking the profile took

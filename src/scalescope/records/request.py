@@ -17,31 +17,25 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     """The machine and the software of a measurement."""
 
     host: str
-    cpu: str
-    """Its model, as the kernel names it; empty where it does not."""
-    cores: int
-    """That the process may use."""
-    gpus: tuple[str, ...]
-    """Their names."""
+    cpu: str  # Its model, as the kernel names it; empty where it does not
+    cores: int  # That the process may use
+    gpus: tuple[str, ...]  # Their names
     python: str
-    torch: str
-    """Empty: none."""
+    torch: str  # Empty: none
 
 
 ScalingKind = Literal["strong", "weak"]
+# What --scaling says and what it stands for.
 SCALINGS: dict[str, tuple[ScalingKind, ...]] = {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
-"""What --scaling says and what it stands for."""
 
-QUICK_PRECISION = 0.05
-"""A quick launch ends when its speedup is known so well, if nothing else is asked for."""
+QUICK_PRECISION = 0.05  # A quick launch ends when its speedup is known so well, if nothing else is asked for
 
 
 class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope measure` can be told."""
 
     workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()
-    """The user's own training, instead of a workload."""
+    command: tuple[str, ...] = ()  # The user's own training, instead of a workload
     np: tuple[int, ...] = (1, 2)
     batch: tuple[int, ...] = ()
     scaling: tuple[ScalingKind, ...] = ("weak",)
@@ -60,22 +54,14 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     ssh: str = "ssh"
     oversubscribe: bool = False
     folder: str = ""
-    launches: int | None = None
-    """Of every point, at most; None: 5, or 30 when a precision is asked for."""
-    precision: float | None = None
-    """Stop when every steady speedup is known within this fraction."""
-    budget_s: float | None = None
-    """Start no launch that would end later than this."""
-    quick: bool = False
-    """One launch per point, in which one process alone and all processes take turns."""
-    smallest: bool = False
-    """Speedups are relative to the smallest number of processes when that is not 1."""
-    trace: bool = False
-    """One more launch of every point, in which some steps are captured."""
-    aa: bool = False
-    """Compare every configuration with itself."""
-    seed: int | None = None
-    """Of the order of launches."""
+    launches: int | None = None  # Of every point, at most; None: 5, or 30 when a precision is asked for
+    precision: float | None = None  # Stop when every steady speedup is known within this fraction
+    budget_s: float | None = None  # Start no launch that would end later than this
+    quick: bool = False  # One launch per point, in which one process alone and all processes take turns
+    smallest: bool = False  # Speedups are relative to the smallest number of processes when that is not 1
+    trace: bool = False  # One more launch of every point, in which some steps are captured
+    aa: bool = False  # Compare every configuration with itself
+    seed: int | None = None  # Of the order of launches
 
     @property
     def most_launches(self) -> int:
@@ -95,33 +81,24 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
 
     current_version: ClassVar[int] = 2
 
-    request: MeasureRequest
-    """With everything settled that must not change when it is continued elsewhere."""
+    request: MeasureRequest  # With everything settled that must not change when it is continued elsewhere
     cwd: str
-    steps: int = 0
-    """Of every launch of a MODEL, found by trying it; 0: not tried yet, or a script."""
-    seconds: float | None = None
-    """Guess for one launch of each point."""
-    since_ns: int
-    """When it began, nanoseconds since the epoch."""
-    fingerprint: Fingerprint | None = None
-    """Where it was begun; None: version 1 did not keep it."""
-    notes: tuple[str, ...] = ()
-    """What happened on the way that a reader of the result should know."""
+    steps: int = 0  # Of every launch of a MODEL, found by trying it; 0: not tried yet, or a script
+    seconds: float | None = None  # Guess for one launch of each point
+    since_ns: int  # When it began, nanoseconds since the epoch
+    fingerprint: Fingerprint | None = None  # Where it was begun; None: version 1 did not keep it
+    notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope probe` can be told."""
 
-    backends: tuple[str, ...] = ()
-    """Empty: gloo, or nccl where there are GPUs."""
+    backends: tuple[str, ...] = ()  # Empty: gloo, or nccl where there are GPUs
     hosts: tuple[Host, ...] = ()
-    slots: int | None = None
-    """Ranks of a node; None: its GPUs, or its cores over the threads of a rank."""
+    slots: int | None = None  # Ranks of a node; None: its GPUs, or its cores over the threads of a rank
     threads_per_rank: int = 1
     device: str = "auto"
-    seconds: float = 8.0
-    """For each group of ranks."""
+    seconds: float = 8.0  # For each group of ranks
     rounds: int = 6
     env: dict[str, str] = {}
     ssh: str = "ssh"
@@ -133,26 +110,20 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope estimate` can be told."""
 
     workload: WorkloadSpec
-    np: tuple[int, ...] = ()
-    """Empty: as many as the cluster has slots."""
+    np: tuple[int, ...] = ()  # Empty: as many as the cluster has slots
     batch: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
     scaling: tuple[ScalingKind, ...] = ("weak",)
     engine: str = "ddp"
     knobs: tuple[str, ...] = ()
-    cluster: str = ""
-    """A file; empty: this machine, probed on the way."""
-    profile: str = ""
-    """A file; empty: taken here."""
+    cluster: str = ""  # A file; empty: this machine, probed on the way
+    profile: str = ""  # A file; empty: taken here
     threads_per_rank: int | None = None
     device: str = "auto"
-    seconds: float = 35.0
-    """For the profile."""
-    repeats: int = 8
-    """Blocks of steps of each batch size, as far as time allows."""
+    seconds: float = 35.0  # For the profile
+    repeats: int = 8  # Blocks of steps of each batch size, as far as time allows
     efficiency: float = 0.8
     verify: int = 0
-    launches: int = 3
-    """Of every cell that is verified."""
+    launches: int = 3  # Of every cell that is verified
     timeout_s: float = 600.0
     folder: str = ""
 
@@ -160,7 +131,6 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
     """What an estimate set out to do; written first, so that an interrupted one can be continued."""
 
-    request: EstimateRequest
-    """Without its folder."""
+    request: EstimateRequest  # Without its folder
     fingerprint: Fingerprint
     finished: bool = False

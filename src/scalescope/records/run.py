@@ -7,8 +7,8 @@ import msgspec
 
 from scalescope.records.store import Record
 
+# Every second of a launch belongs to one of these, in the order in which they usually come.
 PHASES = ("launch", "import", "init", "build", "warmup", "steady", "evaluation", "pause", "teardown")
-"""Every second of a launch belongs to one of these, in the order in which they usually come."""
 TRAIN_PHASES = ("warmup", "steady", "evaluation", "pause")
 INIT_PHASES = ("import", "init", "build")
 LAUNCH_PHASES = ("launch", "teardown")
@@ -19,12 +19,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     np: int
-    batch: int | None
-    """Per process; None when the script alone knows it."""
-    threads_per_rank: int | None
-    """None: a launch line of the user decided it."""
-    arm: str = ""
-    """A or B when a configuration is compared with itself."""
+    batch: int | None  # Per process; None when the script alone knows it
+    threads_per_rank: int | None  # None: a launch line of the user decided it
+    arm: str = ""  # A or B when a configuration is compared with itself
 
     @property
     def global_batch(self) -> int | None:
@@ -45,26 +42,21 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str
     pid: int
-    phases: dict[str, float]
-    """Seconds per phase; they add up to the launch's wall time."""
+    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time
     steps: int
     samples_per_step: float | None
-    step_s: float | None
-    """Median steady step of this rank alone."""
+    step_s: float | None  # Median steady step of this rank alone
 
 
-QUIET = 0.25
-"""Cores of other programs up to which a launch, a round or a block of steps counts as undisturbed."""
+QUIET = 0.25  # Cores of other programs up to which a launch, a round or a block of steps counts as undisturbed
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What else kept this machine busy during a launch."""
 
-    foreign_cores: float
-    """Cores' worth of CPU time that other processes, or the hypervisor, took on average."""
+    foreign_cores: float  # Cores' worth of CPU time that other processes, or the hypervisor, took on average
     cores: int
-    load_average: float
-    """Over one minute."""
+    load_average: float  # Over one minute
 
 
 class Run(Record, frozen=True, kw_only=True, tag="run"):
@@ -73,39 +65,27 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     current_version: ClassVar[int] = 1
 
     point: Point
-    round: int = 1
-    """Launches of one round were made one after the other and are compared with each other."""
-    folder: str
-    """Relative to the measurement's folder."""
+    round: int = 1  # Launches of one round were made one after the other and are compared with each other
+    folder: str  # Relative to the measurement's folder
     wall_s: float
-    phases: dict[str, float]
-    """Seconds per phase, the mean over ranks; they add up to wall_s."""
+    phases: dict[str, float]  # Seconds per phase, the mean over ranks; they add up to wall_s
     steps: int
     warmup_steps: int
-    step_s: float
-    """Median over blocks of the slowest rank's median steady step."""
-    mean_step_s: float = 0.0
-    """Mean steady step of the slowest rank."""
-    blocks: tuple[float, ...] = ()
-    """The slowest rank's median step of every block of steady steps, in order."""
+    step_s: float  # Median over blocks of the slowest rank's median steady step
+    mean_step_s: float = 0.0  # Mean steady step of the slowest rank
+    blocks: tuple[float, ...] = ()  # The slowest rank's median step of every block of steady steps, in order
+    # In a quick launch: the median step of one process alone and of all processes, per pair of blocks.
     pairs: tuple[tuple[float, float], ...] = ()
-    """In a quick launch: the median step of one process alone and of all processes, per pair of blocks."""
-    throughput: float | None
-    """Samples per second over all ranks in steady state."""
-    samples_per_step: float | None
-    """Over all ranks."""
-    engine_seen: str
-    """What the ranks really used; empty when only their output was read."""
+    throughput: float | None  # Samples per second over all ranks in steady state
+    samples_per_step: float | None  # Over all ranks
+    engine_seen: str  # What the ranks really used; empty when only their output was read
+    # Whether ranks exchanged something in every step; None: not known, or there was one rank.
     exchanges: bool | None = None
-    """Whether ranks exchanged something in every step; None: not known, or there was one rank."""
-    as_it_is: str = ""
-    """Why the command was started without the launcher that was planned; empty: it was not."""
+    as_it_is: str = ""  # Why the command was started without the launcher that was planned; empty: it was not
     backend: str
-    source: str
-    """Where steps came from: the optimizer, or a pattern on the output."""
+    source: str  # Where steps came from: the optimizer, or a pattern on the output
     ranks: tuple[RankSummary, ...]
-    load: Load | None = None
-    """None when ranks ran on other machines."""
+    load: Load | None = None  # None when ranks ran on other machines
     warnings: tuple[str, ...] = ()
 
     @property
@@ -151,34 +131,25 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     current_version: ClassVar[int] = 2
     upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_scaling}
 
-    what: str
-    """The model or the command."""
-    scaling: tuple[str, ...]
-    """strong, weak or both; they share launches where they meet."""
+    what: str  # The model or the command
+    scaling: tuple[str, ...]  # strong, weak or both; they share launches where they meet
+    # As asked: global for strong, per process for weak scaling; empty when the script alone knows.
     batch: tuple[int, ...] = ()
-    """As asked: global for strong, per process for weak scaling; empty when the script alone knows."""
-    precision: float | None = None
-    """When launches were made until speedups were known so well."""
-    quick: bool = False
-    """Whether one process alone and all processes took turns inside the launches."""
+    precision: float | None = None  # When launches were made until speedups were known so well
+    quick: bool = False  # Whether one process alone and all processes took turns inside the launches
     created: str
     scalescope: str
     torch: str
     host: str
     cores: int
-    launcher: dict[str, str]
-    """Per engine, the launcher that was used."""
+    launcher: dict[str, str]  # Per engine, the launcher that was used
     binding: str
-    named_hosts: bool = False
-    """Whether the user named hosts: then the node is a unit too."""
+    named_hosts: bool = False  # Whether the user named hosts: then the node is a unit too
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
-    traces: tuple[str, ...] = ()
-    """Folders of traced launches, relative to the measurement's."""
-    stopped: str = ""
-    """Why no more launches were made."""
-    warnings: tuple[str, ...] = ()
-    """About the measurement as a whole."""
+    traces: tuple[str, ...] = ()  # Folders of traced launches, relative to the measurement's
+    stopped: str = ""  # Why no more launches were made
+    warnings: tuple[str, ...] = ()  # About the measurement as a whole
 
     def as_seen(self) -> "Measurement":
         """The same with every point under the engine that its ranks really used, where that is known."""

@@ -6,24 +6,20 @@ import msgspec
 
 from scalescope.records.store import Record
 
-SPEEDUPS = ("steady", "train", "end_to_end")
-"""The three speedups, in the order in which they shrink."""
+SPEEDUPS = ("steady", "train", "end_to_end")  # The three speedups, in the order in which they shrink
 
 QUESTIONS = {
     "steady": "How much faster does a long training run?",
     "train": "How much sooner was this training done, from its first step to its last?",
     "end_to_end": "How much sooner was this job done, from its launch to its end?",
-}
-"""What each speedup answers."""
+}  # What each speedup answers
 
-SPEEDUP_NAMES = {"steady": "steady", "train": "train", "end_to_end": "end to end"}
-"""As people read them."""
+SPEEDUP_NAMES = {"steady": "steady", "train": "train", "end_to_end": "end to end"}  # As people read them
 
-REPEAT = "repeat with --launches 5"
-"""What to do about single launches of a measurement."""
+REPEAT = "repeat with --launches 5"  # What to do about single launches of a measurement
 
+# What stands between ideal and real speedup, in the order in which it is taken away.
 LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
-"""What stands between ideal and real speedup, in the order in which it is taken away."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +28,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
+    # t: a 95 % t-interval; range: smallest to largest of too few repetitions for an interval.
     interval: Literal["t", "range"] = "range"
-    """t: a 95 % t-interval; range: smallest to largest of too few repetitions for an interval."""
-    count: int = 1
-    """Repetitions behind it."""
-    over: Literal["launches", "blocks"] = "launches"
-    """What was repeated."""
+    count: int = 1  # Repetitions behind it
+    over: Literal["launches", "blocks"] = "launches"  # What was repeated
 
     @property
     def once(self) -> bool:
@@ -48,12 +42,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the waterfall from ideal to real speedup."""
 
-    name: str
-    """One of LOSSES."""
-    lost: float
-    """Speedup that is lost here; below 0 when the baseline loses more by it."""
-    left: float
-    """Speedup after it."""
+    name: str  # One of LOSSES
+    lost: float  # Speedup that is lost here; below 0 when the baseline loses more by it
+    left: float  # Speedup after it
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,35 +52,27 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     np: int
-    nodes: int | None = None
-    """Hosts, where ranks ran on named ones."""
-    batch: float | None = None
-    """Per process."""
+    nodes: int | None = None  # Hosts, where ranks ran on named ones
+    batch: float | None = None  # Per process
     threads_per_rank: int | None = None
     launches: int = 1
     step_s: Estimate | None = None
-    throughput: Estimate | None = None
-    """Samples per second over all processes in steady state."""
-    efficiency: Estimate | None = None
-    """Steady speedup over its ideal."""
+    throughput: Estimate | None = None  # Samples per second over all processes in steady state
+    efficiency: Estimate | None = None  # Steady speedup over its ideal
+    # The same by mean instead of median steps; worth a look when steps come in two kinds.
     mean_efficiency: float | None = None
-    """The same by mean instead of median steps; worth a look when steps come in two kinds."""
-    speedup: dict[str, Estimate] = {}
-    """By the names in SPEEDUPS."""
+    speedup: dict[str, Estimate] = {}  # By the names in SPEEDUPS
     train_s: float | None = None
     wall_s: float | None = None
-    phases: dict[str, float] = {}
-    """Seconds, the mean over launches."""
+    phases: dict[str, float] = {}  # Seconds, the mean over launches
     steps: int | None = None
     warmup_steps: int | None = None
-    fixed_s: float | None = None
-    """Train time that is spent once, whatever the length of the run."""
+    fixed_s: float | None = None  # Train time that is spent once, whatever the length of the run
     waterfall: tuple[Loss, ...] = ()
+    # By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already, absent
+    # when uneven steps keep it from ever doing so.
     longer_for_90: dict[str, float] = {}
-    """By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already,
-    absent when uneven steps keep it from ever doing so."""
-    break_even: dict[str, float | None] = {}
-    """By speedup: after how much work it overtakes the baseline; None: never."""
+    break_even: dict[str, float | None] = {}  # By speedup: after how much work it overtakes the baseline; None: never
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,30 +86,23 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     fixed_s: float
     fixed_s_error: float | None
-    work: float
-    """In the curve's unit, per run of the baseline's length."""
+    work: float  # In the curve's unit, per run of the baseline's length
     work_error: float | None
-    fixed_share: dict[str, float]
-    """By number of processes: which part of the train time is fixed cost."""
+    fixed_share: dict[str, float]  # By number of processes: which part of the train time is fixed cost
+    # By number of processes, then by how many times longer: the train speedup of such a run.
     longer: dict[str, dict[str, float]] = {}
-    """By number of processes, then by how many times longer: the train speedup of such a run."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """Points that differ in the number of processes only."""
 
     engine: str
-    scaling: str
-    """strong, weak, or empty when the source does not say."""
-    batch: int | None = None
-    """As the user asked: global for strong, per process for weak scaling."""
-    baseline_np: int | None
-    """What speedups are relative to; None: there is nothing to compare with."""
+    scaling: str  # strong, weak, or empty when the source does not say
+    batch: int | None = None  # As the user asked: global for strong, per process for weak scaling
+    baseline_np: int | None  # What speedups are relative to; None: there is nothing to compare with
     baseline_engine: str = ""
-    work_unit: str = "samples"
-    """What work is counted in: samples, steps or epochs."""
-    points: tuple[ScalingPoint, ...]
-    """In order of processes; the baseline first."""
+    work_unit: str = "samples"  # What work is counted in: samples, steps or epochs
+    points: tuple[ScalingPoint, ...]  # In order of processes; the baseline first
     fit: Fit | None = None
 
     @property
@@ -141,11 +117,9 @@ class SelfComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     np: int
-    batch: int | None
-    """Per process."""
+    batch: int | None  # Per process
     ratio: Estimate
-    covers_one: bool | None
-    """None: too few launches to tell."""
+    covers_one: bool | None  # None: too few launches to tell
 
 
 class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
@@ -153,16 +127,11 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
 
     current_version: ClassVar[int] = 1
 
-    what: str
-    """The model, the command or the file."""
-    source: str
-    """measurement, quick, table or logs."""
+    what: str  # The model, the command or the file
+    source: str  # measurement, quick, table or logs
     curves: tuple[Curve, ...]
-    doubt: str = ""
-    """What the answer begins with where the numbers are not what they seem, in one sentence."""
-    trust: tuple[str, ...] = ()
-    """Which speedup to trust, in sentences, from these numbers."""
-    findings: tuple[str, ...] = ()
-    """What else stands out, in sentences."""
+    doubt: str = ""  # What the answer begins with where the numbers are not what they seem, in one sentence
+    trust: tuple[str, ...] = ()  # Which speedup to trust, in sentences, from these numbers
+    findings: tuple[str, ...] = ()  # What else stands out, in sentences
     warnings: tuple[str, ...] = ()
     self_comparisons: tuple[SelfComparison, ...] = ()

@@ -15,8 +15,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """A versioned record; a subclass states its kind as tag and its version in `current_version`."""
 
     current_version: ClassVar[int] = 1
+    # From a version to the next: how an older document becomes a newer one.
     upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
-    """From a version to the next: how an older document becomes a newer one."""
 
     version: int = 0
 

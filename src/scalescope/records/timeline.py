@@ -35,8 +35,7 @@ class Timeline(Record, frozen=True, kw_only=True, tag="timeline"):
 
     current_version: ClassVar[int] = 1
 
-    source: str
-    """Who made it: `predicted`, or the kind of trace."""
+    source: str  # Who made it: `predicted`, or the kind of trace
     spans: tuple[Span, ...]
     steps: tuple[Step, ...]
 
@@ -49,10 +48,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
 
     step_s: float
     compute_s: float | None
-    exposed_s: float | None
-    """Communication during which nothing is computed."""
-    hidden_s: float | None
-    """Communication under compute."""
+    exposed_s: float | None  # Communication during which nothing is computed
+    hidden_s: float | None  # Communication under compute
     input_s: float | None
     optimizer_s: float | None
     other_s: float

@@ -9,8 +9,7 @@ from scalescope.records.job import Host, KnobValue
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
 
-Values = dict[str, KnobValue]
-"""Knobs that differ from what the training does by itself; empty: the default."""
+Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
 Phase = Literal["default", "search", "confirm"]
 Method = Literal["online", "offline", "native"]
 
@@ -19,39 +18,31 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope tune` can be told."""
 
     workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()
-    """The user's own training, instead of a workload."""
+    command: tuple[str, ...] = ()  # The user's own training, instead of a workload
     np: int = 2
-    batch: int | None = None
-    """Per process; None: 32 for a model, as it is for a script."""
+    batch: int | None = None  # Per process; None: 32 for a model, as it is for a script
     engine: str = ""
     launcher: str = ""
     hosts: tuple[Host, ...] = ()
+    # None: online where knobs can change while training (DDP), offline otherwise (Horovod)
     method: Method | None = None
-    """None: online where knobs can change while training (DDP), offline otherwise (Horovod)."""
-    hold: tuple[str, ...] = ()
-    """name=value texts: knobs that stay as they are told."""
-    search: tuple[str, ...] = ()
-    """Knobs that are searched on request only."""
-    start_from: Values | None = None
-    """A setting found earlier: used at once, without a search."""
+    hold: tuple[str, ...] = ()  # name=value texts: knobs that stay as they are told
+    search: tuple[str, ...] = ()  # Knobs that are searched on request only
+    start_from: Values | None = None  # A setting found earlier: used at once, without a search
+    # So many samples' worth of steps are left out at the beginning; None: as the method has it.
     warmup_samples: int | None = None
-    """So many samples' worth of steps are left out at the beginning; None: as the method has it."""
     steps_per_sample: int | None = None
     max_samples: int | None = None
-    gp_noise: float | None = None
-    """Relative standard deviation of a sample; None: as measured."""
+    gp_noise: float | None = None  # Relative standard deviation of a sample; None: as measured
     threads_per_rank: int | None = None
     env: dict[str, str] = {}
     launcher_args: tuple[str, ...] = ()
-    steps: int | None = None
-    """The training ends after so many steps, whatever it would do by itself."""
+    steps: int | None = None  # The training ends after so many steps, whatever it would do by itself
     device: str = "auto"
     timeout_s: float = 600.0
     ssh: str = "ssh"
     oversubscribe: bool = False
-    log_file: str = ""
-    """CSV, one row per sample; empty: tune.csv in the folder."""
+    log_file: str = ""  # CSV, one row per sample; empty: tune.csv in the folder
     folder: str = ""
 
     @property
@@ -67,10 +58,8 @@ class SearchedKnob(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of the search."""
 
     name: str
-    values: tuple[KnobValue | None, ...]
-    """What may be tried, ascending; None: left as the training has it."""
-    default: KnobValue | None = None
-    """What the training does by itself, as far as it is known."""
+    values: tuple[KnobValue | None, ...]  # What may be tried, ascending; None: left as the training has it
+    default: KnobValue | None = None  # What the training does by itself, as far as it is known
     unit: str = ""
     logarithmic: bool = False
 
@@ -79,12 +68,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One setting of the space, and what is thought of it when the search ends."""
 
     values: Values
-    predicted_s: float | None = None
-    """By the simulator alone."""
-    expected_s: float | None = None
-    """By simulator and samples together."""
-    error: float | None = None
-    """Relative standard deviation of that."""
+    predicted_s: float | None = None  # By the simulator alone
+    expected_s: float | None = None  # By simulator and samples together
+    error: float | None = None  # Relative standard deviation of that
 
 
 class Sample(Record, frozen=True, kw_only=True, tag="sample"):
@@ -92,30 +78,20 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
 
     current_version: ClassVar[int] = 1
 
-    index: int
-    """0 is the default."""
+    index: int  # 0 is the default
     phase: Phase
-    pair: int | None = None
-    """In the confirmation: which pair of blocks it belongs to."""
+    pair: int | None = None  # In the confirmation: which pair of blocks it belongs to
     values: Values
     predicted_s: float | None = None
-    step_s: float | None = None
-    """Median step; where batches vary, that of a typical batch. None: the setting failed."""
-    error_s: float | None = None
-    """Its standard error."""
-    steps: int = 0
-    """That were measured."""
-    other_steps: int = 0
-    """Made besides them: discarded after the switch, or while the next setting was not known yet."""
-    seconds: float = 0.0
-    """All of them together, with the switch."""
+    step_s: float | None = None  # Median step; where batches vary, that of a typical batch. None: the setting failed.
+    error_s: float | None = None  # Its standard error
+    steps: int = 0  # That were measured
+    other_steps: int = 0  # Made besides them: discarded after the switch, or while the next setting was not known yet
+    seconds: float = 0.0  # All of them together, with the switch
     switch_s: float = 0.0
-    cut: bool = False
-    """Ended early because it was clearly worse."""
-    problem: str = ""
-    """Why there is no result."""
-    decision: str = ""
-    """What it led to, in a few words."""
+    cut: bool = False  # Ended early because it was clearly worse
+    problem: str = ""  # Why there is no result
+    decision: str = ""  # What it led to, in a few words
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,26 +100,22 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
-    pairs: int
-    """Pairs of blocks or of launches behind it."""
+    pairs: int  # Pairs of blocks or of launches behind it
 
 
 class TuningCost(msgspec.Struct, frozen=True, kw_only=True):
     """What the search took from the training."""
 
     warmup_steps: int = 0
-    search_steps: int
-    """With the default's own sample, and everything between samples."""
+    search_steps: int  # With the default's own sample, and everything between samples
     confirm_steps: int
-    seconds: float
-    """From the first step that was not warm-up to the decision; offline: of all launches."""
+    seconds: float  # From the first step that was not warm-up to the decision; offline: of all launches
+    # More than the default would have taken for the same steps; below 0: the search itself gained time. Offline, all of
+    # the seconds.
     lost_s: float
-    """More than the default would have taken for the same steps; below 0: the search itself gained time. Offline,
-    all of the seconds."""
-    worst: float | None = None
-    """The slowest sample's step over the default's."""
+    worst: float | None = None  # The slowest sample's step over the default's
+    # Steps with the winner after which the loss is made good; 0: at once; None: nothing is gained.
     break_even_steps: int | None = None
-    """Steps with the winner after which the loss is made good; 0: at once; None: nothing is gained."""
 
 
 class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
@@ -161,25 +133,17 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     scalescope: str
     knobs: tuple[SearchedKnob, ...]
     held: Values = {}
-    left_out: dict[str, str] = {}
-    """Knobs that were not searched, and why."""
-    prior: str = ""
-    """Where predictions come from, or why there are none."""
+    left_out: dict[str, str] = {}  # Knobs that were not searched, and why
+    prior: str = ""  # Where predictions come from, or why there are none
     cells: tuple[Cell, ...] = ()
     samples: tuple[Sample, ...] = ()
-    default_step_s: float | None = None
-    """Over all its samples."""
+    default_step_s: float | None = None  # Over all its samples
     winner_step_s: float | None = None
     decision: Literal["use", "keep_default"]
-    values: Values = {}
-    """Of the decision, without what was held; empty: the default."""
-    finalist: Values = {}
-    """What met the default in the end; empty: nothing did."""
-    gain: Gain | None = None
-    """Of the finalist."""
-    reason: str = ""
-    """Why the search ended, and for the default why it is kept."""
+    values: Values = {}  # Of the decision, without what was held; empty: the default
+    finalist: Values = {}  # What met the default in the end; empty: nothing did
+    gain: Gain | None = None  # Of the finalist
+    reason: str = ""  # Why the search ended, and for the default why it is kept
     cost: TuningCost
-    complete: bool = True
-    """False: the training or the user ended it before it was decided."""
+    complete: bool = True  # False: the training or the user ended it before it was decided
     notes: tuple[str, ...] = ()

@@ -27,10 +27,8 @@ SWITCH_WORDS = {
     "torus_allreduce": "torus allreduce",
     "cache_enabled": "cache",
 }
-_STEPS_PER_SAMPLE, _WARMUP_SAMPLES = 50, 3
-"""What Horovod takes when nothing is said."""
-_NEWER = "torus_allreduce"
-"""A column that logs have from 0.26 on."""
+_STEPS_PER_SAMPLE, _WARMUP_SAMPLES = 50, 3  # What Horovod takes when nothing is said
+_NEWER = "torus_allreduce"  # A column that logs have from 0.26 on
 _HELD_WORDS = {"tensor_fusion_threshold": "fusion threshold (MiB)", "cycle_time_ms": "cycle time (ms)"}
 
 

@@ -63,16 +63,11 @@ def cut_rows(columns: Sequence[tuple[str, list[str]]], most: int, noun: str) -> 
 class Part(NamedTuple):
     """One part of a step."""
 
-    key: str
-    """In the JSON document."""
-    field: str
-    """Of a Breakdown."""
-    name: str
-    """For people."""
-    heading: str
-    """For narrow columns."""
-    letter: str
-    """In a bar of letters."""
+    key: str  # In the JSON document
+    field: str  # Of a Breakdown
+    name: str  # For people
+    heading: str  # For narrow columns
+    letter: str  # In a bar of letters
     colour: str
 
 
@@ -82,16 +77,14 @@ PARTS = (
     Part("input", "input_s", "input", "input", "i", "#999999"),
     Part("optimizer", "optimizer_s", "optimizer", "optim.", "o", "#3fae8a"),
     Part("other", "other_s", "other", "other", ".", "#d0d0d0"),
-)
-"""They add up to the step."""
+)  # They add up to the step
 HIDDEN_COLOUR = "#f0b83c"
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
     "optimizer": "Optimizer.step",
     "gradients": "the recurrence of gradient tensors",
 }
-_FEW = 6
-"""Ranks that are named one by one."""
+_FEW = 6  # Ranks that are named one by one
 
 
 def harmless(text: str, longest: int = 60) -> str:
@@ -204,8 +197,7 @@ def straggler_words(explanation: Explanation) -> str:
 
 
 _NAMES = {"exposed_communication": "communication that nothing hides", "input": "waiting for input"}
-_VISIBLE = 0.005
-"""Parts below it would read 0 %."""
+_VISIBLE = 0.005  # Parts below it would read 0 %
 
 
 def sentence(explanation: Explanation) -> str:

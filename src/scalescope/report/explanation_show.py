@@ -39,8 +39,7 @@ from scalescope.report.phrases import number
 from scalescope.units import format_bytes, format_rate, format_seconds, plural
 
 _MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
-_WORTH_A_LINE = 1.2
-"""A first step that takes less than so many steady ones is none to speak of."""
+_WORTH_A_LINE = 1.2  # A first step that takes less than so many steady ones is none to speak of
 
 
 def over_time_lines(explanation: Explanation) -> list[str]:
@@ -91,12 +90,9 @@ def _share(epoch: Epoch, field: str) -> str:
 
 _MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
 _FEWEST_FOR_TREND = 5
-_NOISE = 0.02
-"""An overhead below this is none that can be told."""
-_LEAST_BAR, _MOST_BAR = 8, 40
-"""Letters of a bar."""
-_DARK = ("compute", "exposed_communication")
-"""Parts that need white letters."""
+_NOISE = 0.02  # An overhead below this is none that can be told
+_LEAST_BAR, _MOST_BAR = 8, 40  # Letters of a bar
+_DARK = ("compute", "exposed_communication")  # Parts that need white letters
 _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting"}
 
 

@@ -99,8 +99,7 @@ def _known(record: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in _plain(record).items() if value is not None}
 
 
-_MOST_ROWS = 64
-"""What a page takes."""
+_MOST_ROWS = 64  # What a page takes
 
 
 def write_tables(explanation: Explanation, folder: Path) -> list[Path]:

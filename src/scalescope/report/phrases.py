@@ -24,14 +24,11 @@ _LEVEL_AFTER = {
     "fixed": "train",
     "init": "end_to_end",
     "launch": "end_to_end",
-}
-"""Which speedup is reached when this loss, and those before it, are taken away."""
-_WORTH_A_LOOK = 0.02
-"""From this difference on the efficiency by mean steps is shown too."""
-_VISIBLE = 0.005
-"""Losses below it would read 0.00."""
+}  # Which speedup is reached when this loss, and those before it, are taken away
+_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean steps is shown too
+_VISIBLE = 0.005  # Losses below it would read 0.00
+# Intervals of ratios reach further up than down; from this part of their half-width on both ends are written.
 _LOPSIDED = 0.1
-"""Intervals of ratios reach further up than down; from this part of their half-width on both ends are written."""
 _ENGINE_ORDER = ("none", "ddp", "horovod")
 _SCALING_ORDER = ("strong", "weak")
 
@@ -39,13 +36,10 @@ _SCALING_ORDER = ("strong", "weak")
 class Step(NamedTuple):
     """One bar of a waterfall."""
 
-    name: str
-    """For people."""
-    kind: str
-    """ideal, one of SPEEDUPS, loss or gain."""
+    name: str  # For people
+    kind: str  # ideal, one of SPEEDUPS, loss or gain
     start: float
-    end: float
-    """The speedup here; a level's bar starts at 0."""
+    end: float  # The speedup here; a level's bar starts at 0
 
 
 def shortened(text: str, longest: int = 60) -> str:

@@ -14,26 +14,21 @@ from scalescope.report.phrases import number, shortened
 from scalescope.units import format_bytes, format_rate, plural
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
-BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}
-"""What the columns of a map are."""
+BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
+# Colours of a map from low to high; below it is black.
 RAMP = ("#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725")
-"""Colours of a map from low to high; below it is black."""
 SLOWER_COLOUR = "#1c1c1c"
 DOES_NOT_FIT_COLOUR = "#dddddd"
-_READS_AS_ONE = 0.995
-"""From here on a speedup is written 1.00."""
+_READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 
 
 class Grid(NamedTuple):
     """The map of one kind of scaling; ascending."""
 
     scaling: Scaling
-    counts: tuple[int, ...]
-    """Processes."""
-    batches: tuple[int, ...]
-    """As they were asked for: of a process (weak) or of all (strong)."""
-    cells: dict[tuple[int, int], Cell]
-    """By processes and batch; a batch of fewer samples than processes has none."""
+    counts: tuple[int, ...]  # Processes
+    batches: tuple[int, ...]  # As they were asked for: of a process (weak) or of all (strong)
+    cells: dict[tuple[int, int], Cell]  # By processes and batch; a batch of fewer samples than processes has none
 
     def shown(self) -> list[Cell]:
         """The cells of these rows and columns, in their order."""
@@ -139,8 +134,7 @@ def left_out_words(grid: Grid, shown: Grid) -> str:
     return f"shown: {' and '.join(parts)}" if parts else ""
 
 
-_AS_FAST = 0.005
-"""A regret below it would read 0 %."""
+_AS_FAST = 0.005  # A regret below it would read 0 %
 
 
 def sentence(prediction: Prediction) -> str:

@@ -36,10 +36,8 @@ from scalescope.report.prediction import (
 from scalescope.units import plural
 
 _MOST_ROWS = 30
-_MANY_RULES = 8
-"""With more node boundaries than that, rows name their nodes instead."""
-_DARK_STEPS = 3
-"""Colours of the ramp that need white letters."""
+_MANY_RULES = 8  # With more node boundaries than that, rows name their nodes instead
+_DARK_STEPS = 3  # Colours of the ramp that need white letters
 _DOES_NOT_FIT = "mem"
 
 

@@ -46,10 +46,9 @@ def as_document(prediction: Prediction) -> dict[str, Any]:
     return {**first, **document, "knobs": knobs, "checks": checks}
 
 
+# Columns whose field does not say its unit.
 _NAMES = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
-"""Columns whose field does not say its unit."""
-_MOST_ROWS, _MOST_COLUMNS = 40, 16
-"""What a page takes."""
+_MOST_ROWS, _MOST_COLUMNS = 40, 16  # What a page takes
 
 
 def write_tables(prediction: Prediction, folder: Path) -> list[Path]:

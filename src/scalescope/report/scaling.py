@@ -29,8 +29,7 @@ from scalescope.report.phrases import (
 )
 from scalescope.units import format_rate, format_seconds, plural
 
-_WORTH_LONGER = 0.05
-"""Part of the train time that must be fixed cost before longer runs are foretold."""
+_WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 
 
 def show(scaling: Scaling, console: Console) -> None:

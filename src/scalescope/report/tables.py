@@ -26,8 +26,7 @@ from scalescope.units import format_rate, plural
 
 Value = float | int | str | None
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for a formula at the beginning of a cell."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # What a spreadsheet takes for a formula at the beginning of a cell
 _MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **{each: f"\\{each}" for each in "\\`*_[]#|~"}}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -121,8 +120,7 @@ def csv_cell(value: Value) -> str:
 class _Style(NamedTuple):
     """How a kind of document writes things."""
 
-    text: Callable[[str], str]
-    """A user's text, made harmless."""
+    text: Callable[[str], str]  # A user's text, made harmless
     estimate: Callable[[Estimate], str]
     plus_minus: str
     missing: str

@@ -80,8 +80,7 @@ def _without_kind(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 _MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
-_NARROW = 100
-"""Columns of a terminal below which predictions are not shown."""
+_NARROW = 100  # Columns of a terminal below which predictions are not shown
 _ON_THE_LEFT = ("setting", "decision")
 
 

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalescope.records.profile import ModelProfile, ProfilePoint
 
 Floats = NDArray[np.float64]
-_BEYOND_PER_DOUBLING = 0.05
-"""Relative error that is added for each doubling of the batch beyond the measured ones."""
+_BEYOND_PER_DOUBLING = 0.05  # Relative error that is added for each doubling of the batch beyond the measured ones
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,9 @@ class Work:
     forward_s: Floats
     backward_s: Floats
     optimizer_s: Floats
-    ready_s: Floats
-    """One row per gradient, after the start of backward, never less than the row before."""
+    ready_s: Floats  # One row per gradient, after the start of backward, never less than the row before
     memory_bytes: Floats
-    error: Floats
-    """Relative standard error of the step."""
+    error: Floats  # Relative standard error of the step
 
     @property
     def step_s(self) -> Floats:

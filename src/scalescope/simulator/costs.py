@@ -11,15 +11,12 @@ from scalescope.records.cluster import Algorithm, Cluster, Costs, Link, Operatio
 from scalescope.simulator import collectives
 from scalescope.simulator.collectives import Array
 
-ERROR_PER_DOUBLING = 0.05
-"""Added to the relative error for each doubling of ranks or nodes away from what was measured."""
-DESCRIBED_ERROR = 0.10
-"""Of a described link: the ring formula misses gloo by -9 to +3 % on links of known rate."""
-STAND_IN_ERROR = 0.10
-"""Added where another backend's costs stand in."""
+ERROR_PER_DOUBLING = 0.05  # Added to the relative error for each doubling of ranks or nodes away from what was measured
+DESCRIBED_ERROR = 0.10  # Of a described link: the ring formula misses gloo by -9 to +3 % on links of known rate
+STAND_IN_ERROR = 0.10  # Added where another backend's costs stand in
 LARGEST_ERROR = 0.50
+# CPU time of a rank for each byte that gloo sends through the kernel: 33 ms for 64 MiB between two ranks.
 SOCKET_CPU_S_PER_BYTE = 5e-10
-"""CPU time of a rank for each byte that gloo sends through the kernel: 33 ms for 64 MiB between two ranks."""
 
 _STAND_INS = {"horovod-gloo": "gloo"}
 _FREE = Link(bytes_per_s=np.inf, latency_s=0.0)
@@ -39,13 +36,13 @@ _FORMS: dict[Operation, dict[Algorithm, Form]] = {
     },
 }
 _GLOO_KNOWS: dict[Operation, Algorithm] = {"allreduce": "ring", "broadcast": "tree"}
+# Those that work inside nodes and between nodes one after the other; the others do both at once.
 _IN_TURN = {("allreduce", "hierarchical"), ("broadcast", "hierarchical"), ("broadcast", "tree")}
-"""Those that work inside nodes and between nodes one after the other; the others do both at once."""
 
 _SEVERAL = 0
+# Where a cost comes from: tables of so many nodes (0: of several nodes, any number), tables of one node with the
+# described link between nodes, or described links alone.
 _Source = int | Literal["combined", "described"]
-"""Where a cost comes from: tables of so many nodes (0: of several nodes, any number), tables of one node with the
-described link between nodes, or described links alone."""
 
 
 class CostModel:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Cells = NDArray[np.int_]
+# From the bytes of a message in each of some cells to its seconds when nothing else goes on.
 Cost = Callable[[Floats, Cells], Floats]
-"""From the bytes of a message in each of some cells to its seconds when nothing else goes on."""
 
 _IDLE, _PAUSING, _SENDING = 0, 1, 2
 _TINY = 1e-12
@@ -25,45 +25,32 @@ _TINY = 1e-12
 class Traffic:
     """What is to be sent: one row per message in its order, one column per cell."""
 
-    ready_s: Floats
-    """Work that backward has done when a message is ready; never less than the row before."""
-    bytes: Floats
-    """One per message."""
+    ready_s: Floats  # Work that backward has done when a message is ready; never less than the row before
+    bytes: Floats  # One per message
     cost: Cost
-    fuse_bytes: float = 0.0
-    """Messages that are ready together travel as one up to this size; 0: each for itself."""
-    cycle_s: Floats | float = 0.0
-    """Messages leave at the beat of a cycle; 0: at once."""
-    agreement_s: Floats | float = 0.0
-    """What ranks take to agree on a message before it leaves."""
+    fuse_bytes: float = 0.0  # Messages that are ready together travel as one up to this size; 0: each for itself
+    cycle_s: Floats | float = 0.0  # Messages leave at the beat of a cycle; 0: at once
+    agreement_s: Floats | float = 0.0  # What ranks take to agree on a message before it leaves
 
 
 @dataclass(frozen=True)
 class Friction:
     """How much slower each side gets because of the other; a number, or one per cell."""
 
-    compute: Floats | float = 1.0
-    """Backward, while a message travels."""
-    sending: Floats | float = 1.0
-    """A message, while backward computes."""
-    waiting: Floats | float = 1.0
-    """A message, while the rank only waits for it."""
+    compute: Floats | float = 1.0  # Backward, while a message travels
+    sending: Floats | float = 1.0  # A message, while backward computes
+    waiting: Floats | float = 1.0  # A message, while the rank only waits for it
 
 
 @dataclass(frozen=True)
 class Outcome:
     """When everything was over, in each cell."""
 
-    backward_s: Floats
-    """End of backward."""
-    sent_s: Floats
-    """End of the last message, or of backward where that comes later."""
-    hidden_s: Floats
-    """Time in which a message travelled under backward."""
-    exposed_s: Floats
-    """Time in which a message travelled, or waited for its beat, and nothing was computed."""
-    starts_s: Floats
-    """One row per message; of messages that travel together only the first has a time, the others 0."""
+    backward_s: Floats  # End of backward
+    sent_s: Floats  # End of the last message, or of backward where that comes later
+    hidden_s: Floats  # Time in which a message travelled under backward
+    exposed_s: Floats  # Time in which a message travelled, or waited for its beat, and nothing was computed
+    starts_s: Floats  # One row per message; of messages that travel together only the first has a time, the others 0
     ends_s: Floats
 
 

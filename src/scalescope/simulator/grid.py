@@ -16,18 +16,13 @@ from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.step import Steps, steps
 
-RESIDUAL = 0.04
-"""Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)."""
-EFFICIENT = 0.8
-"""An efficiency that is worth its devices, unless another is asked for."""
-_NEARLY = 0.9
-"""Part of the wished efficiency from which on the interval of a cell may make up for the rest."""
-_REGRET = 0.05
-"""Throughput that may be given up for fewer processes."""
+RESIDUAL = 0.04  # Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)
+EFFICIENT = 0.8  # An efficiency that is worth its devices, unless another is asked for
+_NEARLY = 0.9  # Part of the wished efficiency from which on the interval of a cell may make up for the rest
+_REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = 1.645
-_SHAKY = 0.25
+_SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
 """Half-width of a profiled step, relative, above which a map is not to be trusted."""
-"""Standard deviations on each side of a 90 % interval."""
 _CHUNK = 16384
 _SAMPLES_PER_DEVICE_HOURS = 1e6
 
@@ -39,8 +34,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster
     knobs: Knobs
     np: tuple[int, ...]
-    batches: tuple[int, ...]
-    """Per process for weak scaling, of all processes for strong scaling."""
+    batches: tuple[int, ...]  # Per process for weak scaling, of all processes for strong scaling
     scalings: tuple[Scaling, ...] = ("weak",)
     calibration: Calibration | None = None
     efficiency_goal: float = EFFICIENT

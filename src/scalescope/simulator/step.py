@@ -18,28 +18,22 @@ from scalescope.simulator.compute import Floats, crowding, slowest_of, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Friction, Outcome, Traffic, simulate
 
-_SMALLEST = 4.0
-"""Bytes of a message that says next to nothing."""
-_PROBED_CYCLE_S = 1e-3
-"""Horovod's cycle while it is probed: a message that is sent alone waits for the next one."""
+_SMALLEST = 4.0  # Bytes of a message that says next to nothing
+_PROBED_CYCLE_S = 1e-3  # Horovod's cycle while it is probed: a message that is sent alone waits for the next one
 
 
 @dataclass(frozen=True)
 class Steps:
     """Steps in many cells; seconds, one entry per cell."""
 
-    broadcast_s: Floats
-    """Buffers, before the forward."""
+    broadcast_s: Floats  # Buffers, before the forward
     forward_s: Floats
-    outcome: Outcome
-    """Backward and the exchange beside it."""
-    finish_s: Floats
-    """From the end of both to the optimizer: what is left to copy back."""
+    outcome: Outcome  # Backward and the exchange beside it
+    finish_s: Floats  # From the end of both to the optimizer: what is left to copy back
     optimizer_s: Floats
-    error: Floats
-    """Relative standard error from what the profile and the probe vary."""
+    error: Floats  # Relative standard error from what the profile and the probe vary
+    # The same of the step over that of one process with the same batch, where most of the profile's error cancels.
     ratio_error: Floats
-    """The same of the step over that of one process with the same batch, where most of the profile's error cancels."""
     memory_bytes: Floats
 
     @property

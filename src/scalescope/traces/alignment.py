@@ -12,19 +12,17 @@ from scalescope.traces.clock_line import line
 from scalescope.traces.intervals import Times, union
 from scalescope.traces.trace import Trace
 
-_COMPARED = 1500
-"""Collectives of each rank, from the beginning, in which the offset is sought."""
+_COMPARED = 1500  # Collectives of each rank, from the beginning, in which the offset is sought
 _TOGETHER_S = 1e-3
 _EQUAL = 0.97
 _NEAREST_S = 5e-3
+# No rank can end before all have begun; the root of a broadcast can.
 _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""No rank can end before all have begun; the root of a broadcast can."""
 _LATE_S = 1e-3
 _LATE_SHARE = 0.05
 _LATE_STEPS = 0.95
 _FEWEST_STEPS = 5
-_OWN_SHARE = 0.25
-"""Of the time lost that a straggler must have spent on something of its own."""
+_OWN_SHARE = 0.25  # Of the time lost that a straggler must have spent on something of its own
 
 
 class _Sequence(NamedTuple):
@@ -65,18 +63,12 @@ class Lateness:
     ranks: tuple[int, ...]
     operation: NDArray[np.object_]
     bytes: NDArray[np.int64]
-    late_s: Times
-    """How much later than the first one each rank came to each collective; shape (collectives, ranks)."""
-    transfer_s: Times
-    """The shortest rank's time: what it takes once all are there."""
-    wait_s: Times
-    """What the first rank waits for the last one."""
-    held_up_s: Times
-    """How long others waited for each rank in each step, unions over collectives; shape (steps, ranks)."""
-    step_s: float
-    """The median step of the slowest rank; 0 without steps."""
-    own_s: tuple[float, ...]
-    """For each rank the median over its steps of what is not exposed communication."""
+    late_s: Times  # How much later than the first one each rank came to each collective; shape (collectives, ranks)
+    transfer_s: Times  # The shortest rank's time: what it takes once all are there
+    wait_s: Times  # What the first rank waits for the last one
+    held_up_s: Times  # How long others waited for each rank in each step, unions over collectives; shape (steps, ranks)
+    step_s: float  # The median step of the slowest rank; 0 without steps
+    own_s: tuple[float, ...]  # For each rank the median over its steps of what is not exposed communication
 
     @property
     def median_late_s(self) -> tuple[float, ...]:

@@ -4,11 +4,9 @@ import numpy as np
 
 from scalescope.traces.intervals import Times
 
-_FITTED = 400
-"""Pairs from which the slope is found; more are thinned out evenly."""
+_FITTED = 400  # Pairs from which the slope is found; more are thinned out evenly
 _GREATEST_DRIFT = 1e-3
-_SURE = 4.0
-"""Standard errors that a drift must be away from none."""
+_SURE = 4.0  # Standard errors that a drift must be away from none
 _OUTLIER = 3.0
 
 

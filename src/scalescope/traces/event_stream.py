@@ -15,12 +15,9 @@ from scalescope.traces.trace_bytes import CHUNK, TraceBytes, shown
 Event = TypeVar("Event", bound=msgspec.Struct)
 Batch = TypeVar("Batch")
 
-LONGEST_EVENT = 16 << 20
-"""Bytes without the end of an event after which reading stops."""
-MOST_DAMAGED = 1_000_000
-"""Damaged events after which reading stops."""
-LONGEST_NESTED = 1 << 20
-"""Bytes of an event that may hold what looks like the border of two events."""
+LONGEST_EVENT = 16 << 20  # Bytes without the end of an event after which reading stops
+MOST_DAMAGED = 1_000_000  # Damaged events after which reading stops
+LONGEST_NESTED = 1 << 20  # Bytes of an event that may hold what looks like the border of two events
 _SCANNED = 16 << 20
 _HEAD = 1 << 16
 _SHORT = 200
@@ -53,12 +50,9 @@ class EventStream(Generic[Event]):
 
     def __init__(self, path: Path, event_type: type[Event]) -> None:
         self.path = path
-        self.header = b""
-        """What stands before the first event."""
-        self.footer = b""
-        """What follows the list of events, at most 1 MiB; complete after the last list."""
-        self.bytes_read = 0
-        """Of the unpacked file."""
+        self.header = b""  # What stands before the first event
+        self.footer = b""  # What follows the list of events, at most 1 MiB; complete after the last list
+        self.bytes_read = 0  # Of the unpacked file
         beginning = _beginning(path)
         if not beginning.strip():
             raise UsageError(f"'{shown(path)}' is empty: {_UNDERSTOOD}")

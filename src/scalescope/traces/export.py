@@ -19,10 +19,9 @@ _LANES: dict[Activity, str] = {
     "negotiation": "negotiation",
     "other": "other",
 }
+# Tells our exports from a user's own traces.
 HEAD = b'{"displayTimeUnit":"ms","otherData":{"writer":"scalescope explain"},"traceEvents":[\n'
-"""Tells our exports from a user's own traces."""
-_LANES_APART = 100
-"""Numbers that each kind of lane has for spans that overlap."""
+_LANES_APART = 100  # Numbers that each kind of lane has for spans that overlap
 
 
 def export(spans: Iterable[Span], path: Path, clocks: Sequence[Clock] = ()) -> int:

@@ -15,8 +15,7 @@ from scalescope.traces.intervals import Intervals, Times, joined, union, without
 from scalescope.traces.trace import Activities, Trace, parts_of
 
 _LONGEST_LINE = 1 << 20
-_ENOUGH = 10
-"""Steps without a tracer that say who is late."""
+_ENOUGH = 10  # Steps without a tracer that say who is late
 _PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -54,24 +53,17 @@ class RankMarks:
     world_size: int
     host: str
     engine: str
-    device: str
-    """cuda: these are the times at which work was handed to the GPU."""
-    numbers: NDArray[np.int64]
-    """Of the steps, ascending, from 0."""
+    device: str  # cuda: these are the times at which work was handed to the GPU
+    numbers: NDArray[np.int64]  # Of the steps, ascending, from 0
     starts_s: Times
     ends_s: Times
-    traced: NDArray[np.bool_]
-    """Whether the profiler or the timeline was on."""
-    input: Intervals
-    """Waiting for a DataLoader; none at all may also mean that the script has no DataLoader."""
-    forward: Intervals
-    """Of the outermost model."""
+    traced: NDArray[np.bool_]  # Whether the profiler or the timeline was on
+    input: Intervals  # Waiting for a DataLoader; none at all may also mean that the script has no DataLoader
+    forward: Intervals  # Of the outermost model
     backward: Intervals
-    synchronize: Intervals
-    """Waiting for Horovod's handles, in the optimizer's step or elsewhere."""
+    synchronize: Intervals  # Waiting for Horovod's handles, in the optimizer's step or elsewhere
     optimizer: Intervals
-    lost_lines: int = 0
-    """Torn by a kill or a full disk."""
+    lost_lines: int = 0  # Torn by a kill or a full disk
 
 
 def read_marks(path: Path) -> RankMarks:

@@ -91,20 +91,17 @@ def breakdowns(parts: Parts) -> list[Breakdown]:
     ]
 
 
+# Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none.
 StepsFrom = Literal["marks", "optimizer", "gradients", "none"]
-"""Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none."""
 
 
 @dataclass(frozen=True)
 class Collectives:
     """Collective operations in the order in which they ended; one entry each, equal on every rank of a job."""
 
-    operation: NDArray[np.object_]
-    """allreduce, broadcast, ..."""
-    bytes: NDArray[np.int64]
-    """-1 where the trace does not say."""
-    start_s: Times
-    """When this rank's part of it began."""
+    operation: NDArray[np.object_]  # allreduce, broadcast, ...
+    bytes: NDArray[np.int64]  # -1 where the trace does not say
+    start_s: Times  # When this rank's part of it began
     end_s: Times
 
 
@@ -129,32 +126,26 @@ class Trace:
     kind: Literal["horovod", "kineto"]
     rank: int | None
     world_size: int | None
-    backend: str
-    """gloo, nccl, mpi, ..., or empty."""
+    backend: str  # gloo, nccl, mpi, ..., or empty
     device: Literal["cpu", "cuda"]
     epoch_s: float
     steps_from: StepsFrom
-    starts_s: Times
-    """Of the steps, ascending; the last may be cut off and is then left out."""
+    starts_s: Times  # Of the steps, ascending; the last may be cut off and is then left out
     ends_s: Times
     parts: Parts
     collectives: Collectives
-    exchange: Intervals
-    """All moments in which something was exchanged or negotiated."""
+    exchange: Intervals  # All moments in which something was exchanged or negotiated
+    # Those in which ranks agreed on what to send; None where there is no such thing.
     negotiation: Intervals | None = None
-    """Those in which ranks agreed on what to send; None where there is no such thing."""
     horovod: HorovodAccount | None = None
+    # Per step: communication before its last gradient was submitted, which may lie under compute.
     possibly_hidden: Times | None = None
-    """Per step: communication before its last gradient was submitted, which may lie under compute."""
+    # Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only.
     waiting: Times | None = None
-    """Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only."""
     held_up: HeldUp | None = None
-    compiled: bool = False
-    """Whether code that torch.compile made was seen."""
+    compiled: bool = False  # Whether code that torch.compile made was seen
+    # Of the gradient messages of a typical step, in their order; empty where the trace does not say.
     bucket_bytes: tuple[int, ...] = ()
-    """Of the gradient messages of a typical step, in their order; empty where the trace does not say."""
-    is_empty: bool = False
-    """Whether no event could be read."""
+    is_empty: bool = False  # Whether no event could be read
     loss: Loss = field(default_factory=Loss)
-    notes: tuple[str, ...] = ()
-    """What a user should know about how it was read, one sentence each."""
+    notes: tuple[str, ...] = ()  # What a user should know about how it was read, one sentence each

@@ -7,8 +7,7 @@ from isal import isal_zlib
 
 from scalescope.errors import UsageError
 
-CHUNK = 1 << 20
-"""Bytes that are looked at together."""
+CHUNK = 1 << 20  # Bytes that are looked at together
 _GZIP = b"\x1f\x8b"
 _COMPRESSED_PIECE = 1 << 17
 

@@ -11,27 +11,22 @@ from typing import Literal, NamedTuple
 from scalescope.records.tuning import Gain
 from scalescope.stats import FEWEST, relative_deviation
 
-_MEDIAN = 1.2533
-"""Standard error of a median over that of a mean, of normal noise."""
-_MEMORY = 1.5
-"""Steps resemble the one before: their median is less certain than so many independent ones would make it."""
+_MEDIAN = 1.2533  # Standard error of a median over that of a mean, of normal noise
+_MEMORY = 1.5  # Steps resemble the one before: their median is less certain than so many independent ones would make it
 
 
 class Block(NamedTuple):
     """What a setting did when it was measured."""
 
-    step_s: tuple[float, ...]
-    """Measured steps; offline, medians of blocks of them."""
-    samples: tuple[int, ...] = ()
-    """Of every measured step; 0: unknown."""
+    step_s: tuple[float, ...]  # Measured steps; offline, medians of blocks of them
+    samples: tuple[int, ...] = ()  # Of every measured step; 0: unknown
     cut: bool = False
     discarded: int = 0
     waited: int = 0
     switch_s: float = 0.0
     seconds: float = 0.0
     problem: str = ""
-    steps: int | None = None
-    """That were measured; None: as many as there are times."""
+    steps: int | None = None  # That were measured; None: as many as there are times
 
 
 class Score(NamedTuple):
@@ -55,11 +50,10 @@ def score(block: Block, batch: float | None, least_error: float) -> Score:
     return Score(median(times), median(times) * math.hypot(error, least_error))
 
 
-WORTH_HAVING = 0.01
-"""A gain below this is not worth more pairs."""
+WORTH_HAVING = 0.01  # A gain below this is not worth more pairs
+# One-sided quantiles of t: to win with fewer than FEWEST pairs, to win with more, to give up. There is a look after
+# every pair; all looks together let a setting that gains nothing win at most once in 40 (benchmarks/tune_synthetic).
 _FEW, _MORE, _FUTILE = 0.995, 0.992, 0.95
-"""One-sided quantiles of t: to win with fewer than FEWEST pairs, to win with more, to give up. There is a look after
-every pair; all looks together let a setting that gains nothing win at most once in 40 (benchmarks/tune_synthetic)."""
 
 Verdict = Literal["wins", "gains nothing", "open"]
 

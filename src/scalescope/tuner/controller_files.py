@@ -22,8 +22,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     engine: str = "none"
     world_size: int = 1
-    hosts: tuple[str, ...] = ()
-    """Of every rank."""
+    hosts: tuple[str, ...] = ()  # Of every rank
     backend: str = ""
     device: str = "cpu"
     current: dict[str, Any] = {}
@@ -44,8 +43,7 @@ class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int = 0
     ended_ns: int = 0
     problem: str = ""
-    held: dict[str, str] = {}
-    """Knobs that turned out to be unchangeable, and why."""
+    held: dict[str, str] = {}  # Knobs that turned out to be unchangeable, and why
 
 
 class _Line(msgspec.Struct):
@@ -63,10 +61,8 @@ class PilotFiles:
         self._folder, self._is_over = folder, is_over
         self._sent = self._offset = 0
         self._lines: list[bytes] = []
-        self.steps = 0
-        """Of the whole training, known at its end."""
-        self.problem = ""
-        """Why the ranks cannot go on with the search."""
+        self.steps = 0  # Of the whole training, known at its end
+        self.problem = ""  # Why the ranks cannot go on with the search
 
     def send(self, kind: str, **fields: Any) -> int:
         """The next directive, whole or not at all; its number."""

@@ -98,10 +98,9 @@ class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
 
     request: TuneRequest
     cwd: str
+    # Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed.
     fingerprint: Fingerprint | None = None
-    """Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed."""
-    notes: tuple[str, ...] = ()
-    """What happened on the way that a reader of the result should know."""
+    notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
 class Audience(LaunchAudience, Protocol):
@@ -138,8 +137,7 @@ class Journal:
         self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.held)
         self._samples: list[Sample] = []
         self.warmup_steps = 0
-        self.notes: list[str] = []
-        """What happened on the way that a reader of the result should know."""
+        self.notes: list[str] = []  # What happened on the way that a reader of the result should know
 
     def take_up(self, samples: Sequence[Sample]) -> None:
         """Samples of an interrupted search: they are on disk already."""

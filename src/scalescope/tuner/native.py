@@ -15,17 +15,14 @@ from scalescope.tuner.tuner import Tuner
 from scalescope.units import plural
 
 LOG = "autotune.csv"
-_WARMUP_SAMPLES, _STEPS_PER_SAMPLE, _MOST_SAMPLES = 3, 10, 20
-"""What Horovod takes when nothing is said."""
-_MEASUREMENTS = 5
-"""Every sample of Horovod is the median of so many."""
+_WARMUP_SAMPLES, _STEPS_PER_SAMPLE, _MOST_SAMPLES = 3, 10, 20  # What Horovod takes when nothing is said
+_MEASUREMENTS = 5  # Every sample of Horovod is the median of so many
 _HELD = {
     "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
     "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
     "HOROVOD_TORUS_ALLREDUCE": "0",
     "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE),
-}
-"""Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards."""
+}  # Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards
 
 
 def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, audience: Audience) -> Tuning:

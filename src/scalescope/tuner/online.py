@@ -21,8 +21,7 @@ from scalescope.tuner.space import online_space
 from scalescope.tuner.tuner import ONLINE, Block, Options, Request, Tuner
 from scalescope.units import plural
 
-_UNTIL_STOPPED = 1_000_000_000
-"""Steps of a MODEL: it is stopped when the search is over."""
+_UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
 _WARMUP_SAMPLES = 2
 _SURVEY_STEPS = 3
 _PRIORITY = 15
@@ -105,10 +104,8 @@ class Search:
         self._ended_ns = 0
         self._problem: ScalescopeError | None = None
         self._needed = self._warmup_steps + _SURVEY_STEPS + self._options.discard + self._options.steps_per_sample
-        self.tuning: Tuning | None = None
-        """None until there is a sample."""
-        self.has_given_up = False
-        """Whether nothing will be decided while the training goes on."""
+        self.tuning: Tuning | None = None  # None until there is a sample
+        self.has_given_up = False  # Whether nothing will be decided while the training goes on
 
     @property
     def ends_the_training(self) -> bool:

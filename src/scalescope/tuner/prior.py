@@ -15,10 +15,8 @@ from scalescope.tuner.space import HIERARCHICAL, THREADS, Space
 from scalescope.tuner.survey import Survey, cluster_of, profile_of, read_survey
 
 _ROUNDS = 6
-_LEAST = 0.2
-"""Of what backward was seen to take; no friction takes more."""
-_BY_THREADS = 0.5
-"""Twice the threads are expected to make compute faster by 2 to the power of this."""
+_LEAST = 0.2  # Of what backward was seen to take; no friction takes more
+_BY_THREADS = 0.5  # Twice the threads are expected to make compute faster by 2 to the power of this
 
 
 def predict(space: Space, survey: Mapping[str, Any]) -> list[float] | None:

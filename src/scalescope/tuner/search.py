@@ -23,24 +23,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a search goes about it."""
 
     steps_per_sample: int = 10
-    max_samples: int = 12
-    """With the default, and with samples that are asked for again."""
-    gp_noise: float | None = None
-    """Relative standard deviation of a sample; None: as measured."""
-    discard: int = 2
-    """Steps after a switch that are not measured."""
-    check: int = 3
-    """Measured steps after which a clearly bad sample is cut."""
-    worst: float = 1.5
-    """A step that takes so many times the default's is clearly bad."""
-    confirm_pairs: tuple[int, int] = (3, 8)
-    """Fewest and most."""
-    confirm_steps: int = 9
-    """With what is discarded and a step of waiting, 8 pairs of blocks take 192 steps."""
-    fewest_times: int = 4
-    """A block with fewer is asked for again."""
-    least_error: float = 0.015
-    """Relative error of any sample: what its own steps do not show, such as a slow drift."""
+    max_samples: int = 12  # With the default, and with samples that are asked for again
+    gp_noise: float | None = None  # Relative standard deviation of a sample; None: as measured
+    discard: int = 2  # Steps after a switch that are not measured
+    check: int = 3  # Measured steps after which a clearly bad sample is cut
+    worst: float = 1.5  # A step that takes so many times the default's is clearly bad
+    confirm_pairs: tuple[int, int] = (3, 8)  # Fewest and most
+    confirm_steps: int = 9  # With what is discarded and a step of waiting, 8 pairs of blocks take 192 steps
+    fewest_times: int = 4  # A block with fewer is asked for again
+    least_error: float = 0.015  # Relative error of any sample: what its own steps do not show, such as a slow drift
 
 
 ONLINE = Options()
@@ -50,27 +41,21 @@ OFFLINE = Options(
 
 
 Floats = NDArray[np.float64]
-_OCTAVES = 2.0
-"""Of a size or a time that count as much as a switch."""
+_OCTAVES = 2.0  # Of a size or a time that count as much as a switch
 _OCTAVES_OF_THE_FIRST = 4.0
 _LENGTH, _LENGTHS = 2.0, (1.0, 3.0)
+# Standard deviation of the simulator's relative errors: expected, and within which bounds it is learned.
 _AMPLITUDE, _AMPLITUDES = 0.12, (0.03, 0.4)
-"""Standard deviation of the simulator's relative errors: expected, and within which bounds it is learned."""
-_AMPLITUDE_ALONE, _AMPLITUDES_ALONE = 0.15, (0.03, 0.6)
-"""Of the step times themselves, without a simulator."""
-_OFFSET = 0.05
-"""Of what all settings have in common, the default's noise for one."""
+_AMPLITUDE_ALONE, _AMPLITUDES_ALONE = 0.15, (0.03, 0.6)  # Of the step times themselves, without a simulator
+_OFFSET = 0.05  # Of what all settings have in common, the default's noise for one
+# How far a length or an amplitude is learned away from what is expected, as a standard deviation of its logarithm.
 _TRUST = 0.5
-"""How far a length or an amplitude is learned away from what is expected, as a standard deviation of its logarithm."""
-_CAUTION = 0.1
-"""How much a sample that is slower than the default counts against what it may teach."""
-_RISK = 1.0
-"""So many standard deviations above its mean a setting must not be clearly bad."""
-_REACH = 1.5
-"""Without a simulator: how far from what was tried the next setting may lie."""
+_CAUTION = 0.1  # How much a sample that is slower than the default counts against what it may teach
+_RISK = 1.0  # So many standard deviations above its mean a setting must not be clearly bad
+_REACH = 1.5  # Without a simulator: how far from what was tried the next setting may lie
 
+# What another sample of a known setting counts beside one of a new setting: the finalist is measured again anyway.
 _AGAIN = 0.4
-"""What another sample of a known setting counts beside one of a new setting: the finalist is measured again anyway."""
 
 
 class Observation(NamedTuple):

@@ -27,14 +27,11 @@ THREADS = Knob(
     high=4096,
     variable="OMP_NUM_THREADS",
     meaning="threads that a rank computes with",
-)
-"""Of every engine, and no engine's own."""
+)  # Of every engine, and no engine's own
 
 _DDP_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
-_LONGEST = 1_000_000
-"""Bytes of a settings file; people's have some hundred."""
-_LONGEST_VALUE = 3_000
-"""Characters of one value: what YAML reads as a number in base 60 takes quadratic time."""
+_LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
+_LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
 _SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
 _NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
 _NO_KNOB_HERE = ("torus_allreduce",)
@@ -43,20 +40,16 @@ _OPTIONS = {
     "steps_per_sample": Knob(name="steps_per_sample", type="int", default=None, low=1, high=1e6, meaning=""),
     "bayes_opt_max_samples": Knob(name="max_samples", type="int", default=None, low=1, high=1e6, meaning=""),
     "gaussian_process_noise": Knob(name="gp_noise", type="float", default=None, low=0, high=1, meaning=""),
-}
-"""Of horovodrun's section autotune, as TuneRequest calls them."""
+}  # Of horovodrun's section autotune, as TuneRequest calls them
 
 
 class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     """What a settings file says."""
 
-    engine: str
-    """Empty: the file names no knob of any engine."""
+    engine: str  # Empty: the file names no knob of any engine
     values: Values = {}
-    options: dict[str, KnobValue] = {}
-    """How to search, by the names of TuneRequest's fields."""
-    notes: tuple[str, ...] = ()
-    """What was in the file and is not used."""
+    options: dict[str, KnobValue] = {}  # How to search, by the names of TuneRequest's fields
+    notes: tuple[str, ...] = ()  # What was in the file and is not used
 
 
 def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:

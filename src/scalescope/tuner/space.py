@@ -37,8 +37,8 @@ _NCCL: dict[str, tuple[KnobValue | None, ...]] = {
 }
 _ALONE = "one process exchanges nothing"
 _HELD = "held"
+# Knobs that scripts may notice: those that keep gradients in a buffer of their own, or detach them in place.
 ON_REQUEST = (VIEW,)
-"""Knobs that scripts may notice: those that keep gradients in a buffer of their own, or detach them in place."""
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
 
@@ -49,12 +49,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     knobs: tuple[SearchedKnob, ...]
     held: Values = {}
-    left_out: dict[str, str] = {}
-    """Knobs that are not searched, and why."""
-    settings: tuple[Values, ...] = ({},)
-    """Without what is held; the first one is the default."""
-    current: Values = {}
-    """What the training does by itself, as far as it is known."""
+    left_out: dict[str, str] = {}  # Knobs that are not searched, and why
+    settings: tuple[Values, ...] = ({},)  # Without what is held; the first one is the default
+    current: Values = {}  # What the training does by itself, as far as it is known
 
     def complete(self, values: Values) -> Values:
         """Everything that is in force under a setting."""

@@ -9,23 +9,21 @@ from scalescope.errors import UsageError
 from scalescope.records.cluster import Cluster, Costs, Overlap
 from scalescope.records.profile import Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 
+# Slowdown beyond fair shares where compute and messages want more cores than there are: of two ranks on two cores, each
+# message taking 0.77 of a core, both sides got 2.1 times slower instead of 1.77 times.
 _CROWDED = 1.5
-"""Slowdown beyond fair shares where compute and messages want more cores than there are: of two ranks on two cores,
-each message taking 0.77 of a core, both sides got 2.1 times slower instead of 1.77 times."""
+# With both sides so many times slower, doing both at once takes as long as one after the other; it is not believed to
+# take longer until it was measured.
 _NOTHING_GAINED = 2.0
-"""With both sides so many times slower, doing both at once takes as long as one after the other; it is not believed to
-take longer until it was measured."""
-_GPU_FRICTION = 1.1
-"""Of compute while NCCL sends beside it."""
+_GPU_FRICTION = 1.1  # Of compute while NCCL sends beside it
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Gradients, parts of a step and costs of messages, as measured inside a training."""
 
+    # Name, bytes and bytes of an element, in the order in which they get ready.
     gradients: tuple[tuple[str, int, int], ...]
-    """Name, bytes and bytes of an element, in the order in which they get ready."""
-    ready_s: tuple[float, ...]
-    """After the start of backward, while messages of the default travelled."""
+    ready_s: tuple[float, ...]  # After the start of backward, while messages of the default travelled
     forward_s: float
     backward_s: float
     optimizer_s: float
@@ -36,8 +34,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 1
     cores: int = 1
     threads: int = 1
+    # `flat` and, where there are groups for it, `hierarchical`: bytes, seconds, CPU seconds.
     costs: dict[str, tuple[tuple[float, float, float], ...]] = {}
-    """`flat` and, where there are groups for it, `hierarchical`: bytes, seconds, CPU seconds."""
     copy_s_per_byte: float = 0.0
     backend: str = "gloo"
     engine: str = "ddp"

@@ -12,8 +12,7 @@ from scalescope.tuner.confirmation import WORTH_HAVING, Block, Confirmation, Sco
 from scalescope.tuner.search import OFFLINE, ONLINE, Observation, Options, Posterior, Search
 from scalescope.tuner.space import Space
 
-_WORTH_A_SAMPLE = 0.005
-"""Of a sample's noise: what has to be expected of a further one."""
+_WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
 _LEAST_WORTH = 0.0002
 
 
@@ -23,11 +22,9 @@ class Request(msgspec.Struct, frozen=True):
     index: int
     phase: Phase
     pair: int | None
-    values: Values
-    """Without what is held."""
+    values: Values  # Without what is held
     steps: int
-    limit_s: float | None
-    """A median above it, after a few steps, cuts the sample."""
+    limit_s: float | None  # A median above it, after a few steps, cuts the sample
     predicted_s: float | None
 
 
@@ -56,10 +53,9 @@ class Tuner:
         self._count = 0
         self._batch: float | None = None
         self._observed: list[Observation] = []
-        self._barred: set[int] = set()
-        """Failed or cut: never tried again."""
+        self._barred: set[int] = set()  # Failed or cut: never tried again
+        # Settings, with their pairs, whose last block was too short; twice is enough.
         self._weak: list[tuple[int, int | None]] = []
-        """Settings, with their pairs, whose last block was too short; twice is enough."""
         self._again: tuple[int, Phase, int | None] | None = None
         self._finalist = space.settings.index(finalist) if finalist else None
         self._searching = self._finalist is None

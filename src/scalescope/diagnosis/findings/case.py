@@ -8,8 +8,7 @@ from scalescope.diagnosis.replay import Replay
 from scalescope.diagnosis.traces import Material
 from scalescope.records.explanation import Explanation, Finding, Transfer
 
-NOTEWORTHY = 0.03
-"""A gain below this is no finding."""
+NOTEWORTHY = 0.03  # A gain below this is no finding
 
 
 @dataclass(frozen=True)

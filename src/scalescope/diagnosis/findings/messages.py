@@ -9,8 +9,8 @@ from scalescope.units import format_bytes, format_seconds, plural
 
 MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
+# All above what counts as small: a trace taken with any of them is never told to go back.
 _SMALLER_BUCKETS = (10 * MIB, 4 * MIB, 2 * MIB)
-"""All above what counts as small: a trace taken with any of them is never told to go back."""
 _MANY = 8
 _SMALL_BYTES = MIB
 _LARGE_SHARE = 0.6

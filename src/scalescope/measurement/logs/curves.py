@@ -29,8 +29,7 @@ _LABELLED = [
         rf"(?<!\d)(?<!\dx)(\d{{1,5}})[-_ ]x?(?:{_WORD})(?![a-z\d])(?![-_= ]\d)(?![-_ ]?per)",
         rf"(?<![a-z])(?:{_NAMED})[-_=](\d{{1,5}})(?!\d)",
     )
-]
-"""2gpus, np4, 2-gpus, np-4: who stands closer to its word comes first."""
+]  # 2gpus, np4, 2-gpus, np-4: who stands closer to its word comes first
 _FREE = re.compile(r"(?<![a-z\d])(\d{1,4})(?![a-z\d])", re.IGNORECASE)
 _ANY = re.compile(r"(?<!\d)(\d{1,4})(?!\d)")
 

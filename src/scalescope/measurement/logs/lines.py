@@ -11,8 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.measurement.logs.patterns import EXAMPLE, Found, OwnPattern, Patterns
 from scalescope.measurement.text_files import head, lines, printable
 
-_LOOKED_AT = 2000
-"""Among so many lines a typical one is looked for."""
+_LOOKED_AT = 2000  # Among so many lines a typical one is looked for
 _TELLING_WORDS = ("epoch", "step", "time", "sec", "iter", "loss")
 
 
@@ -21,15 +20,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     np: int
-    epochs: tuple[float, ...] = ()
-    """Seconds of training per epoch, in order."""
-    test_s: float | None = None
-    """Seconds of testing in all."""
+    epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
+    test_s: float | None = None  # Seconds of testing in all
     steps: tuple[float, ...] = ()
-    rates: tuple[float, ...] = ()
-    """Of all processes together."""
-    bare_rates: tuple[float, ...] = ()
-    """Of all or of each: the log does not say."""
+    rates: tuple[float, ...] = ()  # Of all processes together
+    bare_rates: tuple[float, ...] = ()  # Of all or of each: the log does not say
     train_s: float | None = None
     notes: tuple[str, ...] = ()
 

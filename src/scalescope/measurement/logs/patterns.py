@@ -10,23 +10,22 @@ from typing import NamedTuple
 from scalescope.errors import UsageError
 from scalescope.measurement.text_files import printable
 
+# What a line can tell; each is also a named group of --pattern.
 GROUPS = ("epoch_s", "step_s", "examples_per_s", "examples_per_s_total", "examples_per_s_per_worker")
-"""What a line can tell; each is also a named group of --pattern."""
 _SIDE_GROUPS = ("test_s", "epoch")
 EXAMPLE = r"--pattern 'epoch (?P<epoch>\d+).* (?P<epoch_s>[\d.]+) s'"
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _UNITS = {"ms": 1e-3, "us": 1e-6, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
 _UNITS |= {"min": 60.0, "mins": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
+# A line without any of them is of no use, which is quickly seen.
 _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "pers", "train_runtime")
-"""A line without any of them is of no use, which is quickly seen."""
 
 
 class Found(NamedTuple):
     """One number that a line tells."""
 
-    name: str
-    """One of GROUPS, or train_s."""
+    name: str  # One of GROUPS, or train_s
     value: float
     epoch: int | None = None
     test_s: float | None = None

@@ -19,20 +19,16 @@ class Group(NamedTuple):
 
     engine: str
     scaling: str
-    batch: float | None
-    """Global for strong, per process for weak scaling."""
+    batch: float | None  # Global for strong, per process for weak scaling
     rows: list[TableRow]
-    baseline_engine: str
-    """none when one process without an engine is among the rows."""
+    baseline_engine: str  # none when one process without an engine is among the rows
 
 
 class _Batch(NamedTuple):
     """How a row's batch is read."""
 
-    key: float | None
-    """What rows of one curve have in common."""
-    each: float | None
-    """Per process; None when the table does not say."""
+    key: float | None  # What rows of one curve have in common
+    each: float | None  # Per process; None when the table does not say
 
 
 def group_rows(table: Table) -> list[Group]:
@@ -142,8 +138,7 @@ def settle_steps(group: Group) -> tuple[str, list[str]]:
     return "steps", [] if group.scaling else [said]
 
 
-_SLIP = 0.01
-"""What differs by more is said."""
+_SLIP = 0.01  # What differs by more is said
 _SHOWN = 3
 
 Figure = Callable[[TableRow, Times], float | None]
@@ -151,8 +146,7 @@ _FIGURES: dict[str, tuple[Figure, bool]] = {
     "steady": (lambda row, _: row.rate, True),
     "train": (lambda _, times: times.train_s, False),
     "end_to_end": (lambda _, times: _wall_s(times), False),
-}
-"""What each speedup is a ratio of, and whether more is faster."""
+}  # What each speedup is a ratio of, and whether more is faster
 
 
 def check_claims(curve: Curve, rows: Sequence[TableRow], times: Sequence[Times]) -> list[str]:

@@ -22,8 +22,7 @@ from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.stats import fit_line
 from scalescope.units import format_seconds, plural
 
-_APART = 1.2
-"""Rates must differ by so much before a fixed cost can be told from them."""
+_APART = 1.2  # Rates must differ by so much before a fixed cost can be told from them
 
 
 def read_table(path: Path) -> Scaling:

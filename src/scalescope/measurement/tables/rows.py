@@ -15,8 +15,8 @@ from scalescope.measurement.text_files import printable
 _WHOLE_NUMBERS = ("np", "nodes", "launches")
 _MAY_BE_ZERO = ("init_s",)
 _ANY_SIGN = ("fixed_s",)
+# A table needs one of these beside the process counts.
 _TELLING = ("rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "epoch_s", "step_s")
-"""A table needs one of these beside the process counts."""
 
 
 class TableRow(msgspec.Struct, kw_only=True):
@@ -27,8 +27,7 @@ class TableRow(msgspec.Struct, kw_only=True):
     np: int
     engine: str = ""
     scaling: str = ""
-    batch: float | None = None
-    """As the column says, whoever's it is."""
+    batch: float | None = None  # As the column says, whoever's it is
     worker_batch: float | None = None
     global_batch: float | None = None
     nodes: int | None = None
@@ -37,18 +36,13 @@ class TableRow(msgspec.Struct, kw_only=True):
     init_s: float | None = None
     train_s: float | None = None
     total_s: float | None = None
-    fixed_s: float | None = None
-    """Of the train time, as scalescope's own tables tell it."""
-    rate: float | None = None
-    """Of all processes together."""
-    bare_rate: float | None = None
-    """Of all or of each: the table does not say."""
+    fixed_s: float | None = None  # Of the train time, as scalescope's own tables tell it
+    rate: float | None = None  # Of all processes together
+    bare_rate: float | None = None  # Of all or of each: the table does not say
     epoch_s: float | None = None
     step_s: float | None = None
-    interval: str = ""
-    """t or range, as scalescope's own tables tell it."""
-    claims: dict[str, float] = {}
-    """Speedups that the table states, by the column's meaning."""
+    interval: str = ""  # t or range, as scalescope's own tables tell it
+    claims: dict[str, float] = {}  # Speedups that the table states, by the column's meaning
 
 
 class Table(NamedTuple):
@@ -56,8 +50,7 @@ class Table(NamedTuple):
 
     name: str
     rows: list[TableRow]
-    headings: dict[str, str]
-    """What the table calls a column, by meaning."""
+    headings: dict[str, str]  # What the table calls a column, by meaning
     findings: list[str]
     warnings: list[str]
 
@@ -212,8 +205,7 @@ def _differing_labels(text: TableText, rows: list[TableRow], columns: dict[str, 
     return warnings
 
 
-_ROUNDING = 0.01
-"""Of the total: times of people are rounded."""
+_ROUNDING = 0.01  # Of the total: times of people are rounded
 
 
 class Times(NamedTuple):
@@ -221,10 +213,8 @@ class Times(NamedTuple):
 
     train_s: float | None = None
     init_s: float | None = None
-    rest_s: float | None = None
-    """Of the total, beyond init and train; None without a total."""
-    only_total_s: float | None = None
-    """The total, where nothing else is known."""
+    rest_s: float | None = None  # Of the total, beyond init and train; None without a total
+    only_total_s: float | None = None  # The total, where nothing else is known
 
     @property
     def longest_s(self) -> float | None:

@@ -36,8 +36,7 @@ class TableText(NamedTuple):
     name: str
     heading: list[str]
     rows: list[Row]
-    decimal_comma: bool
-    """Whether 0,5 is a half."""
+    decimal_comma: bool  # Whether 0,5 is a half
 
 
 def read_table_text(path: Path) -> TableText:
@@ -153,8 +152,8 @@ _EXAMPLES = {
     "sentence", "sentences", "token", "tokens", "item", "items", "record", "records",
 }  # fmt: skip
 _SUMMED = {"total", "global", "aggregate", "aggregated", "combined", "sum", "overall"}
+# What scalescope's own tables hold beside, and nothing is computed from.
 _OWN = {"threads_per_rank", "warmup_steps", "baseline_np", "baseline_engine", "what"}
-"""What scalescope's own tables hold beside, and nothing is computed from."""
 _UNCERTAIN = {
     "low",
     "high",
@@ -172,19 +171,18 @@ _UNCERTAIN = {
     "over",
 }
 
+# The names to tell when a table has none of them.
 KNOWN = "np (or gpus, ranks, workers), init_s, train_s, total_s, examples_per_s_per_worker, examples_per_s_total"
-"""The names to tell when a table has none of them."""
 
 
 class Meaning(NamedTuple):
     """What a column holds, and its unit."""
 
+    # A field of a row (np, init_s, train_s, total_s, fixed_s, epoch_s, step_s, steps, batch, worker_batch,
+    # global_batch, nodes, launches, engine, scaling, interval); rate_total, rate_worker, or bare_rate when it is not
+    # said whose; time, likewise; speedup_NAME, or speedup when it is not said which; or recomputed.
     name: str
-    """A field of a row (np, init_s, train_s, total_s, fixed_s, epoch_s, step_s, steps, batch, worker_batch,
-    global_batch, nodes, launches, engine, scaling, interval); rate_total, rate_worker, or bare_rate when it is not
-    said whose; time, likewise; speedup_NAME, or speedup when it is not said which; or recomputed."""
-    scale: float = 1.0
-    """What a cell is multiplied by: 0.001 for milliseconds."""
+    scale: float = 1.0  # What a cell is multiplied by: 0.001 for milliseconds
 
 
 def meaning_of(heading: str) -> Meaning | None:

@@ -26,14 +26,11 @@ from scalescope.traces.horovod.steps import NO_STEPS, Gradients, Steps, Sums, fi
 from scalescope.traces.intervals import Intervals, Times, between, joined, union, without
 from scalescope.traces.trace import HeldUp
 
-BLOCK = 50_000
-"""Activities that are added up together."""
-LARGEST_BLOCK = 1_000_000
-"""Activities after which a block is added up even though it holds no whole step."""
+BLOCK = 50_000  # Activities that are added up together
+LARGEST_BLOCK = 1_000_000  # Activities after which a block is added up even though it holds no whole step
 MOST_MESSAGES = 1_000_000
 LONGEST_WARMUP = 20
-SLOW = 1.5
-"""Times the median: the first steps that take so long are warm-up."""
+SLOW = 1.5  # Times the median: the first steps that take so long are warm-up
 
 
 @dataclass
@@ -62,8 +59,7 @@ class Accounting:
         self.first_negotiation = 0.0
         self.bucket_bytes: tuple[int, ...] = ()
         self.last_rank: dict[int, int] = defaultdict(int)
-        self.left_out = 0
-        """Messages that are not among the found ones because there are too many."""
+        self.left_out = 0  # Messages that are not among the found ones because there are too many
         self._messages = 0
         self._steps = 0
         self._warmup = 0

@@ -13,13 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
-END, BEGIN, TICK, MARK = range(4)
-"""Kinds of events: E, B, X (a rank is ready) and i (a cycle begins)."""
+END, BEGIN, TICK, MARK = range(4)  # Kinds of events: E, B, X (a rank is ready) and i (a cycle begins)
 KIND_OF_LETTER = {"E": END, "B": BEGIN, "X": TICK, "i": MARK}
-SLOTS = 1 << 18
-"""Tensors that are told apart at the same time; Horovod numbers them one after the other."""
-FARTHEST = 1 << 62
-"""Times beyond it, in microseconds, are damaged."""
+SLOTS = 1 << 18  # Tensors that are told apart at the same time; Horovod numbers them one after the other
+FARTHEST = 1 << 62  # Times beyond it, in microseconds, are damaged
 UNKNOWN = -1
 _BYTES = {
     "bool": 1,
@@ -60,13 +57,10 @@ class Columns:
     """One entry per event, in the order of the file."""
 
     kind: NDArray[np.int8]
-    name: Numbers
-    """Numbers of the vocabulary; -1 for ends."""
+    name: Numbers  # Numbers of the vocabulary; -1 for ends
     tensor: Numbers
-    time: Numbers
-    """Microseconds."""
-    size: Numbers
-    """Bytes of the tensor where an end tells, else -1."""
+    time: Numbers  # Microseconds
+    size: Numbers  # Bytes of the tensor where an end tells, else -1
 
 
 def joined_columns(first: Columns, second: Columns) -> Columns:
@@ -88,8 +82,7 @@ class Vocabulary:
     numbers: dict[str, int] = field(default_factory=dict)
     tensors: dict[int, str] = field(default_factory=dict)
     epoch_s: float = 0.0
-    strange: int = 0
-    """Events that were left out because their time cannot be."""
+    strange: int = 0  # Events that were left out because their time cannot be
 
     def number(self, name: str) -> int:
         """The number of a name of an activity, a new one if need be."""
@@ -133,14 +126,13 @@ def size_of(dtype: str, shape: str) -> int:
     return size if size < FARTHEST else UNKNOWN
 
 
-NEGOTIATION, OPERATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE, OTHER = range(8)
-"""Groups of activities."""
+NEGOTIATION, OPERATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE, OTHER = range(8)  # Groups of activities
 GROUPS = 8
 OPERATIONS = ("ALLREDUCE", "ADASUM", "REDUCESCATTER", "ALLGATHER", "BROADCAST", "ALLTOALL", "BARRIER", "JOIN")
 REDUCTIONS = ("ALLREDUCE", "ADASUM", "REDUCESCATTER")
 SUBMISSIONS = tuple(f"NEGOTIATE_{name}" for name in REDUCTIONS)
+# In the order in which they decide: Gloo's alltoall is labelled MPI_ALLTOALL.
 _BACKENDS = ("nccl", "ccl", "gloo", "mpi")
-"""In the order in which they decide: Gloo's alltoall is labelled MPI_ALLTOALL."""
 _DEVICE_NAMES = ("QUEUE", "INIT_NCCL", "WAIT_FOR_DATA", "WAIT_FOR_OTHER_TENSOR_DATA", "MEMCPY_IN_HOST_BUFFER")
 
 

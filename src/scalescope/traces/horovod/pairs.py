@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from scalescope.traces.horovod.columns import BEGIN, END, MARK, TICK, UNKNOWN, Columns, Numbers
 
-DEEPEST = 64
-"""Activities of a tensor that may be open at the same time."""
+DEEPEST = 64  # Activities of a tensor that may be open at the same time
 MOST_OPEN = 100_000
 _CHANGE = np.array([-1, 1, 0], dtype=np.int64)
 
@@ -20,15 +19,11 @@ class Rows:
 
     name: Numbers
     tensor: Numbers
-    begin: Numbers
-    """Microseconds."""
+    begin: Numbers  # Microseconds
     end: Numbers
-    size: Numbers
-    """Bytes of the tensor where the end tells, else -1."""
-    order: Numbers
-    """The place of the begin among all events of the file."""
-    following: Numbers
-    """The place of the next event of the same tensor."""
+    size: Numbers  # Bytes of the tensor where the end tells, else -1
+    order: Numbers  # The place of the begin among all events of the file
+    following: Numbers  # The place of the next event of the same tensor
 
     def __len__(self) -> int:
         return len(self.name)
@@ -51,12 +46,10 @@ class Ticks(NamedTuple):
     """Negotiations that end with the tick of a rank, the last one to be ready; times in microseconds."""
 
     begin: Numbers
-    before: Numbers
-    """When all ranks but the last were ready."""
+    before: Numbers  # When all ranks but the last were ready
     ready: Numbers
     end: Numbers
-    name: Numbers
-    """Of the tick: the rank."""
+    name: Numbers  # Of the tick: the rank
 
 
 _COLUMNS = [each.name for each in fields(Rows)]
@@ -88,10 +81,8 @@ class Pairing:
     """Carries open activities from one batch of events to the next."""
 
     def __init__(self) -> None:
-        self.orphans = 0
-        """Ends without a begin."""
-        self.ticks: list[Ticks] = []
-        """Since the list was last emptied."""
+        self.orphans = 0  # Ends without a begin
+        self.ticks: list[Ticks] = []  # Since the list was last emptied
         self.events = 0
         self._open = _Events(np.zeros(0, dtype=np.int8), *(np.zeros(0, dtype=np.int64) for _ in range(6)))
 

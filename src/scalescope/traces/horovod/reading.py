@@ -146,8 +146,7 @@ def _notes(accounting: Accounting) -> tuple[str, ...]:
 
 MOST_SPANS = 4_000
 MOST_ACTIVITIES = 500_000
-_LATER = 10.0
-"""Seconds after the stretch at which reading ends: threads write a little out of order."""
+_LATER = 10.0  # Seconds after the stretch at which reading ends: threads write a little out of order
 
 
 def window(path: Path, start_s: float, end_s: float) -> tuple[Span, ...]:

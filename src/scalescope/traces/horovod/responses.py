@@ -25,24 +25,21 @@ from scalescope.traces.horovod.columns import (
 )
 from scalescope.traces.horovod.pairs import Rows
 
+# Microseconds between the begins of operations of different responses on a device, where they run side by side.
 APART = 100
-"""Microseconds between the begins of operations of different responses on a device, where they run side by side."""
 
 
 @dataclass(frozen=True)
 class Responses:
     """One entry per message, in the order in which they began; times in microseconds."""
 
-    name: Numbers
-    """Of the operation."""
+    name: Numbers  # Of the operation
     tensors: Numbers
     bytes: Numbers
-    begin: Numbers
-    """When the operation began; the collective itself begins and ends later."""
+    begin: Numbers  # When the operation began; the collective itself begins and ends later
     start: Numbers
     end: Numbers
-    first: Numbers
-    """The place of its first event in the file."""
+    first: Numbers  # The place of its first event in the file
     first_tensor: Numbers
 
     def __len__(self) -> int:
@@ -118,10 +115,8 @@ def within(moments: NDArray[np.float64], starts: NDArray[np.float64], ends: NDAr
     return np.where((at >= 0) & (moments < ends[np.maximum(at, 0)]), at, -1)
 
 
-SAMPLED = 400_000
-"""Activities of which single times are kept, for medians."""
-SHOWN = 50
-"""Tensors that are reported."""
+SAMPLED = 400_000  # Activities of which single times are kept, for medians
+SHOWN = 50  # Tensors that are reported
 _COSTS = [NEGOTIATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE]
 
 
@@ -135,8 +130,7 @@ class TensorSums:
     """Adds up blocks of activities; medians come from blocks taken at even distances."""
 
     def __init__(self) -> None:
-        self.sizes = np.zeros(0, dtype=np.int64)
-        """The bytes of every tensor, -1 where unknown."""
+        self.sizes = np.zeros(0, dtype=np.int64)  # The bytes of every tensor, -1 where unknown
         self._times = np.zeros((0, GROUPS))
         self._counts = np.zeros((0, GROUPS), dtype=np.int64)
         self._name = np.zeros(0, dtype=np.int64)

@@ -24,10 +24,9 @@ from scalescope.traces.horovod.pairs import Rows, Ticks
 from scalescope.traces.horovod.responses import Responses, within
 from scalescope.traces.intervals import Intervals, Times, between, union
 
-ALIKE = 0.1
-"""Tensors that are reduced about as often as each other recur together."""
+ALIKE = 0.1  # Tensors that are reduced about as often as each other recur together
+# A tensor may be the first of a step when the pause before it is this share of the longest, in the mean.
 LONG_PAUSE = 0.5
-"""A tensor may be the first of a step when the pause before it is this share of the longest, in the mean."""
 _LONG_AGO = -(1 << 62)
 
 
@@ -35,10 +34,8 @@ _LONG_AGO = -(1 << 62)
 class Gradients:
     """The tensors that are reduced in every step."""
 
-    tensors: Numbers
-    """Ascending."""
-    first: NDArray[np.bool_]
-    """Which of them may be the first of a step: those that come after a long pause."""
+    tensors: Numbers  # Ascending
+    first: NDArray[np.bool_]  # Which of them may be the first of a step: those that come after a long pause
 
 
 @dataclass(frozen=True)
@@ -145,12 +142,9 @@ class Sums:
 
     steps: int = 0
     groups: Times = field(default_factory=lambda: np.zeros(GROUPS))
-    collectives: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    """By name."""
-    waiting: float = 0.0
-    """Until the last rank was ready, in negotiations with rank ticks."""
-    ticked: float = 0.0
-    """All of the negotiations with rank ticks."""
+    collectives: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # By name
+    waiting: float = 0.0  # Until the last rank was ready, in negotiations with rank ticks
+    ticked: float = 0.0  # All of the negotiations with rank ticks
     negotiations: int = 0
     ticked_negotiations: int = 0
     responses: int = 0

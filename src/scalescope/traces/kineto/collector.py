@@ -27,9 +27,9 @@ from scalescope.traces.kineto.events import (
 )
 from scalescope.traces.kineto.moments import EVER, Moments
 
+# Operators of a thread that follow each other faster than this leave no gap: the interpreter and the autograd engine
+# work between them.
 BRIDGED_S = 20e-6
-"""Operators of a thread that follow each other faster than this leave no gap: the interpreter and the autograd engine
-work between them."""
 _LATEST_US = 1e16
 _LONGEST_US = 1e12
 _TOGETHER = 1 << 15

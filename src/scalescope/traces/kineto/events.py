@@ -32,8 +32,7 @@ HOST_MARK = "user_annotation"
 DEVICE_WORK = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
 DEVICE_MARK = "gpu_user_annotation"
 MARKS = frozenset({HOST_MARK, DEVICE_MARK})
-CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
-"""Calls that launch work on a GPU."""
+CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})  # Calls that launch work on a GPU
 
 
 class Meaning(IntEnum):

@@ -14,11 +14,9 @@ from scalescope.traces.kineto.collector import BRIDGED_S, Collector
 from scalescope.traces.kineto.events import CALLS, DEVICE_WORK, Event, facts_of, of_device
 from scalescope.traces.kineto.moments import bridged
 
-_MOST_SPANS = 1000
-"""Of one activity; where there are more, those with the shortest gaps between them become one."""
+_MOST_SPANS = 1000  # Of one activity; where there are more, those with the shortest gaps between them become one
 _MOST_COLLECTIVES = 2000
-_LONGEST_LAG_S = 10.0
-"""Calls that launched work longer before the window are not looked for."""
+_LONGEST_LAG_S = 10.0  # Calls that launched work longer before the window are not looked for
 
 
 def window(path: Path, start_s: float, end_s: float) -> tuple[Span, ...]:
