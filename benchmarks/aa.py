@@ -12,8 +12,8 @@ from scalescope.records.scaling import Scaling, SelfComparison
 from scalescope.records.store import load
 
 STUDIES = 50
+# One run of this section goes on for so long; the next one continues. Several may run beside each other.
 SECONDS = 18 * 60
-"""One run of this section goes on for so long; the next one continues. Several may run beside each other."""
 FOLDER = Path("results") / "bench" / "aa"
 
 
