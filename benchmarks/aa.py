@@ -14,8 +14,8 @@ from scalescope.records.scaling import Estimate
 from scalescope.records.store import load
 
 STUDIES, ROUNDS, ARMS = 50, 5, "AB"
+# One run of this section goes on for so long; the next one continues. Several may run at the same time.
 SECONDS = 18 * 60
-"""One run of this section goes on for so long; the next one continues. Several may run beside each other."""
 FOLDER = Path("results") / "bench" / "aa"
 CONFIGURATION = ("mlp", "--np", "2", "--relative-to", "smallest", "--batch", "8", "--steps", "30", "--launches", "1")
 
