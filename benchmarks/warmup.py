@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.jobs.steady import Mode, Steadiness, steadiness
-from scalescope.jobs.warmup import warmup_steps
+from scalescope.steady import Mode, Steadiness, steadiness
+from scalescope.warmup import warmup_steps
 
 # Each makes a set of traces; a figure from one set alone is uncertain by 2 % (two standard errors)
 SEEDS = range(2026, 2034)

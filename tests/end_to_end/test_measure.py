@@ -272,13 +272,3 @@ def test_turns_inside_one_launch(scalescope) -> None:
     assert steady["blocks"] >= 2
     assert steady["low"] <= steady["value"] <= steady["high"]
     assert len(found["launches"]) == 1
-
-
-def test_a_configuration_against_itself(scalescope) -> None:
-    (scalescope.folder / "other.py").write_text("for _ in range(8): print('took 0.02 s')\n")
-    words = ("--aa", "--np", "1", "--launcher", "own", "--pattern", r"took (?P<step_s>\S+)", "-o", "out", "--json")
-    found = document(scalescope("measure", *words, "--", sys.executable, "other.py", pictures=True))
-    assert sorted(launch["arm"] for launch in found["launches"]) == ["A", "B"]
-    (itself,) = found["self_comparisons"]
-    assert itself["covers_one"] is None  # one launch of each tells nothing
-    assert (scalescope.folder / "out" / "itself.png").exists()
