@@ -107,7 +107,7 @@ def test_there_is_no_second_way_to_count_cores():
     package = Path(sys.modules["scalescope"].__file__).parent
     asks = re.compile(r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu")
     asking = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if asks.search(path.read_text())}
-    assert asking == {"host.py", "agent/meeting.py"}  # ranks import nothing of ours but the agent
+    assert asking == {"host.py", "agent/control_group.py"}  # ranks import nothing of ours but the agent
 
 
 SSH = """#!/bin/sh

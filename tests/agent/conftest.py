@@ -1,4 +1,4 @@
-from piloted import ranks
+from controlled import ranks
 from watched import forked, watch
 
 __all__ = ["forked", "ranks", "watch"]
