@@ -168,7 +168,7 @@ def _report(
 
 
 def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
-    from scalescope.charts import FORMATS, save_charts
+    from scalescope.charts import save_charts
     from scalescope.charts.prediction import write_prediction_charts
     from scalescope.charts.step import step_chart
     from scalescope.estimation.estimate import STEP, step_to_draw
@@ -182,7 +182,7 @@ def _draw(prediction: "Prediction", folder: Path) -> list[Path]:
         return written
     timeline = load(folder / STEP, Timeline)
     title = f"One step, predicted: {plural(cell.np, 'process')} of {prediction.what} with batch {cell.batch}"
-    return [*written, *save_charts({"step": step_chart(timeline, title)}, folder, FORMATS)]
+    return [*written, *save_charts({"step": step_chart(timeline, title)}, folder)]
 
 
 def _next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:

@@ -80,11 +80,11 @@ def tell_scaling(
 
 
 def _draw_over_np(explanations: "Sequence[Explanation]", folder: Path) -> list[Path]:
-    from scalescope.charts import FORMATS, save_charts
+    from scalescope.charts import save_charts
     from scalescope.charts.accounting import accounting_over_np
 
     chart = accounting_over_np(explanations)
-    return save_charts({"accounting_over_np": chart}, folder, FORMATS) if chart is not None else []
+    return save_charts({"accounting_over_np": chart}, folder) if chart is not None else []
 
 
 def document(scaling: "Scaling") -> dict[str, Any]:

@@ -86,8 +86,8 @@ def probe(
 
 
 def _draw(cluster: "Cluster", folder: Path) -> list[Path]:
-    from scalescope.charts import FORMATS, save_charts
+    from scalescope.charts import save_charts
     from scalescope.charts.cluster import costs_chart
 
     chart = costs_chart(cluster)
-    return save_charts({"links": chart}, folder, FORMATS) if chart is not None else []
+    return save_charts({"links": chart}, folder) if chart is not None else []
