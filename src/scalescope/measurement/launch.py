@@ -19,6 +19,7 @@ from scalescope.measurement.load import LoadMeter
 from scalescope.measurement.output import compile_pattern, last_lines
 from scalescope.measurement.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.measurement.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
+from scalescope.measurement.request import uses_placeholder
 from scalescope.measurement.surroundings import free_port
 from scalescope.measurement.turns import read_pairs
 from scalescope.measurement.watch import Audience, LaunchWatch
@@ -177,7 +178,8 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            return collect(point, watch.logs, ending, relative, own=own)
+            told = uses_placeholder(settings.request.command, "np")
+            return collect(point, watch.logs, ending, relative, own=own, told=told)
         except UsageError:
             raise
         except ScalescopeError as trouble:
