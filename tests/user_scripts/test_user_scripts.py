@@ -16,6 +16,7 @@ import torch
 
 import needs
 from command_line import CommandLine
+from scalescope.measurement.surroundings import free_port
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -52,7 +53,7 @@ class Case(NamedTuple):
     np: int = 2
     starts_ranks: bool = False
     starter: str = ""
-    """The words before the script, if not those of Python."""
+    """The words before the script, if not those of Python; PORT is a free one, as two tests run at a time."""
     launcher: str = ""
     """Named where torchrun would start what can start its ranks itself."""
     tunes: bool = True
@@ -66,14 +67,14 @@ class Case(NamedTuple):
         return " ".join(word for word in (launcher, self.starter, script, options) if word)
 
     def command(self, out: Path) -> list[str]:
-        starter = self.starter.split() or [sys.executable]
+        starter = self.starter.replace("PORT", str(free_port())).split() or [sys.executable]
         return [*starter, str(self.script), *self.arguments.replace("OUT", str(out)).split()]
 
 
 TRAINING = "--epochs 2 --batch-size 8 --save OUT/rank0.pt"
 HF = ("transformers", "accelerate")
-FABRIC = "fabric run --accelerator=cpu --devices=2 --strategy=ddp"
-ACCELERATE = "accelerate launch --multi_gpu --num_processes 2"  # the script says that it wants none of them
+FABRIC = "fabric run --accelerator=cpu --devices=2 --strategy=ddp --main-port PORT"
+ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 --main_process_port PORT"  # the script wants no GPU
 CASES = (
     Case(EXAMPLES / "train_ddp.py", f"{TRAINING} --samples 400"),
     Case(EXAMPLES / "slow_training.py", "--epochs 2 --steps 25 --save OUT/rank0.pt", engine="ddp"),
@@ -123,9 +124,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Digests]
 @pytest.mark.user_scripts
 @pytest.mark.timeout(3 * LIMIT_S)
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(case.name)) for case in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_a_script_ends_with_the_parameters_of_its_plain_run(
     case: Case, verb: str, plain: Callable[[Case], Digests], tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
@@ -163,7 +162,8 @@ def test_accelerate_starts_ranks_on_cores_through_mpirun(tmp_path: Path) -> None
     needs.openmpi()
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     script = (str(HERE / "accelerate_loop.py"), str(tmp_path))
-    accelerate = ("accelerate", "launch", "--cpu", "--num_processes", "{np}")
+    port = ("--main_process_port", str(free_port()))
+    accelerate = ("accelerate", "launch", "--cpu", "--num_processes", "{np}", *port)
     measure = CommandLine(tmp_path).words("measure", *VERBS["measure"], "--np", "1,2", "-o", "out", "--")
     code, said = finish([*measure, *accelerate, "--mpirun_hostfile", "hosts", *script], tmp_path)
     assert code == 0, said
