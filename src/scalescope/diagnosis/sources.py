@@ -20,7 +20,6 @@ from scalescope.errors import UsageError
 from scalescope.measurement.autotune import is_autotune_log, read_autotune
 from scalescope.measurement.logs.lines import read_log
 from scalescope.measurement.sources import explain as explain_scaling
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.cluster_file import load_cluster
@@ -32,6 +31,7 @@ from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.step import predicted_step
+from scalescope.text import plain
 from scalescope.traces.export import HEAD, export
 from scalescope.traces.intervals import between
 from scalescope.traces.trace import Trace
@@ -109,7 +109,7 @@ def with_epochs(explanation: Explanation, material: Material, log: Path, pattern
     """The explanation with the epochs that the log tells, counted from the first traced step."""
     told = read_log(log, explanation.world_size or 1, pattern)
     if not told.epochs:
-        raise UsageError(f"'{printable(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
+        raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
     trace = material.traces[0]
     if not len(trace.starts_s):
         return explanation
@@ -168,7 +168,7 @@ def explain(
             return read_autotune(paths[0])
         return explain_scaling(paths, np=np, pattern=pattern)
     if len(others) > 1:
-        names = ", ".join(printable(path.name) for path in others)
+        names = ", ".join(plain(path.name) for path in others)
         raise UsageError(f"beside traces one log of the same run is understood, not {len(others)} ({names})")
     return explain_traces(traced, log=others[0] if others else None, pattern=pattern, estimate=estimate)
 

@@ -1,12 +1,11 @@
 """How gradients are exchanged: one file per engine, one visible list."""
 
-import difflib
-
 from scalescope.engines.base import Engine
 from scalescope.engines.ddp import DDP
 from scalescope.engines.horovod import HOROVOD
 from scalescope.engines.plain import PLAIN
 from scalescope.errors import UsageError
+from scalescope.text import did_you_mean
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, PLAIN)}
 
@@ -14,8 +13,8 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, P
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        near = difflib.get_close_matches(name, ENGINES, n=1)
-        raise UsageError(f"no engine '{name}': " + (f"did you mean {near[0]}?" if near else "use ddp or horovod"))
+        exchanging = [each for each in ENGINES if each != PLAIN.name]
+        raise UsageError(f"no engine '{name}'{did_you_mean(name, ENGINES)}: use {' or '.join(exchanging)}")
     return ENGINES[name]
 
 

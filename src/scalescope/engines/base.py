@@ -2,7 +2,6 @@
 What every engine states about itself, and how its knobs are read from people.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -11,6 +10,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, Knobs, KnobValue
 from scalescope.records.profile import Gradient, ModelProfile
+from scalescope.text import assignment, did_you_mean, knob_name, plain
 
 MIB = 1024 * 1024
 
@@ -89,16 +89,13 @@ def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:
     """`name=value` texts as checked knobs of one engine."""
     known = {knob.name: knob for knob in engine.knobs}
     values: dict[str, KnobValue] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UsageError(f"--knob takes name=value, not '{assignment}'")
+    for text in assignments:
+        name, value = assignment(text, "--knob", "bucket_cap_mb=25")
+        name = knob_name(name)
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)
-            nothing = f"engine {engine.name} has no knobs"
-            raise UsageError(f"{engine.name} has no knob '{name}': {', '.join(near) or nothing}")
-        values[name] = parse_value(known[name], text.strip())
+            use = f"use one of {', '.join(sorted(known))}" if known else "it has none"
+            raise UsageError(f"{engine.name} has no knob '{plain(name, 60)}'{did_you_mean(name, known)}: {use}")
+        values[name] = parse_value(known[name], value.strip())
     return Knobs(engine=engine.name, values=values)
 
 

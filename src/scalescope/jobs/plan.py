@@ -29,6 +29,7 @@ from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host, Job, Knobs, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
+from scalescope.text import knob_name
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"  # Ranks may use any core of their host, under every launcher
@@ -133,7 +134,7 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     """The user's knobs of one engine, and for Horovod what its ranks agree through."""
     engine = find_engine(name)
     own_names = {knob.name for knob in engine.knobs}
-    wanted = [text for text in request.knobs if not many or text.partition("=")[0].replace("-", "_") in own_names]
+    wanted = [text for text in request.knobs if not many or knob_name(text) in own_names]
     knobs = parse_knobs(engine, wanted)
     if name != "horovod" or "controller" in knobs.values or launcher == "own":
         if launcher in ("mpirun", "srun") and knobs.values.get("controller") == "gloo":

@@ -11,6 +11,7 @@ from scalescope.jobs.environment import MASK
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
+from scalescope.text import assignment, plain
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
 
@@ -31,11 +32,10 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 def parse_environment(assignments: list[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as variables."""
     variables = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            said = f"not '{name}=...'" if equals else "and there is no ="
-            raise UsageError(f"--env takes NAME=VALUE, {said}: write it like NCCL_DEBUG=INFO")
+    for text in assignments:
+        name, value = assignment(text, "--env", "NCCL_DEBUG=INFO")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(f"--env: '{plain(name)}' cannot name a variable: write it like NCCL_DEBUG=INFO")
         if value == MASK:
             raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
         variables[name] = value

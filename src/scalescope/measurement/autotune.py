@@ -7,7 +7,6 @@ from statistics import median
 
 from scalescope.measurement.autotune_rows import CYCLE, FUSION, MOST, Row, noise_and_surface, read_rows
 from scalescope.measurement.autotune_rows import is_autotune_log as is_autotune_log
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CACHE,
@@ -25,6 +24,7 @@ from scalescope.records.autotune import (
 )
 from scalescope.records.scaling import Estimate
 from scalescope.stats import of_logarithms
+from scalescope.text import plain
 
 # Settings this near to each other are one: 0.2 % of the space and 2 % of the value.
 _SAME_MS, _SAME_MB, _SAME_RELATIVE = 0.2, 0.13, 0.02
@@ -57,7 +57,7 @@ def read_autotune(path: Path) -> Autotune:
     needed = None if runner_up is None or noise is None else _needed(noise, best, settings[runner_up])
     luck = None if runner_up is None or noise is None else _luck(noise, best, len(settings))
     return Autotune(
-        file=printable(path.name),
+        file=plain(path.name),
         columns=log.columns,
         samples=samples,
         settings=settings,

@@ -19,6 +19,7 @@ from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
+from scalescope.text import assignment, knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
 from scalescope.tuner.native import tune_native
 from scalescope.tuner.offline import tune_offline, use_setting
@@ -108,10 +109,10 @@ def _method(request: TuneRequest, engine: str) -> Method:
 
 def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     """Settings of every launch, and the one point that is launched."""
-    threads = [text.partition("=")[2] for text in request.hold if text.partition("=")[0].replace("-", "_") == THREADS]
+    threads = [assignment(text, "--hold", f"{THREADS}=2")[1] for text in request.hold if knob_name(text) == THREADS]
     if threads and not (threads[-1].isdigit() and int(threads[-1])):
         raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
-    holds = tuple(text for text in request.hold if text.partition("=")[0].replace("-", "_") != THREADS)
+    holds = tuple(text for text in request.hold if knob_name(text) != THREADS)
     settings = settle_here(
         MeasureRequest(
             workload=request.workload,
