@@ -16,6 +16,7 @@ from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import Material, material, traces_in
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.measurement.autotune import is_autotune_log, read_autotune
 from scalescope.measurement.logs.lines import read_log
@@ -86,14 +87,14 @@ def beside_estimate(explanation: Explanation, material: Material, place: Path) -
     batch = material.record.point.batch if material.record else None
     if not profile_file.is_file() or batch is None or explanation.engine == "none":
         return explanation
-    knobs = Knobs(engine=explanation.engine, values={"controller": explanation.backend} if backend[0] == "h" else {})
+    knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     ranks = explanation.world_size or len(explanation.ranks)
     predicted = predicted_step(load(profile_file, ModelProfile), cluster, knobs, ranks, batch)
     return msgspec.structs.replace(explanation, predicted_step=predicted)
 
 
 def _backend(explanation: Explanation) -> str:
-    return f"horovod-{explanation.backend}" if explanation.engine == "horovod" else explanation.backend
+    return f"{find_engine(explanation.engine).backend_prefix}{explanation.backend}"
 
 
 def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:

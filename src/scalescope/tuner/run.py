@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands
 from scalescope.jobs.folders import check_record, held, result_folder
@@ -100,11 +101,13 @@ def dry_run(request: TuneRequest) -> list[str]:
 
 
 def _method(request: TuneRequest, engine: str) -> Method:
-    if request.method == "online" and engine == "horovod":
-        raise UsageError("Horovod's knobs are fixed when it starts: use --offline, or --method native")
-    if request.method == "native" and engine != "horovod":
-        raise UsageError("--method native is Horovod's autotune: leave it out for DDP, which is tuned while it trains")
-    return request.method or ("offline" if engine == "horovod" else "online")
+    chosen = find_engine(engine)
+    if request.method == "online" and not chosen.changes_live:
+        native = ", or --method native" if chosen.autotunes else ""
+        raise UsageError(f"{chosen.title}'s knobs are fixed when it starts: use --offline{native}")
+    if request.method == "native" and not chosen.autotunes:
+        raise UsageError(f"--method native is Horovod's autotune: leave it out for {chosen.title}")
+    return request.method or ("online" if chosen.changes_live else "offline")
 
 
 def _settled(request: TuneRequest) -> tuple[Settings, Point]:

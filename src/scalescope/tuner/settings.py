@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
@@ -28,7 +28,6 @@ THREADS = Knob(
     meaning="threads that a rank computes with",
 )  # Of every engine, and no engine's own
 
-_DDP_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
 _LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
 _SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
@@ -124,7 +123,7 @@ def _horovodrun(values: Values, path: str) -> list[str]:
 
 def _lines_of_a_script(values: Values, path: str) -> list[str]:
     """DDP's own arguments; what has none is applied to the wrapped model."""
-    arguments = [f"{name}={_plain(values[name])!r}" for name in _DDP_ARGUMENTS if name in values]
+    arguments = [f"{name}={_plain(values[name])!r}" for name in DDP.arguments if name in values]
     cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
     smaller_first = first is not None and (cap is None or float(first) < float(cap))
     lines = []
