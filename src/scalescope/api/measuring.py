@@ -9,9 +9,9 @@ import msgspec
 from scalescope.api.silent import Silent
 from scalescope.api.workload import workload_of
 from scalescope.errors import UsageError
-from scalescope.estimation.cluster import probe_cluster
 from scalescope.estimation.estimate import Audience as EstimateAudience
 from scalescope.estimation.estimate import estimate as run_estimate
+from scalescope.estimation.probe import probe_cluster
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.machine import describe_machine
 from scalescope.jobs.request import parse_hosts

@@ -39,7 +39,7 @@ def probe(
     from rich.console import Console
 
     from scalescope import host
-    from scalescope.estimation.cluster import probe_cluster
+    from scalescope.estimation.probe import probe_cluster
     from scalescope.jobs.folders import result_folder
     from scalescope.jobs.request import parse_environment, parse_hosts
     from scalescope.records.cluster_file import write_cluster

@@ -6,8 +6,8 @@ from scalescope.engines.base import MIB, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
-# While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set.
-_FIRST_MIB, _CAP_MIB = 1, 25
+# While bucket_cap_mb is unset; set, it counts for the first bucket too, unless first_bucket_mb is set.
+_FIRST_MIB, _CAP_MIB = 1.0, 25.0
 
 
 class Ddp:
@@ -21,6 +21,8 @@ class Ddp:
             name="bucket_cap_mb",
             type="float",
             default=None,
+            unset=_CAP_MIB,
+            tried=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -31,6 +33,8 @@ class Ddp:
             name="first_bucket_mb",
             type="float",
             default=None,
+            unset=_FIRST_MIB,
+            tried=(0.0625, 0.25, 1.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -42,6 +46,8 @@ class Ddp:
             name="gradient_as_bucket_view",
             type="bool",
             default=False,
+            tried=(False, True),
+            on_request=True,  # it keeps gradients in a buffer of its own, and detaches them in place
             changes="live",
             meaning="gradients live inside the buckets: no copies, less memory",
         ),
@@ -49,6 +55,7 @@ class Ddp:
             name="hierarchical_allreduce",
             type="bool",
             default=False,
+            tried=(False, True),
             changes="live",
             meaning="sum inside each host, then between hosts, then share inside: less traffic between hosts",
         ),
@@ -56,6 +63,7 @@ class Ddp:
             name="static_graph",
             type="bool",
             default=False,
+            tried=(False, True),
             meaning="promises that every step uses the same parameters",
         ),
         Knob(
@@ -75,6 +83,7 @@ class Ddp:
             name="nccl_algo",
             type="choice",
             default=None,
+            tried=(None, "Ring", "Tree"),
             choices=("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
             variable="NCCL_ALGO",
             meaning="the route of NCCL's messages: rings for bandwidth, trees for latency (unset: NCCL decides)",
@@ -83,6 +92,7 @@ class Ddp:
             name="nccl_proto",
             type="choice",
             default=None,
+            tried=(None, "LL", "LL128", "Simple"),
             choices=("LL", "LL128", "Simple"),
             variable="NCCL_PROTO",
             meaning="how NCCL hands data over: LL and LL128 for small messages, Simple for large (unset: NCCL decides)",
@@ -91,6 +101,7 @@ class Ddp:
             name="nccl_max_nchannels",
             type="int",
             default=None,
+            tried=(None, 2, 4, 8, 16),
             low=1,
             high=64,
             variable="NCCL_MAX_NCHANNELS",

@@ -86,7 +86,7 @@ def _begin(
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    held = parse_held("ddp", request.hold)
+    fixed = parse_held("ddp", request.hold)
     if refused := cannot_agree(model):
         return place, None, refused
     group = TorchControlGroup(model.process_group)
@@ -105,8 +105,8 @@ def _begin(
         except Exception as problem:  # such as a full disk, which is no reason not to train
             refused = str(problem)
     wrong, refused = group.agree(wrong), group.agree(refused)
-    if held and not wrong and not refused:
-        wrong = group.agree(objection(lambda: _switch(model, held)))
+    if fixed and not wrong and not refused:
+        wrong = group.agree(objection(lambda: _switch(model, fixed)))
         if wrong:
             _switch(model, {})
     if wrong:
@@ -118,7 +118,7 @@ def apply_tuned(model: Any, settings: str | Path) -> None:
     """Give a wrapped model the setting of a file that tune wrote; on every rank, between steps."""
     found = read_found(Path(settings))
     if found.engine not in ("", "ddp"):
-        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the file beside it")
+        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the .env file next to it")
     _switch(model, dict(found.values))
 
 
@@ -131,7 +131,7 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 
 
 def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
-    """The search runs in a process of its own, beside the training of rank 0."""
+    """The search runs in a process of its own, next to the training of rank 0."""
     request = msgspec.structs.replace(request, folder=str(place))
     save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
     return subprocess.Popen([sys.executable, "-m", _BESIDE, str(place)], stdin=subprocess.PIPE)
