@@ -49,8 +49,7 @@ for turn in range(180):
         block(10)
         started = time.perf_counter(); block(100); times[way].append((time.perf_counter() - started) / 100 * 1e6)
 print(json.dumps({way: sorted(each)[len(each) // 4] for way, each in times.items()}))
-"""
-"""The lower quartile of 180 blocks of 100 steps each: blocks that another process disturbed do not count."""
+"""  # The lower quartile of 180 blocks of 100 steps each: blocks that another process disturbed do not count
 
 SWITCHES = """
 import os, sys, time, torch, torch.distributed as dist

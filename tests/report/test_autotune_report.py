@@ -164,7 +164,7 @@ def test_the_next_commands_measure_both_alike(walked: Autotune) -> None:
 
 
 def test_files_of_every_format_are_real(walked: Autotune, tmp_path: Path) -> None:
-    written = write_autotune_charts(walked, tmp_path / "new")
+    written = write_autotune_charts(walked, tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("autotune_scores", "autotune_landscape") for ending in FORMATS
     }

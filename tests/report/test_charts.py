@@ -73,7 +73,7 @@ def values(spec: Any, kind: str) -> dict[float, float]:
 
 
 def test_files_of_every_format_are_real(tmp_path: Path) -> None:
-    written = write_charts(lab11(NASTY), tmp_path / "new" / "folder")
+    written = write_charts(lab11(NASTY), tmp_path / "new" / "folder", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("speedup", "waterfall", "phases") for ending in FORMATS
     }

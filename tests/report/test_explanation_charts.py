@@ -147,7 +147,7 @@ def test_every_rank_is_named_once(ranks: int, tmp_path: Path) -> None:
 
 
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
-    written = write_explanation_charts(nasty(), tmp_path / "new")
+    written = write_explanation_charts(nasty(), tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("accounting", "step", "step_times", "transfers") for ending in FORMATS
     }

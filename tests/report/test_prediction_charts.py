@@ -180,7 +180,7 @@ def test_checks_stand_against_the_diagonal(of_checked: Any) -> None:
 
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
     prediction = msgspec.structs.replace(checked(), what=NASTY)
-    written = write_prediction_charts(prediction, tmp_path / "new")
+    written = write_prediction_charts(prediction, tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("map", "efficiency", "throughput", "checks") for ending in FORMATS
     }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("html", "png", "svg", "pdf")
+USUAL = ("html", "png")  # What is drawn unless others are asked for
 
 
 class _InsideScript(json.JSONEncoder):
@@ -48,7 +49,7 @@ def charts(scaling: Scaling) -> dict[str, "alt.TopLevelMixin"]:
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def write_charts(scaling: Scaling, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_charts(scaling: Scaling, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
     check_formats(formats)
     return save_charts(charts(scaling), folder, formats)
@@ -61,7 +62,7 @@ def check_formats(formats: Sequence[str]) -> None:
             raise UsageError(f"there is no picture format '{ending}': choose from {', '.join(FORMATS)}")
 
 
-def save_charts(drawn: Mapping[str, "alt.TopLevelMixin"], folder: Path, formats: Sequence[str]) -> list[Path]:
+def save_charts(drawn: Mapping[str, "alt.TopLevelMixin"], folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Save figures into the folder as NAME.FORMAT; the files."""
     written = []
     for name, chart in drawn.items():

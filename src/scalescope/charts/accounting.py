@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts import FORMATS, check_formats, save_charts
+from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.parts import Rows, data, frame
 from scalescope.charts.step import step_charts
 from scalescope.charts.step_times import step_times_chart
@@ -204,7 +204,7 @@ def charts(explanation: Explanation) -> dict[str, Any]:
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def write_explanation_charts(explanation: Explanation, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_explanation_charts(explanation: Explanation, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
     check_formats(formats)
     return save_charts(charts(explanation), folder, formats)

@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts import FORMATS, check_formats, save_charts
+from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.parts import IDEAL_COLOUR, Rows, data, frame
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
@@ -50,7 +50,7 @@ def charts(record: Autotune) -> dict[str, Any]:
     return {"autotune_scores": scores_chart(record), "autotune_landscape": landscape_chart(record)}
 
 
-def write_autotune_charts(record: Autotune, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_autotune_charts(record: Autotune, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
     check_formats(formats)
     return save_charts(charts(record), folder, formats)

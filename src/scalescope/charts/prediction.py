@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts import FORMATS, check_formats, save_charts
+from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.checks import checks_chart
 from scalescope.charts.map import efficiency_map, map_chart
 from scalescope.charts.parts import (
@@ -53,7 +53,7 @@ def charts(prediction: Prediction) -> dict[str, Any]:
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def write_prediction_charts(prediction: Prediction, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_prediction_charts(prediction: Prediction, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
     check_formats(formats)
     return save_charts(charts(prediction), folder, formats)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts import FORMATS, check_formats, save_charts
+from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.convergence import convergence_chart
 from scalescope.charts.landscape import landscape_chart
 from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame
@@ -204,7 +204,7 @@ def charts(tuning: Tuning) -> dict[str, Any]:
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def write_tuning_charts(tuning: Tuning, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_tuning_charts(tuning: Tuning, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure into the folder as NAME.FORMAT; the files."""
     check_formats(formats)
     return save_charts(charts(tuning), folder, formats)

@@ -21,7 +21,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
-from scalescope.measurement.sweep import Audience as MeasureAudience
+from scalescope.measurement.sweep import Audience as MeasureListener
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
@@ -39,7 +39,7 @@ _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublin
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 
 
-class Audience(MeasureAudience, Protocol):
+class EstimateListener(MeasureListener, Protocol):
     """Is told how an estimate goes on."""
 
     def stage(self, what: str, seconds: float | None) -> None:
@@ -58,7 +58,7 @@ class Audience(MeasureAudience, Protocol):
         """The map is there, and its checks begin."""
 
 
-def estimate(request: EstimateRequest, listener: Audience) -> tuple[Path, Prediction]:
+def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path, Prediction]:
     """The folder of the results and the map, corrected by its checks where some were asked for.
 
     Every part is kept as soon as it is there: after an interruption the same request continues.
@@ -122,7 +122,7 @@ def _checked(
     threads: int,
     cluster: Cluster,
     folder: Path,
-    listener: Audience,
+    listener: EstimateListener,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
     checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, listener)
@@ -170,8 +170,7 @@ def _knobs(request: EstimateRequest) -> Knobs:
 
 
 def _slots_here(request: EstimateRequest) -> int:
-    gpus = 0 if request.device == "cpu" else host.gpus()
-    return gpus or host.cores().logical
+    return host.slots(request.device)
 
 
 def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
@@ -207,7 +206,7 @@ def _profile(
     processes: Sequence[int],
     described: Cluster | None,
     folder: Path,
-    listener: Audience,
+    listener: EstimateListener,
 ) -> ModelProfile:
     """One process alone, and with others of its host."""
     on_gpu = request.device != "cpu" and host.gpus() > 0
@@ -255,7 +254,7 @@ def _this_machine(
     processes: Sequence[int],
     threads: int,
     folder: Path,
-    listener: Audience,
+    listener: EstimateListener,
 ) -> Cluster:
     """One node: this one, probed as far as the question needs it."""
     slots = min(max(processes), _slots_here(request))

@@ -58,7 +58,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = ""  # Rounds that do not count, in one line; empty: all do
 
 
-class Audience(Protocol):
+class ProbeListener(Protocol):
     """Is told how a probe goes on."""
 
     def stage(self, what: str, seconds: float | None) -> None:
@@ -71,13 +71,13 @@ class Audience(Protocol):
         """Lines of it that are there."""
 
 
-def probe_cluster(request: ProbeRequest, listener: Audience) -> Cluster:
+def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
     """Probe every group of ranks with every backend that is asked for."""
     device = request.device
     gpus = 0 if device == "cpu" else host.gpus()
     if device == "auto":
         device = "cuda" if gpus else "cpu"
-    slots = request.slots or max((each.slots for each in request.hosts), default=0) or gpus or host.cores().logical
+    slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
     if request.hosts and len({each.slots for each in request.hosts}) > 1:
         raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
     found: list[Findings] = []

@@ -11,7 +11,8 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
 from scalescope.jobs.rank_program import ALLOCATOR
-from scalescope.measurement.sweep import Audience, continue_measurement, measure
+from scalescope.measurement.sweep import Audience as Listener
+from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
@@ -32,7 +33,7 @@ def run_checks(
     threads: int,
     slots: int,
     folder: Path,
-    listener: Audience,
+    listener: Listener,
 ) -> tuple[Check, ...]:
     """The cells that decide the recommendation, each launched some times; launches that are there already count.
 
@@ -60,7 +61,7 @@ def run_checks(
 
 
 def _measure(
-    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, listener: Audience
+    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, listener: Listener
 ) -> Measurement:
     """One measurement of cells with the same number of processes, continued where it was interrupted.
 

@@ -168,7 +168,7 @@ _SHORT = {
 }
 
 
-def show(record: Autotune, console: Console) -> None:
+def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     """What was tried, the best settings, whether they beat the noise, what to beware of, and what to set."""
     say(console, f"Horovod autotune log: {harmless(record.file)}", "bold")
     for line in tried_lines(record):

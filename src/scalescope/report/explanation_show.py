@@ -96,7 +96,7 @@ _DARK = ("compute", "exposed_communication")  # Parts that need white letters
 _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting"}
 
 
-def show(explanation: Explanation, console: Console) -> None:
+def show(explanation: Explanation, console: Console, *, details: bool = False) -> None:
     """What was read, the accounting, Horovod, transfers, ranks, what changes over time, then findings."""
     say(console, f"{explanation.kind}: {harmless(explanation.what)}", "bold")
     for line in reading_lines(explanation):

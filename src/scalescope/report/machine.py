@@ -104,7 +104,7 @@ def _slurm(slurm: Slurm | None) -> str:
 _LARGE = 16 << 20
 
 
-def show(cluster: Cluster, console: Console) -> None:
+def show(cluster: Cluster, console: Console, *, details: bool = False) -> None:
     """Seconds by size, and what compute and messages do to each other."""
     sizes = sorted({size for costs in cluster.costs for size in costs.sizes_bytes})
     if sizes:

@@ -61,7 +61,7 @@ _LOOKS = {
 }
 
 
-def show(prediction: Prediction, console: Console) -> None:
+def show(prediction: Prediction, console: Console, *, details: bool = False) -> None:
     """Whether to trust it, a map for every kind of scaling, the advice, what was checked, and warnings."""
     if verdict := verdict_words(prediction):
         console.print()

@@ -32,10 +32,11 @@ def progress_bar(console: Console, field: str, *, quiet: bool) -> Progress:
 class MeasureProgress:
     """Says what is going to happen, what happens, and how long the rest will take."""
 
-    def __init__(self, console: Console, *, quiet: bool, show_output: bool) -> None:
+    def __init__(self, console: Console, *, quiet: bool, show_output: bool, verbose: bool = False) -> None:
         self._console = console
         self._quiet = quiet
         self._show_output = show_output
+        self._verbose = verbose
         self._expected = 0
         self._guess_s: float | None = None
         self._done_s: list[float] = []
@@ -108,8 +109,8 @@ class MeasureProgress:
 class EstimateProgress(MeasureProgress):
     """Stages with a bar over their expected time; what is verified is told like any measurement."""
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
-        super().__init__(console, quiet=quiet, show_output=False)
+    def __init__(self, console: Console, *, quiet: bool, verbose: bool = False) -> None:
+        super().__init__(console, quiet=quiet, show_output=False, verbose=verbose)
         self._stages = progress_bar(console, "done", quiet=quiet)
         self._stage: TaskID | None = None
         self._since = 0.0

@@ -32,7 +32,7 @@ from scalescope.units import format_rate, format_seconds, plural
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 
 
-def show(scaling: Scaling, console: Console) -> None:
+def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
     """A table and what it means for every curve, then what to trust, what stands out and what to beware of."""
     for curve in curves_in_order(scaling):
         console.print()

@@ -39,10 +39,11 @@ class TuneProgress:
     launch, `steps` and `line` while ranks run, and `decided` at the end. Inside of `with`.
     """
 
-    def __init__(self, console: Console, *, quiet: bool, show_output: bool) -> None:
+    def __init__(self, console: Console, *, quiet: bool, show_output: bool, verbose: bool = False) -> None:
         self._console = console
         self._quiet = quiet
         self._show_output = show_output
+        self._verbose = verbose
         self._best = 1.0
         self._default: Values = {}
         self._confirmed: dict[int, dict[bool, float]] = {}

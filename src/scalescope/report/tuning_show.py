@@ -84,7 +84,7 @@ _NARROW = 100  # Columns of a terminal below which predictions are not shown
 _ON_THE_LEFT = ("setting", "decision")
 
 
-def show(tuning: Tuning, console: Console) -> None:
+def show(tuning: Tuning, console: Console, *, details: bool = False) -> None:
     """The space, the samples, the confirmation and the cost."""
     say(console, f"Tuning of {headline(tuning)}: {conditions(tuning)}", "bold")
     for line in space_lines(tuning):

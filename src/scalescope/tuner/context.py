@@ -1,25 +1,26 @@
 """`with scalescope.tuning(ddp_model):` tunes inside a script; `apply_tuned` uses what was found."""
 
 import contextlib
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scalescope.errors import UsageError
+from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, emptied, result_folder
 from scalescope.records.job import KnobValue
-from scalescope.records.store import save
-from scalescope.records.tuning import TuneRequest
-from scalescope.tuner.journal import PLAN, TunePlan
+from scalescope.records.store import load, save
+from scalescope.records.tuning import TuneRequest, Tuning
+from scalescope.tuner.journal import PLAN, TuneListener, TunePlan
 from scalescope.tuner.settings import read_found
 from scalescope.tuner.space import check_searched, parse_held
 
 TRAINING = "training"
-_BESIDE = "scalescope.cli.tune_beside"
 _FINISH_WITHIN_S = 120.0
 
 
@@ -134,7 +135,36 @@ def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]
     """The search runs in a process of its own, next to the training of rank 0."""
     request = msgspec.structs.replace(request, folder=str(place))
     save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
-    return subprocess.Popen([sys.executable, "-m", _BESIDE, str(place)], stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-m", "scalescope", "tune", "--join", str(place)], stdin=subprocess.PIPE)
+
+
+def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
+    """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
+
+    Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
+    """
+    from scalescope.tuner.online import Search
+    from scalescope.tuner.search import prepare
+
+    prepare()
+    request = load(folder / PLAN, TunePlan).request
+    over = threading.Event()
+    threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
+    search = Search(request, folder, folder / TRAINING, parse_held("ddp", request.hold), listener, over.is_set)
+    try:
+        search.run()
+        return search.found()
+    except ScalescopeError:
+        if search.has_given_up:
+            return None
+        raise
+
+
+def _wait_for_the_end(over: threading.Event) -> None:
+    """Rank 0 holds the other end of our input, until it closes it or dies."""
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+        pass
+    over.set()
 
 
 def _finish(search: "subprocess.Popen[bytes]") -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from scalescope import __version__
 from scalescope.errors import UsageError
-from scalescope.jobs.watch import Audience as LaunchAudience
+from scalescope.jobs.watch import Audience as LaunchListener
 from scalescope.measurement.text_files import printable
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
@@ -35,7 +35,7 @@ class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
-class Audience(LaunchAudience, Protocol):
+class TuneListener(LaunchListener, Protocol):
     """Is told how a search goes on."""
 
     def planned(self, text: str) -> None:
@@ -90,7 +90,7 @@ class Journal:
             self._log.add(sample, self._tuner.default_step_s)
         self._samples += samples
 
-    def add(self, sample: Sample, listener: Audience) -> None:
+    def add(self, sample: Sample, listener: TuneListener) -> None:
         """Keep a sample and tell it."""
         self._samples.append(sample)
         append(sample, self._folder / SAMPLES)

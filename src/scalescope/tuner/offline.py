@@ -24,7 +24,7 @@ from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
 from scalescope.tuner.confirmation import Block
-from scalescope.tuner.journal import RECORD, Audience, Journal, begin_search
+from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
 from scalescope.tuner.space import THREADS, Space, offline_space
 from scalescope.tuner.tuner import Tuner
@@ -48,7 +48,7 @@ _FIXED = {
 class Launches:
     """Launches of one training with different knobs."""
 
-    def __init__(self, request: TuneRequest, settings: Settings, point: Point, listener: Audience) -> None:
+    def __init__(self, request: TuneRequest, settings: Settings, point: Point, listener: TuneListener) -> None:
         self._request, self._settings, self._point, self._listener = request, settings, point, listener
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
@@ -95,7 +95,7 @@ def tune_offline(
     settings: Settings,
     point: Point,
     folder: Path,
-    listener: Audience,
+    listener: TuneListener,
     finished: Sequence[Sample] = (),
     notes: tuple[str, ...] = (),
 ) -> Tuning:
@@ -134,7 +134,7 @@ def tune_offline(
 
 
 def search_by_launches(
-    launches: Launches, tuner: Tuner, journal: Journal, listener: Audience, first: Block | None = None
+    launches: Launches, tuner: Tuner, journal: Journal, listener: TuneListener, first: Block | None = None
 ) -> Tuning:
     """Launch what the tuner asks for until it has decided; `first` is a launch that was made already."""
     try:
@@ -150,7 +150,7 @@ def search_by_launches(
     return journal.close(complete=True)
 
 
-def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: Audience) -> Tuning:
+def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
     """Let Horovod tune itself, read its log, and launch its choice and the default alternately."""
     launches = Launches(request, settings, point, listener)
     log = folder / LOG
@@ -219,7 +219,7 @@ def use_setting(
     folder: Path,
     method: Method,
     steps: int | None,
-    listener: Audience,
+    listener: TuneListener,
 ) -> Tuning:
     """Train with the setting, without a search; `steps`: of a MODEL."""
     values = request.start_from or {}

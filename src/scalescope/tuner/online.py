@@ -16,7 +16,7 @@ from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
-from scalescope.tuner.journal import Audience, Journal, begin_search
+from scalescope.tuner.journal import Journal, TuneListener, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
 from scalescope.tuner.tuner import Request, Tuner
@@ -28,7 +28,7 @@ _SURVEY_STEPS = 3
 _PRIORITY = 15
 
 
-def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: Audience) -> Tuning:
+def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
     """Launch the training, tune it while it runs, and let it continue with the winner to its own end."""
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
@@ -71,7 +71,7 @@ class _GivenUp(Exception):
 class _Relay:
     """The progress listener of a launch that has to end when the search gives up."""
 
-    def __init__(self, listener: Audience, search: "Search") -> None:
+    def __init__(self, listener: TuneListener, search: "Search") -> None:
         self._listener, self._search = listener, search
 
     def steps(self, count: int) -> None:
@@ -94,7 +94,7 @@ class Search:
         folder: Path,
         training: Path,
         fixed: Values,
-        listener: Audience,
+        listener: TuneListener,
         is_over: Callable[[], bool],
     ) -> None:
         self._request, self._folder, self._fixed, self._listener = request, folder, fixed, listener

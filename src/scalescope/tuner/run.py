@@ -19,14 +19,14 @@ from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
-from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
+from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
 from scalescope.tuner.offline import tune_native, tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
 
 
-def tune(request: TuneRequest, listener: Audience) -> tuple[Path, Tuning]:
+def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     """Search for better knobs; the folder of the results and what was decided."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
@@ -51,7 +51,7 @@ def tune(request: TuneRequest, listener: Audience) -> tuple[Path, Tuning]:
         return folder, tune_offline(request, settings, point, folder, listener)
 
 
-def resume(folder: Path, listener: Audience) -> tuple[Path, Tuning]:
+def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
     """Resume an interrupted search by relaunch; finished samples are kept."""
     folder = folder.absolute()
     if not (folder / PLAN).exists():
