@@ -154,7 +154,7 @@ def run_probe(request: "ProbeRequest", listener: Any) -> "tuple[Path, Cluster]":
     """Probe into a folder of its own; the folder and what was found."""
     from msgspec.structs import replace
 
-    from scalescope.estimation.cluster import probe_cluster
+    from scalescope.estimation.probe import probe_cluster
     from scalescope.jobs.folders import result_folder
     from scalescope.records.cluster_file import write_cluster
 
