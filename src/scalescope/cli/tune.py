@@ -41,7 +41,9 @@ def tune(
     building: ModelOptions,
     shown: OutputOptions,
     model: Model = "",
-    np: Annotated[str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")] = "",
+    np: Annotated[
+        str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
+    ] = "",
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
     ] = None,
@@ -53,7 +55,7 @@ def tune(
     """What should I change? Finds faster knobs of DDP or Horovod for a MODEL, or for your own training after --.
 
     DDP is tuned while it trains, your script unchanged: scalescope tune --np 4 -- python train.py
-    The default is kept unless another setting is clearly faster.
+    The default is kept unless another setting is clearly faster. Options of horovodrun (--autotune-...) work too.
     """
     from scalescope.api.tune_request import tune_request
     from scalescope.records.store import load
@@ -63,7 +65,8 @@ def tune(
 
     ending = Ending(shown, folder, keep_stdout=dry_run)
     if search.join:
-        return _join(search.join)
+        _join(search.join)
+        return
     _refuse(context, search)
     progress = TuneProgress(ending.console, show_output=show_output, **ending.progress)
     if search.resume:
@@ -134,12 +137,10 @@ def tell(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path)
 
 def _files(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path) -> list[str]:
     """Write what people keep, draw, and say where it is."""
-    from scalescope.charts.tuning_cost import write_tuning_charts
     from scalescope.tuner.settings import YAML, how_to_use, write_settings
 
-    here, said = from_here(folder), []
-    if tuning.samples:
-        said = ending.pictures(lambda formats: write_tuning_charts(tuning, folder, formats))
+    here = from_here(folder)
+    said = ending.drawn(tuning, folder) if tuning.samples else []
     if tuning.decision == "use":
         setting = {**tuning.held, **tuning.values}
         about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"
@@ -180,4 +181,6 @@ def _kept_of(request: "TuneRequest", folder: str) -> str:
 def _kept(folder: str, *, resumable: bool) -> str:
     where = f" in {from_here(Path(folder))}" if folder else ""
     resume = f"resume with: scalescope tune --resume {shlex.quote(str(from_here(Path(folder))))}"
-    return f" and every finished sample is kept{where}; {resume if resumable else 'type the same command to start over'}"
+    return (
+        f" and every finished sample is kept{where}; {resume if resumable else 'type the same command to start over'}"
+    )
