@@ -12,11 +12,11 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
-from scalescope.jobs.steady import blocks, steadiness
-from scalescope.jobs.warmup import enough_steps, warmup_steps
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
+from scalescope.steady import blocks, steadiness
 from scalescope.units import plural
+from scalescope.warmup import enough_steps, warmup_steps
 
 Span = tuple[int, int]
 

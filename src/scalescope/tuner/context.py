@@ -43,8 +43,8 @@ def tuning(
     """
     import torch.distributed as dist
 
+    from scalescope.agent.control_group import FileController
     from scalescope.agent.controller import Conductor
-    from scalescope.agent.knobs import FilePilot
     from scalescope.agent.recorder import say
 
     if type(model).__name__ != "DistributedDataParallel":
@@ -67,8 +67,8 @@ def tuning(
                 say(f"not tuned: {refused}; the training goes on as it is")
             yield place
             return
-        pilot = FilePilot(str(place / TRAINING), lambda: process is None or process.poll() is None)
-        conductor = Conductor(pilot, model)
+        controller = FileController(str(place / TRAINING), lambda: process is None or process.poll() is None)
+        conductor = Conductor(controller, model)
         conductor.attach()
         try:
             yield place
@@ -82,19 +82,19 @@ def _begin(
     model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
 ) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
     """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
-    from scalescope.agent.control_group import TorchMeeting, objection
-    from scalescope.agent.knobs import cannot_meet, refusal_of
+    from scalescope.agent.control_group import TorchControlGroup, objection
+    from scalescope.agent.knobs import cannot_agree, refusal_of
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
     held = parse_held("ddp", request.hold)
-    if refused := cannot_meet(model):
+    if refused := cannot_agree(model):
         return place, None, refused
-    meeting = TorchMeeting(model.process_group)
-    if refused := meeting.agree(objection(lambda: refusal_of(model))):
+    group = TorchControlGroup(model.process_group)
+    if refused := group.agree(objection(lambda: refusal_of(model))):
         return place, None, refused
     wrong = ""
-    if meeting.rank == 0:
+    if group.rank == 0:
         try:
             place = until_the_end.enter_context(result_folder("tune", folder))
             check_record(place / PLAN, TunePlan)
@@ -105,9 +105,9 @@ def _begin(
             wrong = str(problem)
         except Exception as problem:  # such as a full disk, which is no reason not to train
             refused = str(problem)
-    wrong, refused = meeting.agree(wrong), meeting.agree(refused)
+    wrong, refused = group.agree(wrong), group.agree(refused)
     if held and not wrong and not refused:
-        wrong = meeting.agree(objection(lambda: _switch(model, held)))
+        wrong = group.agree(objection(lambda: _switch(model, held)))
         if wrong:
             _switch(model, {})
     if wrong:
