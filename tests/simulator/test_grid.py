@@ -12,6 +12,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ProfilePoint
 from scalescope.simulator.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
+from scalescope.stats import PREDICTED, normal_width
 from simulator.made import GIB, contention, described, point, profile, proportional
 
 DDP = Knobs(engine="ddp")
