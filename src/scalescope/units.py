@@ -78,6 +78,11 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit in which such a time reads well, and how many of it a second has."""
+    return ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
+
+
 def format_rate(per_second: float) -> str:
     """A rate with three significant digits and thousands separated."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"

@@ -55,7 +55,7 @@ def studied(*runs: Run) -> Scaling:
 
 def shown(scaling: Scaling) -> str:
     text = io.StringIO()
-    show(scaling, Console(file=text, width=100))
+    show(scaling, Console(file=text, width=100), details=True)
     return text.getvalue()
 
 

@@ -16,7 +16,7 @@ from scalescope.report.tuning_show import as_document, sample_rows, show
 
 def shown(tuning: Tuning, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(tuning, console)
+    show(tuning, console, details=True)
     return written(console)
 
 
@@ -99,7 +99,7 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
 
 def test_the_table_has_a_row_per_sample_of_the_search() -> None:
     heading, default, winner, *_ = rows = sample_rows(two_hosts())
-    assert heading == ["setting", "sample", "predicted", "step", "pace", "decision"]
+    assert heading == ["setting", "sample", "predicted", "step", "speedup", "decision"]
     assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "-", "what others are compared with"]
     assert winner == [
         "bucket_cap_mb 1, hierarchical allreduce",
@@ -110,7 +110,7 @@ def test_the_table_has_a_row_per_sample_of_the_search() -> None:
         "winner, best so far",
     ]
     assert len(rows) == 9
-    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "pace", "decision"]
+    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "speedup", "decision"]
 
 
 def test_of_many_samples_the_default_and_the_fastest_are_shown() -> None:
@@ -130,8 +130,8 @@ def test_cut_and_failed_samples_say_so() -> None:
 def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None:
     told = words(shown(two_hosts()))
     assert "Tuning of train.py: ddp on 4 processes of 2 hosts, while training" in told
-    assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB; by itself 25" in told
-    assert "held: first_bucket_mb 1" in told
+    assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB (default: 25)" in told
+    assert "fixed: first_bucket_mb 1" in told
     assert "left out: static_graph: needs a relaunch: ask with --offline" in told
     assert "6 pairs of blocks: finalist 353 ms, default 558 ms" in told
     assert "with 95 % confidence: it wins" in told

@@ -24,7 +24,7 @@ from scalescope.report.explanation import (
     share,
     straggler_words,
 )
-from scalescope.units import format_seconds, plural
+from scalescope.units import format_seconds, plural, unit_of
 
 _WIDTH = 560
 _MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most
@@ -90,7 +90,7 @@ def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
 
 def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     longest = max(bar.parts.step_s for bar in bars) or 1.0
-    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(longest)
     rows = [row for index, bar in enumerate(bars) for row in _rows(index, bar, factor, longest)]
     totals = [
         {"row": index, "end": factor * bar.parts.step_s, "words": format_seconds(bar.parts.step_s)}

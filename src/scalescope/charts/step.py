@@ -10,7 +10,7 @@ from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
 from scalescope.report.explanation import harmless
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, unit_of
 
 _COLOURS: dict[Activity, str] = {
     "input": "#999999",
@@ -99,7 +99,7 @@ def _headline(step: OneStep) -> str:
 
 
 def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
-    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(longest)
     ranks = sorted(step.exposed)
     scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
     y = _lane_axis(step, ranks)

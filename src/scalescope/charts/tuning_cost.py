@@ -20,9 +20,8 @@ from scalescope.report.tuning import (
     lost_words,
     setting_words,
     times,
-    unit_of,
 )
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 640, 280
 _PHASE_COLOURS = {"search": "#dce9f4", "confirmation": "#e4e4e4", "with the winner": "#dff1e8"}

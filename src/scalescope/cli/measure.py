@@ -253,6 +253,7 @@ def _report(
         raise Interrupted(f"interrupted: nothing is left running and every finished launch is kept{going_on}") from None
     scaling = study(measurement)
     written = write(scaling, folder)
+    console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         show(scaling, console)
         for line in written:
@@ -260,8 +261,6 @@ def _report(
         for path in measurement.traces:
             line = sentence_of_trace(load(folder / path / TRACE_RECORD, TraceFolder), str(from_here(folder / path)))
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(sentence(scaling), style="bold", markup=False, highlight=False, soft_wrap=True)
-    if not quiet:
         console.print(
             f"Next: {_next_command(plan_of(folder).request, folder)}", markup=False, highlight=False, soft_wrap=True
         )

@@ -66,15 +66,14 @@ def tell(
     json: bool,
     quiet: bool,
 ) -> None:
-    """Tables, where things are, the answer, the next command, and the document."""
+    """The answer, why, where things are, the next command, and the document."""
     from json import dumps
 
+    console.print(sentence, style="bold", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         show()
         for line in said:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(sentence, style="bold", markup=False, highlight=False, soft_wrap=True)
-    if not quiet:
         console.print(f"Next: {follow}", markup=False, highlight=False, soft_wrap=True)
     if json:
         print(dumps(as_document()))

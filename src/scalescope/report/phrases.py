@@ -9,6 +9,7 @@ from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, 
 from scalescope.stats import FEWEST
 from scalescope.units import plural
 
+MEASURED, PREDICTED = "95 %", "90 %"
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
     "warmup": "warm-up",
@@ -136,6 +137,12 @@ def largest(curve: Curve) -> ScalingPoint | None:
     """The engine's point with the most processes, unless the baseline has as many."""
     own = [point for point in curve.points if point.engine == curve.engine and point.np != curve.baseline_np]
     return max(own, key=lambda point: point.np, default=None)
+
+
+def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
+    """The point of the highest throughput and its curve, of which answers speak; None where no rates are known."""
+    rated = [(curve, point) for curve in scaling.curves for point in curve.points if point.throughput]
+    return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
 
 
 def nodes_matter(points: Iterable[ScalingPoint]) -> bool:

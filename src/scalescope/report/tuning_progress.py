@@ -9,7 +9,8 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.text import Text
 
 from scalescope.records.tuning import Phase, Sample, Values
-from scalescope.report.explanation import encoded, harmless
+from scalescope.report.explanation import harmless
+from scalescope.report.terminal import encoded
 from scalescope.report.tuning import setting_words, signed_percent, times, with_error
 
 
