@@ -11,8 +11,7 @@ import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from rich.console import Console
 
-from scalescope.charts import FORMATS
-from scalescope.charts.autotune import charts, write_autotune_charts
+from scalescope.charts import FORMATS, charts, write_charts
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
@@ -137,7 +136,7 @@ def test_a_name_cannot_paint_the_terminal_or_leave_its_page(walked: Autotune, tm
     nasty = msgspec.structs.replace(walked, file=NASTY)
     assert "\x1b" not in shown(nasty)
     assert "[bold]" in shown(nasty)
-    for page in write_autotune_charts(nasty, tmp_path, ("html",)):
+    for page in write_charts(nasty, tmp_path, ("html",)):
         assert "<script>alert(1)" not in page.read_text()
 
 
@@ -164,7 +163,7 @@ def test_the_next_commands_measure_both_alike(walked: Autotune) -> None:
 
 
 def test_files_of_every_format_are_real(walked: Autotune, tmp_path: Path) -> None:
-    written = write_autotune_charts(walked, tmp_path / "new", FORMATS)
+    written = write_charts(walked, tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("autotune_scores", "autotune_landscape") for ending in FORMATS
     }

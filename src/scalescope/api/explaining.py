@@ -65,27 +65,10 @@ def explain(
 def draw(
     record: Measurement | Scaling | Prediction | Explanation | Autotune | Tuning, folder: str | Path
 ) -> list[Path]:
-    """Draw what was measured, read, predicted, explained or tuned, in every format; the files."""
-    place = Path(folder)
-    if isinstance(record, Prediction):
-        from scalescope.charts.prediction import write_prediction_charts
-
-        return write_prediction_charts(record, place)
-    if isinstance(record, Explanation):
-        from scalescope.charts.accounting import write_explanation_charts
-
-        return write_explanation_charts(record, place)
-    if isinstance(record, Autotune):
-        from scalescope.charts.autotune import write_autotune_charts
-
-        return write_autotune_charts(record, place)
-    if isinstance(record, Tuning):
-        from scalescope.charts.tuning_cost import write_tuning_charts
-
-        return write_tuning_charts(record, place)
+    """Draw what was measured, read, predicted, explained or tuned, as pages and PNG; the files."""
     from scalescope.charts import write_charts
 
-    return write_charts(_scaling_of(record), place)
+    return write_charts(study(record) if isinstance(record, Measurement) else record, Path(folder))
 
 
 def tabulate(

@@ -27,10 +27,10 @@ def tell_autotune(
 
     said: list[str] = []
     if output:
-        from scalescope.charts.autotune import write_autotune_charts
+        from scalescope.charts import write_charts
 
         save(record, output / "autotune.json")
-        said = [*pictures(lambda: write_autotune_charts(record, output)), f"Records: {from_here(output.absolute())}"]
+        said = [*pictures(lambda: write_charts(record, output)), f"Records: {from_here(output.absolute())}"]
     tell(
         console,
         lambda: show(record, console),
@@ -168,9 +168,9 @@ def write_explanation(explanation: "Explanation", folder: Path) -> list[str]:
     here = from_here(folder.absolute())
 
     def draw() -> list[Path]:
-        from scalescope.charts.accounting import write_explanation_charts
+        from scalescope.charts import write_charts
 
-        return write_explanation_charts(explanation, folder)
+        return write_charts(explanation, folder)
 
     return [*pictures(draw), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
 

@@ -83,9 +83,9 @@ def _files(tuning: "Tuning", request: "TuneRequest", folder: Path) -> list[str]:
 
 
 def _draw(tuning: "Tuning", folder: Path) -> list[Path]:
-    from scalescope.charts.tuning_cost import write_tuning_charts
+    from scalescope.charts import write_charts
 
-    return write_tuning_charts(tuning, folder)
+    return write_charts(tuning, folder)
 
 
 def next_command(tuning: "Tuning", request: "TuneRequest", folder: Path) -> str:

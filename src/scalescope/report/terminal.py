@@ -54,9 +54,10 @@ def table(
     grid = Table(box=SIMPLE_HEAD, padding=padding, show_edge=False, pad_edge=tight)
     for index, heading in enumerate(rows[0]):
         words = left is not None and heading in left
-        justify = "left" if words or (left is None and not index) else "right"
         fold = words or tight
-        grid.add_column(heading, justify=justify, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+        grid.add_column(heading, justify="right", overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+        if words or (left is None and not index):
+            grid.columns[-1].justify = "left"
     for row in rows[1:]:
         if len(row) > 1:
             grid.add_row(*(Text(encoded(cell, console)) for cell in row))
