@@ -82,8 +82,6 @@ def let_go(why: str) -> dict[str, Any]:
     return {"kind": "let_go", "why": why}
 
 
-_CONSTRUCTOR = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
-_AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")
 _ENGINES = "scalescope_engines"
 SHARDED = "the model is sharded by FSDP, whose knobs cannot be switched: wrap it in DistributedDataParallel if it fits"
 
@@ -155,9 +153,8 @@ class Wrappers:
         @functools.wraps(construct)
         def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
             given = signature.bind(wrapper, *arguments, **options)
-            for name in _CONSTRUCTOR:
-                if name in self._values:
-                    given.arguments[name] = self._values[name]
+            for name in self._values.keys() & signature.parameters.keys():
+                given.arguments[name] = self._values[name]
             if "bucket_cap_mb" in self._values and "bucket_cap_mb_list" in given.arguments:
                 given.arguments["bucket_cap_mb_list"] = None
             construct(*given.args, **given.kwargs)
@@ -172,7 +169,8 @@ class Wrappers:
         if not self._made:
             self._watch_compile()
         self._made.append(weakref.ref(wrapper))
-        values = {name: self._values[name] for name in _AFTERWARDS if name in self._values}
+        later = engine_file("ddp_live").SET_AFTERWARDS if self._values else ()
+        values = {name: self._values[name] for name in later if name in self._values}
         if values:
             self._in_switch = True
             try:

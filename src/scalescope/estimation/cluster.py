@@ -1,12 +1,13 @@
 """The cluster that is here: this machine or named hosts, probed group by group."""
 
+import importlib.util
 from pathlib import Path
 from typing import Protocol
 
 from scalescope import host
+from scalescope.engines import engine_of_backend
 from scalescope.errors import UsageError
 from scalescope.estimation.probe import Findings, Group, probe_group
-from scalescope.jobs.environment import has_horovod
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import BACKENDS, Cluster
 from scalescope.records.job import Host
@@ -92,5 +93,6 @@ def check_backend(backend: str, device: str) -> None:
         raise UsageError(f"there is no backend '{backend}': choose from {', '.join(BACKENDS)}")
     if backend.endswith("nccl") and device != "cuda":
         raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
-    if backend.startswith("horovod") and not has_horovod():
-        raise UsageError(f"{backend} needs Horovod, which this Python does not have: see docs/horovod.md")
+    engine = engine_of_backend(backend)
+    if engine.package and not importlib.util.find_spec(engine.package):
+        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: docs/{engine.package}.md")

@@ -6,7 +6,7 @@ from statistics import fmean, geometric_mean, median
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import engine_of_backend, find_engine
 from scalescope.errors import WorkFailed
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe_ranks import Around, Beside, Idle, Line, ProbeTask, Round, Timed, disagreement, file_of
@@ -42,10 +42,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 def knobs_of(backend: str) -> Knobs:
     """The engine and the knobs that use a backend."""
-    if backend.startswith("horovod-"):
-        moved_by = backend.removeprefix("horovod-")
-        return Knobs(engine="horovod", values={"controller": "mpi" if moved_by == "nccl" else moved_by})
-    return Knobs(engine="ddp", values={"backend": backend})
+    engine = engine_of_backend(backend)
+    return Knobs(engine=engine.name, values=engine.values_for(backend.removeprefix(engine.backend_prefix)))
 
 
 def probe_group(

@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from scalescope.records.prediction import Cell, Prediction
-from scalescope.report.phrases import PREDICTED, number
+from scalescope.report.phrases import number
 from scalescope.report.prediction import (
     BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,
@@ -32,6 +32,7 @@ from scalescope.report.prediction import (
     verdict_words,
 )
 from scalescope.report.terminal import bullet, reasons, say, section, table
+from scalescope.stats import PREDICTED, percent
 from scalescope.units import plural, unit_of
 
 _MOST_ROWS, _FEW_ROWS = 30, 6  # Of a map, with and without --details
@@ -194,7 +195,7 @@ def _style(cell: Cell | None, kind: str, top: float) -> Style:
 
 def _check_rows(prediction: Prediction) -> list[list[str]]:
     """Predicted against measured steps, heading first."""
-    rows = [["scaling", "np", "batch", f"predicted ({PREDICTED})", "measured", "error%", "inside"]]
+    rows = [["scaling", "np", "batch", f"predicted ({percent(PREDICTED)})", "measured", "error%", "inside"]]
     for check in prediction.checks:
         rows.append(
             [

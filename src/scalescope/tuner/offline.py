@@ -19,6 +19,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
+from scalescope.text import knob_name
 from scalescope.tuner.journal import RECORD, Audience, Journal, Surroundings
 from scalescope.tuner.online import options_of
 from scalescope.tuner.prior import predict
@@ -183,7 +184,7 @@ def _measure(launches: Launches, asked: Request, journal: Journal, audience: Aud
 
 def held_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
     """The knobs that --hold and --threads-per-rank name; not what was settled besides, such as Horovod's controller."""
-    named = {text.partition("=")[0].strip().replace("-", "_") for text in request.hold}
+    named = set(map(knob_name, request.hold))
     held = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
     if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
         held[THREADS] = settings.threads_per_rank

@@ -13,6 +13,7 @@ from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
+from scalescope.text import assignment, knob_name
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.survey import Survey, profile_of, read_survey
 
@@ -105,23 +106,23 @@ def offline_space(
 
 def parse_held(engine: str, texts: Sequence[str]) -> Values:
     """`name=value` texts of --hold as checked values; unknown names are told with those that come near."""
-    own = [text for text in texts if text.partition("=")[0].strip().replace("-", "_") == THREADS]
+    own = [text for text in texts if knob_name(text) == THREADS]
     values = dict(parse_knobs(find_engine(engine), [text for text in texts if text not in own]).values)
     for text in own:
-        values[THREADS] = parse_value(_THREADS_KNOB, text.partition("=")[2].strip())
+        values[THREADS] = parse_value(_THREADS_KNOB, assignment(text, "--hold", f"{THREADS}=2")[1].strip())
     return values
 
 
 def check_searched(engine: str, names: Sequence[str], held: Collection[str]) -> tuple[str, ...]:
     """Names of --search, checked."""
     known = ON_REQUEST if engine == "ddp" else ()
-    for name in (text.strip().replace("-", "_") for text in names):
+    for name in map(knob_name, names):
         if name not in known:
             instead = f"use {', '.join(known)}" if known else "leave it out"
             raise UsageError(f"--search: '{name}' is no knob of {engine} that is searched on request only: {instead}")
         if name in held:
             raise UsageError(f"{name} is both held and to be searched: keep one of them")
-    return tuple(text.strip().replace("-", "_") for text in names)
+    return tuple(map(knob_name, names))
 
 
 _THREADS_KNOB = Knob(name=THREADS, type="int", default=None, low=1, high=4096, meaning="threads of every rank")
