@@ -35,8 +35,7 @@ CASES = (
 LATER = (
     Case(workload=WorkloadSpec(model="gpt"), batches=(1, 4)),
     Case(workload=WorkloadSpec(model="vgg19"), batches=(4, 16)),
-)
-"""Models that nobody looked at while the simulator was written."""
+)  # Models that nobody looked at while the simulator was written
 FOLDER = Path("results") / "bench" / "accuracy"
 _NINETY = 1.645
 

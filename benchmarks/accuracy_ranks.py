@@ -37,10 +37,10 @@ class AccuracyTask(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Any]
     rounds: int
     sizes: tuple[int, ...]
+    # Beside an engine whose thread never rests the profile is taken in a launch of its own.
     parts: tuple[str, ...] = ("profile", "probe", "truth")
-    """Beside an engine whose thread never rests the profile is taken in a launch of its own."""
+    # Numbers of ranks that take turns, each into a folder of its own; empty: all ranks, into the task's folder.
     groups: tuple[int, ...] = ()
-    """Numbers of ranks that take turns, each into a folder of its own; empty: all ranks, into the task's folder."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,12 +45,9 @@ class Case(NamedTuple):
     name: str
     request: TuneRequest
     plan: Plan
-    steps: int
-    """Of a block of the grid, online."""
-    runs: int
-    """Of `scalescope tune`."""
-    native: bool = False
-    """Whether Horovod's own autotune has its turn too."""
+    steps: int  # Of a block of the grid, online
+    runs: int  # Of `scalescope tune`
+    native: bool = False  # Whether Horovod's own autotune has its turn too
 
 
 def run_section(name: str, cases: Sequence[Case], study: "Callable[[Case, Path, float], Rows]") -> "Rows":

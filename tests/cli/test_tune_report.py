@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from scalescope.cli.tune_report import next_command
 from scalescope.cli.tune_request import words_of
+
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save

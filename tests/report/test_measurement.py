@@ -4,7 +4,6 @@ import json
 import msgspec
 from rich.console import Console
 
-from scalescope.charts import charts
 from scalescope.measurement.study import study
 from scalescope.records.run import PHASES, Failure, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
@@ -130,17 +129,6 @@ def test_ranks_that_never_exchange_are_said_first() -> None:
     )
     assert apart.doubt in " ".join(shown(apart).split())
     assert studied(run("none", 1, 80), run("ddp", 2, 160, exchanges=True)).doubt == ""
-
-
-def test_against_itself_is_said_and_drawn() -> None:
-    arms = []
-    for number in range(1, 6):
-        for arm in "AB":
-            point = Point(engine="ddp", np=2, batch=8, threads_per_rank=1, arm=arm)
-            arms.append(run("ddp", 2, 120 + number * (arm == "A"), number, point=point))
-    scaling = studied(*arms)
-    assert "does NOT cover 1" in sentence(scaling)
-    assert set(charts(scaling)) == {"itself"}
 
 
 def followed(*, verbose: bool, failure: str = "") -> list[str]:

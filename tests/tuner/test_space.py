@@ -68,7 +68,7 @@ def test_what_is_held_is_not_searched_and_is_in_every_setting() -> None:
         (hello(4), "all ranks are on one host"),
         (hello(2, 2), "every host has one rank"),
         ({**FOUR_ON_TWO, "hosts": ["a", "a", "a", "b"]}, "the hosts have unequal numbers of ranks"),
-        ({**FOUR_ON_TWO, "held": {"hierarchical_allreduce": "the script has a hook"}}, "the script has a hook"),
+        ({**FOUR_ON_TWO, "fixed": {"hierarchical_allreduce": "the script has a hook"}}, "the script has a hook"),
     ],
 )
 def test_hierarchy_is_left_out_with_the_reason(word: dict, reason: str) -> None:

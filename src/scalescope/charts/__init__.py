@@ -12,7 +12,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
 
-__all__ = ["FORMATS", "USUAL", "charts", "save_charts", "write_charts"]
+__all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "write_charts"]
 
 Drawable = Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
 
@@ -47,7 +47,7 @@ def charts(record: Drawable) -> dict[str, Any]:
 def _drawn(record: Drawable) -> dict[str, Any]:
     if isinstance(record, Scaling):
         from scalescope.charts.batch import batch_chart
-        from scalescope.charts.costs import itself_chart, phases_chart, waterfall_chart
+        from scalescope.charts.costs import phases_chart, waterfall_chart
         from scalescope.charts.speedup import speedup_chart
         from scalescope.charts.throughput import throughput_chart
 
@@ -58,7 +58,6 @@ def _drawn(record: Drawable) -> dict[str, Any]:
             "weak": throughput_chart(record, "weak"),
             "batch": batch_chart(record),
             "phases": phases_chart(record),
-            "itself": itself_chart(record),
         }
     if isinstance(record, Prediction):
         from scalescope.charts.checks import checks_chart

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -67,14 +68,14 @@ def _rendered(spec: dict[str, Any], ending: str) -> bytes:
     import vl_convert
     from altair import SCHEMA_VERSION
 
-    version = "_".join(SCHEMA_VERSION.split(".")[:2])
+    vega_lite = "_".join(SCHEMA_VERSION.split(".")[:2])
     if ending == "html":
         return _PAGE.format(script=_vega_script(), spec=_inside_script(spec)).encode()
     if ending == "png":
-        return bytes(vl_convert.vegalite_to_png(spec, vl_version=version, scale=2))
+        return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite, scale=2))
     if ending == "pdf":
-        return bytes(vl_convert.vegalite_to_pdf(spec, vl_version=version))
-    return str(vl_convert.vegalite_to_svg(spec, vl_version=version)).encode()
+        return bytes(vl_convert.vegalite_to_pdf(spec, vl_version=vega_lite))
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite)).encode()
 
 
 def _inside_script(spec: dict[str, Any]) -> str:
@@ -88,11 +89,11 @@ def _vega_script() -> str:
     import vl_convert
 
     place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scalescope"
-    kept = place / f"vega-{vl_convert.__version__}.js"
+    kept = place / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
-        script = str(vl_convert.javascript_bundle())
+        script = str(vl_convert.javascript_bundle(None))
     try:
         place.mkdir(parents=True, exist_ok=True)
         unfinished = place / f"{kept.name}.{os.getpid()}"

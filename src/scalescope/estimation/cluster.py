@@ -33,7 +33,7 @@ def probe_cluster(request: ProbeRequest, audience: Audience) -> Cluster:
     gpus = 0 if device == "cpu" else host.gpus()
     if device == "auto":
         device = "cuda" if gpus else "cpu"
-    slots = request.slots or max((each.slots for each in request.hosts), default=0) or gpus or host.cores().logical
+    slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
     if request.hosts and len({each.slots for each in request.hosts}) > 1:
         raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
     found: list[Findings] = []

@@ -172,8 +172,7 @@ def _knobs(request: EstimateRequest) -> Knobs:
 
 
 def _slots_here(request: EstimateRequest) -> int:
-    gpus = 0 if request.device == "cpu" else host.gpus()
-    return gpus or host.cores().logical
+    return host.slots(request.device)
 
 
 def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:

@@ -28,16 +28,6 @@ def points_document(scaling: Scaling) -> dict[str, Any]:
         "trust": list(scaling.trust),
         "findings": list(scaling.findings),
         "warnings": list(scaling.warnings),
-        "self_comparisons": [
-            {
-                "engine": each.engine,
-                "np": each.np,
-                "batch": each.batch,
-                "ratio": _estimate_document(each.ratio),
-                "covers_one": each.covers_one,
-            }
-            for each in scaling.self_comparisons
-        ],
     }
 
 
@@ -177,8 +167,6 @@ def sentence(scaling: Scaling) -> str:
 
 
 def _answer(scaling: Scaling) -> str:
-    if scaling.self_comparisons:
-        return _self_sentence(scaling)
     found = [(curve, point) for curve in scaling.curves for point in curve.points]
     rated = [point for _, point in found if point.throughput]
     first = fastest(scaling)
@@ -245,18 +233,3 @@ def _where(point: ScalingPoint) -> str:
     engine = "" if point.engine in ("none", "") else f"{point.engine} on "
     batch = "" if point.batch is None else f" with batch {point.batch:g} each"
     return f"{engine}{plural(point.np, 'process')}{batch}"
-
-
-def _self_sentence(scaling: Scaling) -> str:
-    """Whether measuring a thing twice gave the same."""
-    parts = []
-    for each in scaling.self_comparisons:
-        ratio = each.ratio
-        batch = "" if each.batch is None else f" with batch {each.batch} each"
-        what = f"{each.engine} on {plural(each.np, 'process')}{batch} against itself: {ratio.value:.3f}"
-        if each.covers_one is None:
-            parts.append(f"{what} ({ratio.low:.3f} to {ratio.high:.3f}): too few launches to tell, make 5")
-        else:
-            says = "covers 1" if each.covers_one else "does NOT cover 1"
-            parts.append(f"{what}, the interval {ratio.low:.3f} to {ratio.high:.3f} {says}")
-    return "; ".join(parts) + "."

@@ -14,7 +14,7 @@ from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
-from scalescope.tuner.controller_files import PilotFiles, SampleReport, TrainingEnded
+from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Audience, Journal, Surroundings
 from scalescope.tuner.prior import predict
 from scalescope.tuner.space import online_space
@@ -97,7 +97,7 @@ class Search:
         is_over: Callable[[], bool],
     ) -> None:
         self._request, self._folder, self._held, self._audience = request, folder, held, audience
-        self._files = PilotFiles(training, is_over)
+        self._files = ControllerFiles(training, is_over)
         self._options = options_of(request, ONLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self._options.steps_per_sample
@@ -174,7 +174,7 @@ class Search:
                 journal.announce(asked, self._options.max_samples, self._audience)
                 report = self._files.sample(number)
                 sample = tuner.tell(asked, self._block(report))
-                for knob, why in report.held.items():
+                for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
                 asked = tuner.next()

@@ -68,7 +68,7 @@ def online_space(
     dimensions, left_out = _ddp_dimensions(told.hosts, told.world_size, current, search)
     for name in ("static_graph", THREADS, *(_NCCL if told.backend == "nccl" else ())):
         left_out[name] = "it needs a new launch: tune with --offline"
-    left_out.update(told.held)
+    left_out.update(told.fixed)
     return _space("ddp", dimensions, left_out, held, current, survey)
 
 

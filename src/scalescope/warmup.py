@@ -15,13 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.jobs.steady import drifts, find_modes, find_noise, logarithms
+from scalescope.steady import drifts, find_modes, find_noise, logarithms
 
 Logs = NDArray[np.float64]
 
 _LOOKED_AT = 4000  # Warm-up is looked for in this many first steps: it is at most half of them
 _DECAY_LOOKED_AT = 200  # Decays are fitted to this many first steps
-_DEEPEST = 6  # So often a part is divided again; enough for any warm-up, and bounds the time that odd series take
+_DEEPEST = 6  # Divisions within divisions: enough for any warm-up, and bounds the time that odd series take
+_FEWEST_OF_A_LEVEL = 10  # Steps on each side of a change, where the scatter must be found from the same steps
+_LEAST_CHANGE = math.log(1.08)  # Smaller changes of level are not worth a word
 _LEAST_EXCESS = math.log(1.06)  # A level that is less slow than that, against the next, is drift
 # What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state.
 _SLOWER_THROUGHOUT = math.log(1.25)
@@ -100,15 +102,36 @@ def enough_steps(durations: Sequence[float], warmup: int) -> bool:
     return not (drifts(rest) or (len(rest) >= 4 and bool(np.all(np.diff(rest) < 0))))
 
 
+def change_points(durations: Sequence[float]) -> list[tuple[int, float, float]]:
+    """Steps from which on steps take another time, with the typical seconds before and after; single steps are none."""
+    logs = logarithms(durations)
+    if len(logs) < 2 * _FEWEST_OF_A_LEVEL:
+        return []
+    logs = _without_spikes(logs, _SPIKE * find_noise(logs).deviation)
+    found = _level_changes(logs, None, len(logs))
+    while True:  # the smallest change goes until all that are left are worth a word
+        bounds = [0, *found, len(logs)]
+        levels = [float(np.median(logs[start:end])) for start, end in pairwise(bounds)]
+        changes = [abs(after - before) for before, after in pairwise(levels)]
+        if not changes or min(changes) >= _LEAST_CHANGE:
+            return [(at, math.exp(a), math.exp(b)) for at, (a, b) in zip(found, pairwise(levels), strict=True)]
+        del found[int(np.argmin(changes))]
+
+
 def _steady(logs: Logs) -> _Steady:
-    """The scatter of steps after warm-up; few steps are not trusted to be as alike or as independent as they look."""
+    """What steps after warm-up look like."""
+    kinds = _Steady(1.0, 0.0)
     modes = find_modes(np.exp(logs))
-    steady = _Steady(1.0, 0.0)
     if modes:
         low, high = (math.log(mode.seconds) for mode in modes)
-        steady = steady._replace(low=low, gap=high - low)
-    noise, size = find_noise(steady.one_kind(logs)), len(logs)
-    return steady._replace(
+        kinds = kinds._replace(low=low, gap=high - low)
+    return _scatter(kinds.one_kind(logs))._replace(low=kinds.low, gap=kinds.gap)
+
+
+def _scatter(logs: Logs) -> _Steady:
+    """The scatter of steps of one kind; few steps are not trusted to be as alike or as independent as they look."""
+    noise, size = find_noise(logs), len(logs)
+    return _Steady(
         deviation=math.sqrt((noise.deviation**2 * size + _USUAL_DEVIATION**2 * 2) / (size + 2)),
         correlation=(noise.correlation * size + _USUAL_CORRELATION * 5) / (size + 5),
     )
@@ -155,7 +178,7 @@ def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, firs
     if half < 1:
         return 0
     calm = steady.one_kind(logs)
-    bounds = [0, *_changes(calm, steady, half, first), len(calm)]
+    bounds = [0, *_level_changes(calm, steady, half, first=first), len(calm)]
     levels = [float(np.median(calm[start:end])) for start, end in pairwise(bounds)]
     count = _slower_levels(calm, bounds, levels, half, longest)
     if not count:
@@ -203,27 +226,48 @@ def _comes_back(logs: Logs, start: int, end: int) -> bool:
     return bool(np.mean(runs > slow) > 0.1)
 
 
-def _changes(logs: Logs, steady: _Steady, until: int, first: bool, depth: int = 0) -> list[int]:
-    """Where the level changes, up to `until` or a little beyond, by binary segmentation."""
-    size = len(logs)
-    if size < 2 or depth > _DEEPEST:
+def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: bool = False, depth: int = 0) -> list[int]:
+    """Where the level changes, up to `until` or a little beyond, by binary segmentation: the one change-point routine.
+
+    Args:
+        logs: Logarithms of step times.
+        steady: How steps scatter about their level; None: as they scatter about the levels on both sides of a change,
+            each of which must then have enough steps to tell.
+        until: Later changes are not looked for.
+        first: Whether a slow first step alone counts, at a lower price.
+        depth: How often the series was divided before.
+    """
+    fewest = 1 if steady else _FEWEST_OF_A_LEVEL
+    if len(logs) < 2 * fewest or depth > _DEEPEST:
         return []
-    new, one = steady.news(logs - np.median(logs)), steady.news(np.ones(size))
-    # Least squares with two levels, for all places of the change at once: sums with the steps before it.
+    inside = slice(fewest - 1, len(logs) - fewest)
+    saved, rise = _saved_by_a_change(logs, steady or _Steady(1.0, 0.0))
+    at = int(np.argmax(saved[inside])) + fewest
+    if steady is None:
+        left, right = logs[:at] - logs[:at].mean(), logs[at:] - logs[at:].mean()
+        saved, rise = _saved_by_a_change(logs, _scatter(np.concatenate([left, right])))
+        at = int(np.argmax(saved[inside])) + fewest
+    if saved[at - 1] < _PRICE_OF_CHANGE + 2 * math.log(len(logs)):
+        at = 1
+        if not first or rise[0] < 0 or saved[0] < _PRICE_OF_FIRST_STEP:
+            return []
+    before = _level_changes(logs[:at], steady, at, first=first, depth=depth + 1)
+    after = _level_changes(logs[at:], steady, until - at, depth=depth + 1) if at < until else []
+    return [*before, at, *(at + change for change in after)]
+
+
+def _saved_by_a_change(logs: Logs, steady: _Steady) -> tuple[Logs, Logs]:
+    """Squared deviations that two levels save against one, for every place of a change; above 0 where steps get faster.
+
+    Least squares for all places at once, by sums over the steps before the change.
+    """
+    new, one = steady.news(logs - np.median(logs)), steady.news(np.ones(len(logs)))
     early_one = np.cumsum(one * one)[:-1] - steady.correlation * one[1:]
     early_early = np.cumsum(one * one)[:-1] + steady.correlation**2
     early_new = np.cumsum(one * new)[:-1] - steady.correlation * new[1:]
     top = early_new - early_one * (one @ new) / (one @ one)
     bottom = early_early - early_one**2 / (one @ one)
-    saved = top * top / bottom / steady.variance
-    at = int(np.argmax(saved)) + 1
-    if saved[at - 1] < _PRICE_OF_CHANGE + 2 * math.log(size):
-        at = 1
-        if not first or top[0] < 0 or saved[0] < _PRICE_OF_FIRST_STEP:
-            return []
-    before = _changes(logs[:at], steady, at, first, depth + 1)
-    after = _changes(logs[at:], steady, until - at, False, depth + 1) if at < until else []
-    return [*before, at, *(at + change for change in after)]
+    return top * top / bottom / steady.variance, top
 
 
 def _decay(logs: Logs, steady: _Steady) -> tuple[int, float]:

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from scalescope.jobs.changes import change_points, slow_periods
+from scalescope.steady import slow_period
+from scalescope.warmup import change_points
 
 
 def steps(count: int, seconds: float, *, seed: int = 0, noise: float = 0.03) -> list[float]:
@@ -16,8 +17,8 @@ def steps(count: int, seconds: float, *, seed: int = 0, noise: float = 0.03) -> 
 def test_a_planted_change_is_found_where_it_is(seed: int) -> None:
     found = change_points(steps(80, 0.1, seed=seed) + steps(60, 0.13, seed=seed + 100))
     assert len(found) == 1
-    assert abs(found[0].step - 80) <= 2
-    assert (found[0].before_s, found[0].after_s) == (pytest.approx(0.1, rel=0.03), pytest.approx(0.13, rel=0.03))
+    assert abs(found[0][0] - 80) <= 2
+    assert found[0][1:] == (pytest.approx(0.1, rel=0.03), pytest.approx(0.13, rel=0.03))
 
 
 def test_steady_steps_have_no_change() -> None:
@@ -26,21 +27,22 @@ def test_steady_steps_have_no_change() -> None:
 
 def test_two_changes_are_told_apart() -> None:
     found = change_points(steps(60, 0.1) + steps(60, 0.2, seed=1) + steps(60, 0.1, seed=2))
-    assert [round(change.step, -1) for change in found] == [60, 120]
-    assert found[0].after_s > found[0].before_s
-    assert found[1].after_s < found[1].before_s
+    assert [round(at, -1) for at, _, _ in found] == [60, 120]
+    assert found[0][2] > found[0][1]
+    assert found[1][2] < found[1][1]
 
 
 def test_a_single_slow_step_is_no_change() -> None:
     times = steps(100, 0.1)
     times[50] = 5.0
-    assert change_points(times) == ()
+    assert change_points(times) == []
 
 
 def test_slow_steps_at_equal_distances_are_a_period() -> None:
     times = [seconds + (0.06 if index % 25 == 24 else 0) for index, seconds in enumerate(steps(200, 0.1))]
-    (found,) = slow_periods(times)
-    assert (found.every, found.count) == (25, 8)
+    found = slow_period(times)
+    assert found is not None
+    assert (found.every, found.number) == (25, 8)
     assert found.excess_s == pytest.approx(0.06, rel=0.2)
 
 
@@ -48,9 +50,9 @@ def test_slow_steps_here_and_there_are_none() -> None:
     times = steps(200, 0.1)
     for index in (3, 17, 80, 95, 171):
         times[index] = 0.3
-    assert slow_periods(times) == ()
+    assert slow_period(times) is None
 
 
 def test_few_steps_say_nothing() -> None:
-    assert change_points([0.1] * 5 + [0.2] * 5) == ()
-    assert slow_periods([0.1, 0.5, 0.1]) == ()
+    assert change_points([0.1] * 5 + [0.2] * 5) == []
+    assert slow_period([0.1, 0.5, 0.1]) is None

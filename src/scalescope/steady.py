@@ -16,9 +16,11 @@ _LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not wort
 _LEAST_MODE_SHARE = 0.1
 _FEW_SLOW = 3  # Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own
 _LEAST_DRIFT = 0.03  # Less drift is not worth a word
+_SLOW = 1.2  # Times the median
+_SLOW_DEVIATIONS = 4.0
+_FEWEST_SLOW = 3
+_REGULAR = 0.8  # Part of the distances between slow steps that must be equal
 _MOST_CORRELATED = 0.9  # Above it a series is too short to tell correlation from a change of level
-
-
 _UNUSUAL = 3.0  # Deviations by which single steps are off that say nothing about the others
 
 
@@ -37,6 +39,14 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     modes: tuple[Mode, ...] = ()  # The faster kind and the slower kind, where there are two
     # How much slower the last quarter is than the first, relative; below 0 when faster; told whatever the kind.
     drift: float = 0.0
+
+
+class SlowSteps(NamedTuple):
+    """Slow steps that come back at equal distances."""
+
+    every: int
+    excess_s: float
+    number: int
 
 
 class Noise(NamedTuple):
@@ -151,6 +161,23 @@ def drifts(logs: NDArray[np.float64]) -> bool:
     independent = size * (1 - noise.correlation) / (1 + noise.correlation)
     error = max(noise.deviation, 1e-4) * math.sqrt(12 / independent) / size
     return abs(slope) > (3.3 + 80 / size) * error  # passed without drift by 3 in 100 strongly correlated series
+
+
+def slow_period(durations: Sequence[float]) -> SlowSteps | None:
+    """Slow steps at equal distances, as checkpoints and evaluations make them."""
+    times = np.asarray(durations, dtype=float)
+    if len(times) < 2 * _FEWEST_SLOW:
+        return None
+    typical = float(np.median(times))
+    deviation = 1.4826 * float(np.median(np.abs(times - typical)))
+    slow = np.flatnonzero(times > max(_SLOW * typical, typical + _SLOW_DEVIATIONS * deviation))
+    if len(slow) < _FEWEST_SLOW or len(slow) > len(times) / 2:
+        return None
+    gaps = np.diff(slow)
+    every = int(np.median(gaps))
+    if every < 2 or float(np.mean(np.abs(gaps - every) <= 1)) < _REGULAR:
+        return None
+    return SlowSteps(every, float(np.median(times[slow])) - typical, len(slow))
 
 
 def logarithms(durations: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

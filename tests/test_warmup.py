@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalescope.jobs.steady import steadiness
-from scalescope.jobs.warmup import enough_steps, warmup_steps
+from scalescope.steady import steadiness
+from scalescope.warmup import enough_steps, warmup_steps
 
 CONV = [51.0, 11.2, 6.88, 7.68, 8.3, 6.85, 11.2, 8.36, 6.67, 8.47, 7.92, 9.55, 6.5, 7.51, 7.13, 6.65, 6.58, 7.0, 9.19]
 HOROVOD_1 = [99.3, 60.5, 22.7, 20.2, 19.9, 31.8, 20.4, 22.2, 19.1, 20.2, 18.1, 19.0, 18.2, 18.3, 17.4, 18.4, 18.7]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalescope.jobs.steady import blocks, find_modes, find_noise, steadiness
+from scalescope.steady import blocks, find_modes, find_noise, steadiness
 
 TWO_GPUS = [0.8957, 0.6789, 0.8882, 0.8954, 0.9122, 0.9106, 0.6734, 0.8935, 0.9055]
 FOUR_GPUS = [0.4977, 0.5024, 0.5024, 0.4975, 0.5024, 0.5024, 0.5028, 0.5076, 0.4974]
