@@ -4,7 +4,6 @@ What ranks print: followed while it grows, tagged with its rank, and searched fo
 
 import contextlib
 import ctypes
-import math
 import os
 import re
 import select
@@ -15,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.line_pattern import live_values
+from scalescope.text import without_escapes
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
 _HEADER = struct.Struct("iIII")  # Of an event: watch, kind, cookie, length of the name that follows
@@ -77,9 +77,6 @@ def _names(events: bytes) -> set[str]:
     return names
 
 
-_KNOWN_GROUPS = ("step_s", "examples_per_s")
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
-
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
 
@@ -91,24 +88,6 @@ class Match(NamedTuple):
     values: dict[str, float]
     # Several matching lines arrived at once, so when each of them was printed is not known.
     came_with_others: bool = False
-
-
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """A user's --pattern, checked."""
-    try:
-        pattern = re.compile(text)
-    except re.error as problem:
-        raise UsageError(f"--pattern is no regular expression ({problem}): escape its special characters") from None
-    unknown = set(pattern.groupindex) - set(_KNOWN_GROUPS)
-    if unknown:
-        known = ", ".join(f"(?P<{name}>...)" for name in _KNOWN_GROUPS)
-        raise UsageError(f"--pattern has an unknown group '{min(unknown)}': use {known}, or no group")
-    return pattern
-
-
-def without_control(text: str) -> str:
-    """The text without terminal escapes and control characters."""
-    return _CONTROL.sub("", text)
 
 
 class _Arrival(NamedTuple):
@@ -175,7 +154,7 @@ class OutputFiles:
         before = b"" if begins_anew else self._unfinished.get(path, b"")
         *lines, self._unfinished[path] = (before + data).split(b"\n")
         if lines or begins_anew:
-            texts = [without_control(line.decode(errors="replace")) for line in lines]
+            texts = [without_escapes(line.decode(errors="replace")) for line in lines]
             self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
 
@@ -208,24 +187,12 @@ class OutputFiles:
             since_ns = known[-1].at_ns if known else at_ns
             for number, match in enumerate(together, start=1):  # lines that come together share the time they took
                 shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
-                known.append(Match(shared_ns, _values(match), len(together) > 1))
+                known.append(Match(shared_ns, live_values(match), len(together) > 1))
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
         sources = sorted(self.matches, key=lambda source: (-len(self.matches[source]), len(source), source))
         return self.matches[sources[0]] if sources else []
-
-
-def _values(found: re.Match[str]) -> dict[str, float]:
-    values = {}
-    for name, text in found.groupdict().items():
-        try:
-            value = float((text or "").replace(",", ""))
-        except ValueError:
-            continue
-        if 0 < value < math.inf:
-            values[name] = value
-    return values
 
 
 def last_lines(path: Path, count: int = 15) -> list[str]:
@@ -236,4 +203,4 @@ def last_lines(path: Path, count: int = 15) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [without_control(line) for line in text.splitlines() if line.strip()][-count:]
+    return [without_escapes(line) for line in text.splitlines() if line.strip()][-count:]

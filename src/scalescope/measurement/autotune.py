@@ -8,7 +8,6 @@ from statistics import median
 from scalescope.measurement.autotune_log import CYCLE, FUSION, Row, read_rows
 from scalescope.measurement.autotune_log import is_autotune_log as is_autotune_log
 from scalescope.measurement.autotune_noise import MOST, noise_and_surface
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CACHE,
@@ -25,12 +24,12 @@ from scalescope.records.autotune import (
     Verdict,
 )
 from scalescope.records.scaling import Estimate
-from scalescope.stats import of_logarithms
+from scalescope.stats import MEASURED, of_logarithms, t_width
+from scalescope.text import plain
 
 _SAME = 0.01  # Settings that are this near to each other are one: 1 % of the value, or this many ms or MiB
 _ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
-_BOTH_ENDS, _NINETEEN_OF_TWENTY = 0.975, 0.95
 _VARIABLES = {
     "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
     "hierarchical_allgather": "HOROVOD_HIERARCHICAL_ALLGATHER",
@@ -60,7 +59,7 @@ def read_autotune(path: Path) -> Autotune:
     needed = None if runner_up is None or noise is None else _needed(noise, best, settings[runner_up])
     luck = None if runner_up is None or noise is None else _luck(noise, best, len(settings))
     return Autotune(
-        file=printable(path.name),
+        file=plain(path.name),
         columns=log.columns,
         samples=samples,
         settings=settings,
@@ -176,18 +175,18 @@ def _careful_score(setting: Setting, noise: Noise | None) -> float:
 
 def _needed(noise: Noise, first: Setting, second: Setting) -> float:
     """The lead of one setting over another from which on noise does not explain it."""
-    return _lead(noise, math.sqrt(1 / first.samples + 1 / second.samples), _BOTH_ENDS)
+    error = noise.relative * math.sqrt(1 / first.samples + 1 / second.samples)
+    return _as_lead(t_width(noise.freedom, MEASURED) * error)
 
 
 def _luck(noise: Noise, best: Setting, settings: int) -> float:
-    """By how much the best of equal settings leads their median in 19 of 20 logs."""
-    return _lead(noise, 1 / math.sqrt(best.samples), _NINETEEN_OF_TWENTY ** (1 / settings))
+    """By how much the best of equal settings leads their median by chance, with one-sided confidence."""
+    error = noise.relative / math.sqrt(best.samples)
+    return _as_lead(t_width(noise.freedom, 2 * MEASURED ** (1 / settings) - 1) * error)
 
 
-def _lead(noise: Noise, errors: float, quantile: float) -> float:
-    from scipy.special import stdtrit
-
-    return math.expm1(min(float(stdtrit(noise.freedom, quantile)) * noise.relative * errors, 20.0))
+def _as_lead(logarithm: float) -> float:
+    return math.expm1(min(logarithm, 20.0))
 
 
 def _verdict(lead_next: float | None, needed: float | None, lead_median: float | None, luck: float | None) -> Verdict:

@@ -14,7 +14,8 @@ from scalescope.measurement.tables.text import read_table_text
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import fit_line
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
 _SLIP = 0.01  # What a table states is mentioned when it differs by more

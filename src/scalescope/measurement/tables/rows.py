@@ -9,7 +9,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.measurement.tables.columns import KNOWN, Meaning, meaning_of
 from scalescope.measurement.tables.text import Row, TableText, parse_number
-from scalescope.measurement.text_files import printable
+from scalescope.text import plain
 
 _WHOLE_NUMBERS = ("np", "nodes", "launches")
 _LABELS = ("engine", "scaling")
@@ -91,13 +91,13 @@ def understand(text: TableText) -> Table:
     if any(row.times.train_s is not None for row in rows):  # then totals of single rows are of no use
         for row in rows:
             row.times = row.times._replace(only_total_s=None)
-    headings = {name: printable(column.heading, 40) for name, column in columns.items()}
+    headings = {name: plain(column.heading, 40) for name, column in columns.items()}
     return Table(text.name, rows, headings, findings, _differing_labels(text, rows, columns))
 
 
 def _table_row(text: TableText, row: Row, columns: dict[str, _Column]) -> TableRow:
     values = {name: _value(text, row, column) for name, column in columns.items() if name not in _LABELS}
-    labels = {name: printable(row.cells[columns[name].at], 40) for name in _LABELS if name in columns}
+    labels = {name: plain(row.cells[columns[name].at], 40) for name in _LABELS if name in columns}
     scaling = labels.get("scaling", "").lower().strip("-")
     if scaling not in ("", "strong", "weak"):
         where = f"'{text.name}' line {row.line}, column '{columns['scaling'].heading}'"
@@ -142,14 +142,14 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
             ignored.append(heading)
         else:
             raise UsageError(
-                f"'{text.name}': the columns '{printable(found[meaning.name].heading, 40)}' and "
-                f"'{printable(heading, 40)}' both mean {meaning.name}: rename or remove one"
+                f"'{text.name}': the columns '{plain(found[meaning.name].heading, 40)}' and "
+                f"'{plain(heading, 40)}' both mean {meaning.name}: rename or remove one"
             )
     if "time" in found and "total_s" in found:
         ignored.append(found.pop("time").heading)
     elif "time" in found:
         found["total_s"] = found.pop("time")
-        name = printable(found["total_s"].heading, 40)
+        name = plain(found["total_s"].heading, 40)
         findings.append(f"'{name}' is read as the time of the whole job; name it train_s if it is the training's")
     if "np" not in found and unfit:
         found["np"] = unfit  # its first cell will tell what is wrong with it
@@ -158,7 +158,7 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
     if not any(name in found for name in _TELLING):
         raise UsageError(f"'{text.name}' has neither times nor rates: name its columns {KNOWN}")
     if ignored:
-        names = ", ".join(f"'{printable(heading, 40)}'" for heading in ignored)
+        names = ", ".join(f"'{plain(heading, 40)}'" for heading in ignored)
         findings.append(f"not understood and left out: {'column' if len(ignored) == 1 else 'columns'} {names}")
     return found, findings
 
@@ -171,12 +171,12 @@ def _fits(meaning: Meaning, cells: list[str]) -> bool:
 def _value(text: TableText, row: Row, column: _Column) -> float | None:
     """A cell's number in SI units; UsageError when it is none, or not above 0."""
     cell, name = row.cells[column.at], column.meaning.name
-    where = f"'{text.name}' line {row.line}, column '{printable(column.heading, 40)}'"
+    where = f"'{text.name}' line {row.line}, column '{plain(column.heading, 40)}'"
     try:
         value = parse_number(cell, decimal_comma=text.decimal_comma)
     except ValueError:
         hint = " (a decimal comma is understood in files separated by ;)" if re.fullmatch(r"\d+,\d+", cell) else ""
-        raise UsageError(f"{where}: '{printable(cell, 40)}' is no number{hint}: correct or empty the cell") from None
+        raise UsageError(f"{where}: '{plain(cell, 40)}' is no number{hint}: correct or empty the cell") from None
     if value is None:
         return None
     if name != "fixed_s" and (value < 0 or (value == 0 and name != "init_s")):
@@ -223,9 +223,9 @@ def _differing_labels(text: TableText, rows: Sequence[TableRow], columns: dict[s
         differ = any(len({row.cells[at] for row in group}) > 1 for group in repeated)
         numbers = any(re.match(r"[\d.+-]", kind) for kind in kinds)
         if differ and not numbers and at not in used and meaning_of(heading) is None:
-            named = " and ".join(f"'{printable(kind, 30)}'" for kind in sorted(kinds)[:2])
+            named = " and ".join(f"'{plain(kind, 30)}'" for kind in sorted(kinds)[:2])
             warnings.append(
-                f"rows with '{printable(heading, 40)}' {named} are read as repeated launches of one thing: "
+                f"rows with '{plain(heading, 40)}' {named} are read as repeated launches of one thing: "
                 "keep the rows of one, or name the column engine to compare them"
             )
     return warnings

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from scalescope.errors import UsageError
 from scalescope.measurement.tables.columns import KNOWN, meaning_of
-from scalescope.measurement.text_files import printable, whole
+from scalescope.measurement.text_files import whole
+from scalescope.text import plain
 
 _SEPARATORS = ("\t", ";", ",", "|")
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
@@ -45,7 +46,7 @@ def read_table_text(path: Path) -> TableText:
     Raises:
         UsageError: There is none, or they do not go together; it names the next action.
     """
-    name = printable(path.name)
+    name = plain(path.name)
     lines = list(enumerate(whole(path).splitlines(), start=1))
     headings = [at for at, (_, line) in enumerate(lines) if is_heading(line)]
     content = [at for at, (_, line) in enumerate(lines) if not _NOT_A_ROW.match(line)]
@@ -163,16 +164,16 @@ def _has_decimal_commas(rows: list[Row]) -> bool:
 
 def parse_number(text: str, *, decimal_comma: bool) -> float | None:
     """`1,234.5`, `163 s`, `1.72x`, `94 %`, `190 +- 3` or `0:02:43` as a number, None when nothing is there."""
-    plain = text.strip().lower()
-    if plain in _MISSING:
+    number = text.strip().lower()
+    if number in _MISSING:
         return None
-    if clock := _CLOCK.fullmatch(plain):
+    if clock := _CLOCK.fullmatch(number):
         return 3600 * float(clock[1]) + 60 * float(clock[2]) + float(clock[3])
-    plain = _UNIT.sub("", _SPREAD.sub("", plain))
+    number = _UNIT.sub("", _SPREAD.sub("", number))
     if decimal_comma:
-        thousands = re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?", plain)
-        plain = (plain.replace(".", "") if thousands else plain).replace(",", ".")
-    plain = _THOUSANDS.sub("", plain)
-    if not re.fullmatch(_NUMBER, plain) or not math.isfinite(float(plain)):
+        thousands = re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?", number)
+        number = (number.replace(".", "") if thousands else number).replace(",", ".")
+    number = _THOUSANDS.sub("", number)
+    if not re.fullmatch(_NUMBER, number) or not math.isfinite(float(number)):
         raise ValueError(text)
-    return float(plain)
+    return float(number)

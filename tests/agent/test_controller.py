@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from piloted import BEGINNING, Ranks, one, sample
+from controlled import BEGINNING, Ranks, one, sample
 
 TRAINING = (
     BEGINNING
@@ -61,7 +61,7 @@ def test_a_search_measures_settings_and_leaves_the_results_as_they_are(ranks: Ra
     assert (hello["world_size"], hello["backend"], hello["device"]) == (2, "gloo", "cpu")
     assert len(hello["hosts"]) == 2
     assert hello["current"]["bucket_cap_mb"] == 25
-    assert hello["held"] == {"hierarchical_allreduce": "all ranks are on one host"}
+    assert hello["fixed"] == {"hierarchical_allreduce": "all ranks are on one host"}
     assert len(survey["gradients"]) == 26
     assert survey["samples"] == 10
 

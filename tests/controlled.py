@@ -67,7 +67,7 @@ class Ranks:
 
     def start(self, script: str, directives: list[dict[str, Any]], ranks: int = 2, **env: str) -> None:
         self._runs += 1
-        for path in [*self.folder.glob("directive-*"), self.folder / "pilot.jsonl", self.folder / "survey.json"]:
+        for path in [*self.folder.glob("directive-*"), self.folder / "reports.jsonl", self.folder / "survey.json"]:
             path.unlink(missing_ok=True)
         for directive in directives:
             self.direct(directive)
@@ -91,7 +91,7 @@ class Ranks:
         path.with_suffix(".partial").replace(path)
 
     def lines(self) -> list[dict[str, Any]]:
-        path = self.folder / "pilot.jsonl"
+        path = self.folder / "reports.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def noted(self, name: str, rank: int = 0) -> str:
