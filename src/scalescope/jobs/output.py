@@ -1,4 +1,4 @@
-"""What ranks print: followed as it grows, by inotify or by polling, tagged with its rank, and searched for a pattern."""
+"""What ranks print: followed as it grows (inotify or polling), tagged with its rank, searched for a pattern."""
 
 import contextlib
 import ctypes
