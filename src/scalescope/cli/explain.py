@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,10 @@ import typer
 
 from scalescope.cli.explained import tell_autotune, tell_scaling, tell_traces
 from scalescope.cli.options import (
-    Capture,
     DryRun,
+    Engine,
     Folder,
+    Knobs,
     LaunchOptions,
     ModelOptions,
     OutputOptions,
@@ -26,6 +28,17 @@ from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
     from scalescope.records.request import MeasureRequest
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What explain runs and captures."""
+
+    engine: Engine = ""
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
+    ] = None
+    knobs: Knobs = None
 
 
 @grouped
