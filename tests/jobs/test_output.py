@@ -4,12 +4,8 @@ from statistics import median
 
 import pytest
 
-from scalescope.jobs.output import OutputFiles, last_lines, without_control
+from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.line_pattern import compile_pattern
-
-
-def test_terminal_escapes_do_not_get_through() -> None:
-    assert without_control("a\x1b[31mred\x1b[0m\x07\x9b2J b\tc") == "ared2J b\tc"
 
 
 def test_output_is_followed_line_by_line_and_tagged(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ProfilePoint
 from scalescope.simulator.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
-from simulator.made import GIB, crowd, described, point, profile, proportional
+from scalescope.stats import PREDICTED, normal_width
+from simulator.made import GIB, contention, described, point, profile, proportional
 
 DDP = Knobs(engine="ddp")
 STEADY = proportional(8, 64)
@@ -166,12 +167,12 @@ def test_when_nothing_is_efficient_the_fastest_that_gains_something_is_recommend
 
 def test_what_gains_nothing_is_not_recommended_for_its_throughput() -> None:
     # Twice as slow beside another process with the large batch: its speedup is 0.8, its throughput the highest.
-    crowded = profile(
+    contended = profile(
         point(8, forward_s=7.0, backward_s=1.0, optimizer_s=0.0, ready_s=(1.0,) * 4),
         point(64, forward_s=8.0, backward_s=1.0, optimizer_s=0.0, ready_s=(1.0,) * 4),
-        crowds=(crowd(2, 1.5, 8), crowd(2, 2.5, 64)),
+        crowds=(contention(2, 1.5, 8), contention(2, 2.5, 64)),
     )
-    found = asked(profile=crowded, cluster=described(1e6), np=(2,), batches=(8, 64))
+    found = asked(profile=contended, cluster=described(1e6), np=(2,), batches=(8, 64))
     assert [one.speedup for one in found.cells] == pytest.approx([2 / 1.5, 0.8], rel=1e-3)
     assert (found.recommended.batch, found.recommended.regret) == (
         8,
@@ -203,7 +204,7 @@ def test_an_interval_holds_the_value_and_comes_from_the_models_own_error() -> No
     prediction = asked()
     found = cell(prediction, 4)
     links = 0.1 * found.exposed_s / found.step_s
-    half = math.exp(1.645 * math.hypot(RESIDUAL, links))
+    half = math.exp(normal_width(PREDICTED) * math.hypot(RESIDUAL, links))
     assert (found.low_s, found.high_s) == pytest.approx((found.step_s / half, found.step_s * half))
     assert (found.speedup_low, found.speedup_high) == pytest.approx((found.speedup / half, found.speedup * half))
     assert prediction.residual == RESIDUAL
@@ -252,12 +253,12 @@ def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> Non
     assert (busy.trusted, busy.recommended) == (False, None)
     assert busy.doubts == ("other programs kept 0.9 cores busy during the profile",)
     assert busy.cells == asked(profile=profile(point(8))).cells
-    crowded = profile(point(8), crowds=(msgspec.structs.replace(crowd(2, 1.5), foreign_cores=0.5),))
-    assert asked(profile=crowded).doubts == ("other programs kept 0.5 cores busy during the profile",)
+    contended = profile(point(8), crowds=(msgspec.structs.replace(contention(2, 1.5), foreign_cores=0.5),))
+    assert asked(profile=contended).doubts == ("other programs kept 0.5 cores busy during the profile",)
     probed = described(disturbed="rounds of the probe differ by 40% (one sigma)")
     assert asked(cluster=probed).doubts == (probed.disturbed,)
     assert asked(cluster=probed, np=(1,)).trusted  # one process depends on no link
-    assert asked(profile=crowded, np=(1,)).trusted
+    assert asked(profile=contended, np=(1,)).trusted
 
 
 @given(
@@ -280,7 +281,7 @@ def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, eng
     for one in found.cells:
         assert 0 < one.low_s <= one.step_s <= one.high_s
         assert one.speedup_low <= one.speedup <= one.speedup_high
-        assert one.high_s >= one.step_s * math.exp(1.645 * spread) * (1 - 1e-9) or one.np == 1
+        assert one.high_s >= one.step_s * math.exp(normal_width(PREDICTED) * spread) * (1 - 1e-9) or one.np == 1
         assert one.efficiency == pytest.approx(one.speedup / one.np)
         assert one.throughput == pytest.approx(one.global_batch / one.step_s)
         assert one.exposed_s + one.hidden_s < one.step_s
@@ -316,8 +317,8 @@ def test_the_profiles_error_cancels_in_a_speedup_at_the_same_batch_and_counts_tw
         return math.log(found.high_s / found.step_s), math.log(found.speedup_high / found.speedup)
 
     weak_step, weak = halves(vague, "weak")
-    assert weak_step > 1.645 * 0.07
+    assert weak_step > normal_width(PREDICTED) * 0.07
     assert weak < 0.8 * weak_step
     strong_step, strong = halves(vague, "strong")
-    assert strong == pytest.approx(math.hypot(strong_step, 1.645 * 0.08))
+    assert strong == pytest.approx(math.hypot(strong_step, normal_width(PREDICTED) * 0.08))
     assert halves(exact, "weak")[1] == pytest.approx(halves(exact, "weak")[0])

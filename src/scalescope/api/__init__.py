@@ -154,7 +154,7 @@ def run_probe(request: "ProbeRequest", listener: Any) -> "tuple[Path, Cluster]":
     """Probe into a folder of its own; the folder and what was found."""
     from msgspec.structs import replace
 
-    from scalescope.estimation.cluster import probe_cluster
+    from scalescope.estimation.probe import probe_cluster
     from scalescope.jobs.folders import result_folder
     from scalescope.records.cluster_file import write_cluster
 
@@ -232,25 +232,10 @@ def draw(
     formats: Sequence[str] = ("html", "png"),
 ) -> list[Path]:
     """Draw what was measured, read, predicted, explained or tuned; the files."""
+    from scalescope.charts import write_charts
     from scalescope.records.run import Measurement
 
-    record = scaling(record) if isinstance(record, Measurement) else record
-    return _writer(type(record).__name__)(record, Path(folder), formats)  # type: ignore[no-any-return]
-
-
-def _writer(kind: str) -> Any:
-    """What draws this kind of record."""
-    if kind == "Prediction":
-        from scalescope.charts.prediction import write_prediction_charts as write
-    elif kind == "Explanation":
-        from scalescope.charts.accounting import write_explanation_charts as write  # type: ignore[assignment]
-    elif kind == "Autotune":
-        from scalescope.charts.autotune import write_autotune_charts as write  # type: ignore[assignment]
-    elif kind == "Tuning":
-        from scalescope.charts.tuning_cost import write_tuning_charts as write  # type: ignore[assignment]
-    else:
-        from scalescope.charts import write_charts as write  # type: ignore[assignment]
-    return write
+    return write_charts(scaling(record) if isinstance(record, Measurement) else record, Path(folder), formats)
 
 
 def tabulate(

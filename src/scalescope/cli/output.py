@@ -1,4 +1,4 @@
-"""The one way to end a verb: tables, files, the answer, the next command, and with --json the document."""
+"""The one way to end a verb: the answer, why, files, the next command, and with --json the document."""
 
 import contextlib
 import json
@@ -43,13 +43,12 @@ class Ending:
         follow: str,
         document: Callable[[], Any],
     ) -> None:
-        """What came out: `show` prints the tables of the record, `document` is made for --json only."""
+        """What came out: `show` prints reasons, or with --details all tables; `document` is made for --json."""
+        self.say(answer, style="bold")
         if not self.shown.quiet:
             show(record, self.console, details=self.shown.details)
             for line in files:
                 self.say(line)
-        self.say(answer, style="bold")
-        if not self.shown.quiet:
             self.say(f"Next: {follow}")
         if self.shown.json:
             print(json.dumps(document()))

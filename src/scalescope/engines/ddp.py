@@ -2,25 +2,28 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import MIB, Exchange, in_buckets
+from scalescope.engines.base import MIB, Engine, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
-# While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set.
-_FIRST_MIB, _CAP_MIB = 1, 25
+# While bucket_cap_mb is unset; set, it counts for the first bucket too, unless first_bucket_mb is set.
+_FIRST_MIB, _CAP_MIB = 1.0, 25.0
 
 
-class Ddp:
-    """Gradients in buckets, all-reduced while backward goes on."""
+class Ddp(Engine):
+    """Gradients in buckets, all-reduced while backward runs."""
 
     name = "ddp"
+    title = "DDP"
     live_module = "scalescope.engines.ddp_live"
-    polls = False
     knobs: tuple[Knob, ...] = (
         Knob(
             name="bucket_cap_mb",
+            is_argument=True,
             type="float",
             default=None,
+            unset=_CAP_MIB,
+            tried=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -31,6 +34,8 @@ class Ddp:
             name="first_bucket_mb",
             type="float",
             default=None,
+            unset=_FIRST_MIB,
+            tried=(0.0625, 0.25, 1.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -40,8 +45,11 @@ class Ddp:
         ),
         Knob(
             name="gradient_as_bucket_view",
+            is_argument=True,
             type="bool",
             default=False,
+            tried=(False, True),
+            on_request=True,  # it keeps gradients in a buffer of its own, and detaches them in place
             changes="live",
             meaning="gradients live inside the buckets: no copies, less memory",
         ),
@@ -49,17 +57,21 @@ class Ddp:
             name="hierarchical_allreduce",
             type="bool",
             default=False,
+            tried=(False, True),
             changes="live",
             meaning="sum inside each host, then between hosts, then share inside: less traffic between hosts",
         ),
         Knob(
             name="static_graph",
+            is_argument=True,
             type="bool",
             default=False,
+            tried=(False, True),
             meaning="promises that every step uses the same parameters",
         ),
         Knob(
             name="find_unused_parameters",
+            is_argument=True,
             type="bool",
             default=False,
             meaning="search the graph each step for parameters without a gradient",
@@ -69,12 +81,13 @@ class Ddp:
             type="choice",
             default=None,
             choices=("gloo", "nccl"),
-            meaning="who moves the bytes (unset: nccl on GPUs, gloo otherwise)",
+            meaning="communication backend (unset: nccl on GPUs, gloo otherwise)",
         ),
         Knob(
             name="nccl_algo",
             type="choice",
             default=None,
+            tried=(None, "Ring", "Tree"),
             choices=("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
             variable="NCCL_ALGO",
             meaning="the route of NCCL's messages: rings for bandwidth, trees for latency (unset: NCCL decides)",
@@ -83,6 +96,7 @@ class Ddp:
             name="nccl_proto",
             type="choice",
             default=None,
+            tried=(None, "LL", "LL128", "Simple"),
             choices=("LL", "LL128", "Simple"),
             variable="NCCL_PROTO",
             meaning="how NCCL hands data over: LL and LL128 for small messages, Simple for large (unset: NCCL decides)",
@@ -91,6 +105,7 @@ class Ddp:
             name="nccl_max_nchannels",
             type="int",
             default=None,
+            tried=(None, 2, 4, 8, 16),
             low=1,
             high=64,
             variable="NCCL_MAX_NCHANNELS",
@@ -101,11 +116,8 @@ class Ddp:
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """NCCL's knobs as it reads them; on one machine the ranks talk over loopback only."""
-        variables = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
-        for knob in self.knobs:
-            if knob.variable and values.get(knob.name) is not None:
-                variables[knob.variable] = str(values[knob.name])
-        return variables
+        loopback = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
+        return loopback | super().environment(values, named_hosts=named_hosts)
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """PyTorch's own."""
@@ -122,6 +134,10 @@ class Ddp:
             broadcasts=profile.buffers_bytes,
             copies=not values.get("gradient_as_bucket_view", False),
         )
+
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """The backend of its process group."""
+        return {"backend": moved_by}
 
 
 DDP = Ddp()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.line_pattern import live_values
+from scalescope.text import without_escapes
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
 _HEADER = struct.Struct("iIII")  # Of an event: watch, kind, cookie, length of the name that follows
@@ -76,8 +77,6 @@ def _names(events: bytes) -> set[str]:
     return names
 
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
-
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
 
@@ -89,11 +88,6 @@ class Match(NamedTuple):
     values: dict[str, float]
     # Several matching lines arrived at once, so when each of them was printed is not known.
     came_with_others: bool = False
-
-
-def without_control(text: str) -> str:
-    """The text without terminal escapes and control characters."""
-    return _CONTROL.sub("", text)
 
 
 class _Arrival(NamedTuple):
@@ -160,7 +154,7 @@ class OutputFiles:
         before = b"" if begins_anew else self._unfinished.get(path, b"")
         *lines, self._unfinished[path] = (before + data).split(b"\n")
         if lines or begins_anew:
-            texts = [without_control(line.decode(errors="replace")) for line in lines]
+            texts = [without_escapes(line.decode(errors="replace")) for line in lines]
             self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
 
@@ -209,4 +203,4 @@ def last_lines(path: Path, count: int = 15) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [without_control(line) for line in text.splitlines() if line.strip()][-count:]
+    return [without_escapes(line) for line in text.splitlines() if line.strip()][-count:]

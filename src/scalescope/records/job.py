@@ -1,6 +1,4 @@
-"""Knobs: the settings of an engine, as one object that is simulated, run and tuned.
-What is to be run: a Job, the commands a launcher makes of it, and how they ended.
-"""
+"""What is to be run: an engine's knobs, a Job, the commands that a launcher makes of it, and how they ended."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,6 +14,9 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     type: Literal["bool", "int", "float", "choice"]
     default: KnobValue | None  # None: the engine decides when nothing is said
+    unset: KnobValue | None = None  # What an engine that decides itself does; None: the default, or it is not known
+    tried: tuple[KnobValue | None, ...] = ()  # What a search tries; None: left to the engine. Empty: it is not searched
+    on_request: bool = False  # Searched only where a user asks for it, because scripts may notice it
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
@@ -23,6 +24,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
     # live: may change while training; relaunch: fixed when the processes start.
     changes: Literal["live", "relaunch"] = "relaunch"
     variable: str = ""  # The environment variable that carries it, if the engine reads one
+    is_argument: bool = False  # Whether the engine's wrapper takes it as an argument of this name
     meaning: str
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
-from scalescope.stats import FEWEST
+from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.units import plural
 
 LOSS_NAMES = {
@@ -138,6 +138,12 @@ def largest(curve: Curve) -> ScalingPoint | None:
     return max(own, key=lambda point: point.np, default=None)
 
 
+def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
+    """The point of the highest throughput and its curve, of which answers speak; None where no rates are known."""
+    rated = [(curve, point) for curve in scaling.curves for point in curve.points if point.throughput]
+    return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
+
+
 def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
     """Whether points differ in how many hosts they used."""
     nodes = {point.nodes for point in points}
@@ -163,7 +169,7 @@ def interval_note(estimates: Iterable[Estimate | None], *, t: str, span: str) ->
     for over in ("launches", "blocks"):
         here = [each for each in known if each.over == over and has_spread(each)]
         if any(each.interval == "t" for each in here):
-            notes.append(f"{t}: 95 % t-intervals over {over}")
+            notes.append(f"{t}: {percent(MEASURED)} t-intervals over {over}")
         ranges = [each for each in here if each.interval == "range"]
         if ranges:
             fewer = f"fewer than {FEWEST} " if all(each.count < FEWEST for each in ranges) else ""

@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scaling
 from scalescope.report.phrases import number, shortened
+from scalescope.stats import PREDICTED, percent
 from scalescope.units import format_bytes, format_rate, plural
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
@@ -223,7 +224,7 @@ def efficient_words(prediction: Prediction) -> str:
     goal = f"an efficiency of {100 * prediction.efficiency_goal:.0f} %"
     np = prediction.most_efficient_np
     if np is None or (np == 1 and max(cell.np for cell in prediction.cells) > 1):
-        return f"no number of processes above 1 keeps {goal}"
+        return f"no more than 1 process reaches {goal}"
     if max(cell.efficiency for cell in prediction.cells if cell.np == np) < prediction.efficiency_goal:
         return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
     return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
@@ -252,7 +253,8 @@ def trust_words(prediction: Prediction) -> str:
 
 def interval_words(prediction: Prediction) -> str:
     """What intervals hold and where they come from."""
-    return f"intervals hold 90 %; {_percent(prediction.residual)} (one sigma) of them is the model's own error"
+    own = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
+    return f"intervals hold {percent(PREDICTED)}; {own}"
 
 
 def check_words(prediction: Prediction) -> str:

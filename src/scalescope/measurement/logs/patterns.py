@@ -10,7 +10,7 @@ from typing import NamedTuple
 from scalescope.errors import UsageError
 from scalescope.line_pattern import MEASURES, compile_pattern
 from scalescope.line_pattern import number as number_of
-from scalescope.measurement.text_files import printable
+from scalescope.text import plain
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _UNITS = {"ms": 1e-3, "us": 1e-6, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
@@ -239,5 +239,5 @@ def _checked(name: str, told: str, number: int) -> float:
         return number_of(told)
     except ValueError:
         raise UsageError(
-            f"--pattern finds '{printable(told, 40)}' for {name} on line {number}: let the group match a number only"
+            f"--pattern finds '{plain(told, 40)}' for {name} on line {number}: let the group match a number only"
         ) from None
