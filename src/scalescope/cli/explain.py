@@ -43,11 +43,8 @@ class Capture:
 
 @grouped
 def explain(
+    *,
     context: typer.Context,
-    capture: Capture,
-    launching: LaunchOptions,
-    building: ModelOptions,
-    shown: OutputOptions,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -66,6 +63,10 @@ def explain(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the steps of all ranks as one trace for Perfetto.")
     ] = None,
+    capture: Capture,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     folder: Folder = None,
     dry_run: DryRun = False,
 ) -> None:

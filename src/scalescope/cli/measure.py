@@ -97,13 +97,14 @@ class Statistics:
 
 @grouped
 def measure(
+    *,
     context: typer.Context,
+    model: Model = "",
     statistics: Statistics,
     points: Points,
     launching: LaunchOptions,
     building: ModelOptions,
     shown: OutputOptions,
-    model: Model = "",
     folder: Folder = None,
     dry_run: DryRun = False,
     show_output: ShowOutput = False,

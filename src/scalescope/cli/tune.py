@@ -147,12 +147,8 @@ _WITH_RESUME = {"resume", "show_output", *given(OutputOptions())}
 
 @grouped
 def tune(
+    *,
     context: typer.Context,
-    search: Search,
-    fixed: FixedKnobs,
-    launching: LaunchOptions,
-    building: ModelOptions,
-    shown: OutputOptions,
     model: Model = "",
     np: Annotated[
         str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
@@ -161,6 +157,11 @@ def tune(
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
     ] = None,
     engine: Engine = "",
+    search: Search,
+    fixed: FixedKnobs,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     folder: Folder = None,
     dry_run: DryRun = False,
     show_output: ShowOutput = False,
