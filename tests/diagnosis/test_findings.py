@@ -266,9 +266,7 @@ def record(threads: int, cores: int) -> TraceFolder:
         np=2,
         cores=cores,
         ranks=(RankTrace(rank=0, host="a"), RankTrace(rank=1, host="a")),
-        first_step=0,
         steps=20,
-        traced_step_s=None,
         untraced_step_s=None,
     )
 

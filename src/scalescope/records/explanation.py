@@ -44,9 +44,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     cores: int | None = None  # Of the machine that launched it; None when ranks ran on other hosts
     timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
-    first_step: int  # Number of the first captured step, from 0; a timeline has those before it too
     steps: int  # How many were captured on every rank
-    traced_step_s: float | None  # Median step of the slowest rank while it was traced
     untraced_step_s: float | None  # The same in the steps around them that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()

@@ -86,7 +86,7 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     steps: int = 0  # Of every launch of a MODEL, found by trying it; 0: not tried yet, or a script
     seconds: float | None = None  # Guess for one launch of each point
     since_ns: int  # When it began, nanoseconds since the epoch
-    fingerprint: Fingerprint | None = None  # Where it was begun; None: version 1 did not keep it
+    fingerprint: Fingerprint | None = None  # Where it was begun; None: not known
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 

@@ -1,7 +1,6 @@
 """What was measured: one Run per launch, and the Measurement that holds them."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -109,15 +108,6 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
     details: str
 
 
-def _with_scaling(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 kept the kind of scaling at every point."""
-    points = [run["point"] for run in document["runs"]]
-    scaling = points[0].get("scaling", "weak") if points else "weak"
-    per_process = [point for point in points if point["batch"] is not None]
-    sizes = {point["batch"] * (point["np"] if scaling == "strong" else 1) for point in per_process}
-    return {**document, "scaling": [scaling], "batch": sorted(sizes)}
-
-
 def _engine(run: Run) -> str:
     """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
     if run.engine_seen == "none" and run.point.np > 1 and run.exchanges is not False:
@@ -129,7 +119,6 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """A sweep over points: what was asked, where it ran and what came out."""
 
     current_version: ClassVar[int] = 2
-    upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_scaling}
 
     what: str  # The model or the command
     scaling: tuple[str, ...]  # strong, weak or both; they share launches where they meet

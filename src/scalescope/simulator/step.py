@@ -75,7 +75,7 @@ def steps(
             cycle_s=np.where(together, exchange.cycle_s, 0.0),
             agreement_s=links.agreement_s(),
         ),
-        Friction(frictions.compute, frictions.sending, frictions.waiting),
+        Friction(frictions.compute, frictions.sending),
     )
     broadcast_s = links.broadcast_s()
     finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
@@ -150,7 +150,6 @@ def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
 class _Frictions:
     compute: Floats
     sending: Floats
-    waiting: Floats
     idle: Floats
     idle_error: Floats
 
@@ -161,10 +160,10 @@ def _frictions(
     """Measured friction among the most similar ranks, as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
-    factors, idle_error = np.ones((4, len(ranks))), np.zeros(len(ranks))
+    factors, idle_error = np.ones((3, len(ranks))), np.zeros(len(ranks))
     for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
         nearest = min(known, key=lambda overlap: _distance(overlap, *place))
-        measured = (nearest.compute, nearest.communication, nearest.waiting, nearest.idle)
+        measured = (nearest.compute, nearest.communication, nearest.idle)
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
         idle_error[here] = nearest.idle_error * busy
