@@ -25,8 +25,7 @@ CASES = (
         batches=(8, 32),
     ),
 )
-_LARGEST = 16 << 20
-"""Bytes: larger messages take seconds on the slow link, and none of the models sends one."""
+_LARGEST = 16 << 20  # Bytes: larger messages take seconds on the slow link, and none of the models sends one
 
 
 def run() -> list[dict[str, Any]]:

@@ -37,10 +37,10 @@ class AccuracyTask(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Any]
     rounds: int
     sizes: tuple[int, ...]
+    # Beside an engine whose thread never rests the profile is taken in a launch of its own.
     parts: tuple[str, ...] = ("profile", "probe", "truth")
-    """Beside an engine whose thread never rests the profile is taken in a launch of its own."""
+    # Numbers of ranks that take turns, each into a folder of its own; empty: all ranks, into the task's folder.
     groups: tuple[int, ...] = ()
-    """Numbers of ranks that take turns, each into a folder of its own; empty: all ranks, into the task's folder."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         self._case, self._live, self._rank, self._world, self._probe = case, live, rank, world, probe
         asked = ProfileTask(
-            workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, crowds=(world,)
+            workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, together=(world,)
         )
         self._profiler = None
         if "profile" in task.parts:

@@ -55,8 +55,7 @@ for turn in range(120):
         started = time.perf_counter(); block(200); times[wanted].append((time.perf_counter() - started) / 200 * 1e6)
 quarter = {{wanted: sorted(each)[len(each) // 4] for wanted, each in times.items()}}
 print(quarter[False], quarter[True])
-"""
-"""The lower quartile of 120 blocks of 200 steps: blocks that another process disturbed do not count."""
+"""  # The lower quartile of 120 blocks of 200 steps: blocks that another process disturbed do not count
 
 
 def run() -> list[dict[str, Any]]:

@@ -23,14 +23,11 @@ class Noise(NamedTuple):
     """How launches and steps of one machine differ; the figures are those that were measured on shared cores."""
 
     name: str
-    launch_1: float
-    """Standard deviation of the log of a launch's level, on one rank."""
-    launch_2: float
-    """On two ranks."""
+    launch_1: float  # Standard deviation of the log of a launch's level, on one rank
+    launch_2: float  # On two ranks
     step: float
     memory: float
-    drift: float
-    """How much a whole round is slower or faster than another."""
+    drift: float  # How much a whole round is slower or faster than another
 
 
 NOISES = (

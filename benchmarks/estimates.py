@@ -27,10 +27,8 @@ COUNT = 10
 GRID = ("--np", "1,2", "--batch", "8,16,...,256")
 LAUNCHES = "2"
 TRUTH = ("--budget", "150s")
-SECONDS = 17 * 60.0
-"""A run of a section begins no estimate after this; the next run continues."""
-OFF = 0.25
-"""An error that has to be announced."""
+SECONDS = 17 * 60.0  # A run of a section begins no estimate after this; the next run continues
+OFF = 0.25  # An error that has to be announced
 BURSTS = """
 import random, time
 chance = random.Random(7)
@@ -39,8 +37,7 @@ while True:
     while time.monotonic() < ends:
         pass
     time.sleep(chance.uniform(1.0, 5.0))
-"""
-"""One core is busy about a third of the time."""
+"""  # One core is busy about a third of the time
 
 
 def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:

@@ -9,8 +9,7 @@ from scalescope.records.scaling import SPEEDUPS, Scaling
 from scalescope.records.store import load
 
 FOLDER = Path("results") / "bench" / "lab11"
-MODELS = {"resnet101": "4", "vgg19": "16"}
-"""And the global batch."""
+MODELS = {"resnet101": "4", "vgg19": "16"}  # And the global batch
 
 
 def run() -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from scalescope.jobs.steady import blocks
 from scalescope.records.run import Point, Run
+from scalescope.steady import blocks
 
 Generator = np.random.Generator
 

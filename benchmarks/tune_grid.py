@@ -14,12 +14,9 @@ from scalescope.records.tuning import Values
 from scalescope.tuner.space import Space
 
 TOLERANCE = 0.02
-AGAIN = 3
-"""The best cells of the grid are measured once more, beside the default."""
-_FEWEST = 4
-"""Values of a size or a time that a part of a space keeps."""
-Round = dict[int, list[float]]
-"""Cell -> the steps of one block; no steps: the setting failed."""
+AGAIN = 3  # The best cells of the grid are measured once more, beside the default
+_FEWEST = 4  # Values of a size or a time that a part of a space keeps
+Round = dict[int, list[float]]  # Cell -> the steps of one block; no steps: the setting failed
 
 
 class Landscape(msgspec.Struct, kw_only=True):
@@ -28,8 +25,7 @@ class Landscape(msgspec.Struct, kw_only=True):
     space: Space
     survey: dict[str, Any] | None
     predicted: list[float] | None
-    all_settings: int
-    """Of the whole space, of which this one may be a part."""
+    all_settings: int  # Of the whole space, of which this one may be a part
     grid: list[Round] = []
     again: list[Round] = []
 
@@ -59,8 +55,7 @@ class Truth(NamedTuple):
 
     step_s: list[float]
     best: int
-    tolerance: float
-    """2 %, or two standard errors of the best."""
+    tolerance: float  # 2 %, or two standard errors of the best
     good: frozenset[int]
 
     def gain(self, cell: int) -> float:
@@ -120,8 +115,7 @@ class Plan(NamedTuple):
     """How a grid is measured."""
 
     rounds: int
-    again: int
-    """Rounds in which the best cells, the default and what was chosen meet once more."""
+    again: int  # Rounds in which the best cells, the default and what was chosen meet once more
     most_cells: int
 
 

@@ -49,8 +49,7 @@ for turn in range(180):
         block(10)
         started = time.perf_counter(); block(100); times[way].append((time.perf_counter() - started) / 100 * 1e6)
 print(json.dumps({way: sorted(each)[len(each) // 4] for way, each in times.items()}))
-"""
-"""The lower quartile of 180 blocks of 100 steps each: blocks that another process disturbed do not count."""
+"""  # The lower quartile of 180 blocks of 100 steps each: blocks that another process disturbed do not count
 
 SWITCHES = """
 import os, sys, time, torch, torch.distributed as dist
@@ -120,7 +119,7 @@ def _switches(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
         words = [sys.executable, "-c", SWITCHES, folder, *map(str, shape)]
         ranks = [subprocess.Popen(words, env={**_environment(folder), "RANK": str(rank)}) for rank in (0, 1)]
         assert [rank.wait() for rank in ranks] == [0, 0]
-        lines = [json.loads(line) for line in Path(folder, "pilot.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in Path(folder, "reports.jsonl").read_text().splitlines()]
     samples = [line for line in lines if line["kind"] == "sample"]
     step = median(time for line in samples for time in line["step_ns"])
     shares = [line["switch_ns"] / step for line in samples]

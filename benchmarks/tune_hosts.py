@@ -17,8 +17,8 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.space import ON_REQUEST
 
+# 6.8 MB of gradients.
 MODEL = WorkloadSpec(model="benchmarks/emulated.py:emulated", model_args={"layers": 13, "kilobytes": 512})
-"""6.8 MB of gradients."""
 REQUEST = TuneRequest(workload=MODEL, np=4, batch=8, threads_per_rank=1, search=ON_REQUEST)
 CASES = (
     Case("2 hosts, 200 Mbit/s", REQUEST, Plan(rounds=2, again=6, most_cells=48), steps=5, runs=3),

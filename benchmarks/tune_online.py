@@ -15,8 +15,7 @@ from scalescope.measurement.sweep import settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.tuning import Sample, TuneRequest, Values
-from scalescope.tuner.controller_files import PilotFiles
-from scalescope.tuner.prior import predict
+from scalescope.tuner.controller_files import ControllerFiles
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space, online_space
 
@@ -74,7 +73,7 @@ def settled(request: TuneRequest, folder: Path) -> tuple[Settings, Point]:
 class Trained:
     """A running training: blocks of any setting, in the order in which they are asked for."""
 
-    def __init__(self, files: PilotFiles) -> None:
+    def __init__(self, files: ControllerFiles) -> None:
         self._files = files
         self._hello = files.hello()
         if self._hello.refused:
@@ -102,13 +101,13 @@ def while_training(request: TuneRequest, folder: Path, work: Callable[[Trained],
     over, training = threading.Event(), folder.absolute() / "training"
 
     def drive() -> None:
-        files = PilotFiles(training, over.is_set)
+        files = ControllerFiles(training, over.is_set)
         try:
             work(Trained(files))
         finally:
             files.send("stop")
 
-    for left in (training / "pilot.jsonl", *training.glob("directive-*")):
+    for left in (training / "reports.jsonl", *training.glob("directive-*")):
         left.unlink(missing_ok=True)
     with ThreadPoolExecutor(1) as pool:
         beside = pool.submit(drive)
@@ -136,7 +135,7 @@ def landscape_online(
         nonlocal found
         if found is None:
             space = thinned(trained.space, plan.most_cells, chosen)
-            predicted = predict(space, trained.survey)
+            predicted = space.predict(trained.survey)
             count = len(trained.space.settings)
             found = Landscape(space=space, survey=trained.survey, predicted=predicted, all_settings=count)
             save(found, path)

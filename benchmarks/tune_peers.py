@@ -14,21 +14,19 @@ from threadpoolctl import threadpool_limits
 from benchmarks.tune_grid import Landscape, Truth
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Values
+from scalescope.tuner.confirmation import Block
 from scalescope.tuner.search import Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Block, Outcome, Request, Tuner
+from scalescope.tuner.tuner import Outcome, Request, Tuner
 
 PEER = ("optuna==4.5.0", "alembic==1.20.1", "colorlog==6.12.0", "sqlalchemy==2.1.8", "tqdm==4.70.1", "mako==1.4.3")
 PEER_FOLDER = Path("results") / "bench" / "optuna"
 SEEDS = 40
-SLOW_SEEDS = 10
-"""For a method that takes a tenth of a second to ask."""
-MOST = 40
-"""Samples, until a method is given up."""
+SLOW_SEEDS = 10  # For a method that takes a tenth of a second to ask
+MOST = 40  # Samples, until a method is given up
 CHOOSE_AFTER = 12
 
-Draw = Callable[[int, int], list[float]]
-"""The steps of a block: of which setting, and how many were asked for."""
+Draw = Callable[[int, int], list[float]]  # The steps of a block: of which setting, and how many were asked for
 
 
 class Searcher(Protocol):
@@ -118,11 +116,9 @@ class Ours:
 class Replayed(NamedTuple):
     """One search over a landscape."""
 
-    found_after: int | None
-    """Samples, the default's with them, until a good setting was visited."""
+    found_after: int | None  # Samples, the default's with them, until a good setting was visited
     samples: int
-    regret: float
-    """Of what it chooses after 12 samples, over the best."""
+    regret: float  # Of what it chooses after 12 samples, over the best
 
 
 def replay(truth: Truth, searcher: Searcher, draw: Draw, steps: int) -> Replayed:

@@ -21,19 +21,15 @@ from scalescope.tuner.space import ON_REQUEST, Space
 
 FOLDER = RESULTS / "tune_planted"
 TRANSFORMER = TuneRequest(workload=MID, np=2, batch=16, search=ON_REQUEST)
+# Of each: for how many seconds its steps are noted, all with the default.
 TRAININGS = {"200 small tensors": (SMALL, 150.0), "a small transformer": (TRANSFORMER, 150.0)}
-"""Of each: for how many seconds its steps are noted, all with the default."""
 _AT_ONCE, _STEPS = 5, 50
-SLOWER = (0.0, 0.02, 0.05, 0.1, 0.2)
-"""Every other setting is slower by 0 to so much."""
+SLOWER = (0.0, 0.02, 0.05, 0.1, 0.2)  # Every other setting is slower by 0 to so much
 FASTER = (0.05, 0.1, 0.15, 0.2, 0.3)
-CASES = 4
-"""For each of them: 20 planted cases of either kind."""
-MORE = 5
-"""Times as many replays, on other stretches of the same steps."""
+CASES = 4  # For each of them: 20 planted cases of either kind
+MORE = 5  # Times as many replays, on other stretches of the same steps
 _PRIOR_ERROR = 0.1
-_REACH = 1.5
-"""Two values of a knob or one switch is 1: how far around the planted best setting others gain too."""
+_REACH = 1.5  # Two values of a knob or one switch is 1: how far around the planted best setting others gain too
 _FAR_SLOWER = 0.05
 
 
@@ -48,8 +44,7 @@ class Decided(NamedTuple):
     """What one planted case came to."""
 
     wins: bool
-    low: float
-    """Lower end of the interval, where another setting wins."""
+    low: float  # Lower end of the interval, where another setting wins
     true_gain: float
     best_gain: float
     samples: int
@@ -108,8 +103,8 @@ def row(planted: str, found: list[Decided], cases: int = 0) -> dict[str, Any]:
     }
 
 
+# Of every setting: how many times the default's step it takes.
 Plant = Callable[[Space, float, random.Random], list[float]]
-"""Of every setting: how many times the default's step it takes."""
 
 
 def slower(space: Space, size: float, chance: random.Random) -> list[float]:

@@ -17,7 +17,7 @@ from benchmarks.tune_peers import compare, decide, drawing
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, Values
-from scalescope.tuner.native import LOG
+from scalescope.tuner.offline import LOG
 from scalescope.tuner.search import OFFLINE, ONLINE, Options
 from scalescope.tuner.settings import shown_value
 
@@ -45,12 +45,9 @@ class Case(NamedTuple):
     name: str
     request: TuneRequest
     plan: Plan
-    steps: int
-    """Of a block of the grid, online."""
-    runs: int
-    """Of `scalescope tune`."""
-    native: bool = False
-    """Whether Horovod's own autotune has its turn too."""
+    steps: int  # Of a block of the grid, online
+    runs: int  # Of `scalescope tune`
+    native: bool = False  # Whether Horovod's own autotune has its turn too
 
 
 def run_section(name: str, cases: Sequence[Case], study: "Callable[[Case, Path, float], Rows]") -> "Rows":

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.jobs.steady import Mode, Steadiness, steadiness
-from scalescope.jobs.warmup import warmup_steps
+from scalescope.steady import Mode, Steadiness, steadiness
+from scalescope.warmup import warmup_steps
 
+# Each makes a set of traces; a figure from one set alone is uncertain by 2 % (two standard errors)
 SEEDS = range(2026, 2034)
-"""Each makes a set of traces; a figure from one set alone is uncertain by 2 % (two standard errors)."""
 TRACES = 500
+# And how common each is among the traces.
 SHAPES = {"none": 0.12, "one huge step": 0.32, "one slower level": 0.20, "decaying": 0.18, "two levels": 0.18}
-"""And how common each is among the traces."""
 STEADY = {"even": 0.70, "drifting": 0.15, "alternating": 0.15}
 LENGTHS = (20, 30, 50, 100, 200, 500, 1000)
 
@@ -27,14 +27,12 @@ class Trace(NamedTuple):
     shape: str
     steady: str
     durations: list[float]
-    end: int
-    """First step after warm-up; where it decays, the first one whose expected excess is below half the noise."""
+    end: int  # First step after warm-up; where it decays, the first one whose expected excess is below half the noise
 
 
 class Found(NamedTuple):
     trace: Trace
-    miss: int
-    """Steps by which the end that was found is late; below 0 when it is early."""
+    miss: int  # Steps by which the end that was found is late; below 0 when it is early
 
 
 def run() -> list[dict[str, Any]]:

@@ -103,11 +103,22 @@ def test_the_file_alone_answers_on_another_host():
     assert Cores(**json.loads(answer.stdout)) == cores()
 
 
-def test_there_is_no_second_way_to_count_cores():
+@pytest.mark.parametrize(
+    ("asks", "elsewhere"),
+    [
+        (r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu", {"agent/control_group.py"}),
+        (r"\"nvidia-smi\", ?\"-|CUDA_VISIBLE_DEVICES\"|device_count\(", {"jobs/machine.py", "jobs/train_model.py"}),
+        (r"gpus(\(\)\))? or (host\.)?(cores\(\)|here)\.logical", {"jobs/plan.py"}),
+    ],
+    ids=["cores", "GPUs", "slots"],
+)
+def test_there_is_no_second_way_to_count(asks: str, elsewhere: set[str]):
+    """Elsewhere: ranks import nothing of ours but the agent; torch counts what it can use; settle is given both."""
     package = Path(sys.modules["scalescope"].__file__).parent
-    asks = re.compile(r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu")
-    asking = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if asks.search(path.read_text())}
-    assert asking == {"host.py", "agent/meeting.py"}  # ranks import nothing of ours but the agent
+    asking = {
+        path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(asks, path.read_text())
+    }
+    assert asking == {"host.py", *elsewhere}
 
 
 SSH = """#!/bin/sh

@@ -36,7 +36,10 @@ gc.freeze()
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         exec(compile(json.loads(line), "script.py", "exec"), {"__name__": "__main__"})
+        sys.stdout.flush()
         atexit._run_exitfuncs(); os._exit(0)  # taking the interpreter apart takes a second
     print(child, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -91,7 +94,7 @@ class Forked:
         self.server.stdin.write(json.dumps(textwrap.dedent(script)) + "\n")
         self.server.stdin.flush()
         pid, ended_with = map(int, self.server.stdout.readline().split())
-        assert ended_with == code
+        assert ended_with == code, self.stderr
         return pid
 
     def __call__(self, script: str, code: int = 0) -> RankLog:
@@ -99,9 +102,50 @@ class Forked:
         (log,) = (log for log in read_rank_logs(self.folder) if log.pid == pid)
         return log
 
+    def ranks(self, script: str) -> list[RankLog]:
+        """For a script that forks: what all of its processes wrote."""
+        before = {log.pid for log in read_rank_logs(self.folder)}
+        self.run(script)
+        return [log for log in read_rank_logs(self.folder) if log.pid not in before]
+
+    @property
+    def stdout(self) -> str:
+        """What the newest script printed."""
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
     forked = Forked(tmp_path_factory.mktemp("forked"))
     with forked.server:  # closes its input, which ends it
         yield forked
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """The same without the agent."""
+    plain = Forked(tmp_path_factory.mktemp("plain"), agent=False)
+    with plain.server:
+        yield plain
+
+
+TWO_RANKS = """
+import os, torch.distributed as dist
+meeting = f"file://{os.getcwd()}/meeting-{os.getpid()}"
+other = os.fork()
+rank = int(other == 0)
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+"""
+"""The beginning of a script that forks a second rank."""
+
+END_OF_TWO = """
+import atexit
+dist.barrier()
+if rank == 0 and os.waitpid(other, 0)[1]: raise SystemExit("rank 1 failed")
+atexit._run_exitfuncs(); os._exit(0)  # torch's gloo threads abort now and then after this
+"""

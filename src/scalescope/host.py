@@ -16,6 +16,7 @@ from typing import NamedTuple
 _SYSFS_CPUS = Path("/sys/devices/system/cpu")
 _PROC_CGROUP = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
+_PATIENCE_S = 60.0  # For a driver that hangs
 
 
 class Cores(NamedTuple):
@@ -70,15 +71,39 @@ def memory_limit_bytes(proc: Path = _PROC_CGROUP, cgroups: Path = _CGROUPS) -> f
     return min(limits)
 
 
+class Card(NamedTuple):
+    """A GPU of this machine."""
+
+    name: str
+    memory_bytes: int  # 0 where it shares the memory of the processor
+
+
+def cards() -> list[Card]:
+    """The GPUs of this machine, as the driver lists them, whether or not a job may use them."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listing = subprocess.run(query, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = (
+        [line.rsplit(",", 1) for line in listing.stdout.splitlines() if "," in line] if not listing.returncode else []
+    )
+    return [Card(name.strip(), int(size) * 2**20 if size.strip().isdigit() else 0) for name, size in rows]
+
+
 def gpus() -> int:
     """GPUs that a job here may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")])
-    if not shutil.which("nvidia-smi"):
-        return 0
-    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+    return len(cards())
+
+
+def slots(device: str) -> int:
+    """Ranks that have a device of their own here: one per GPU, or per logical core on `cpu` and without GPUs."""
+    return (device != "cpu" and gpus()) or cores().logical
 
 
 def clock_name() -> str:

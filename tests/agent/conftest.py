@@ -1,4 +1,4 @@
-from piloted import ranks
-from watched import forked, watch
+from controlled import ranks
+from watched import forked, plain, watch
 
-__all__ = ["forked", "ranks", "watch"]
+__all__ = ["forked", "plain", "ranks", "watch"]

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from scalescope.traces.marks import read_marks
-from watched import BEGINNING, Forked
+from watched import BEGINNING, END_OF_TWO, TWO_RANKS, Forked
 
 pytestmark = pytest.mark.launches
 
@@ -129,66 +128,63 @@ def test_workers_of_a_loader_write_no_marks(traced: Forked) -> None:
     assert numbers(trace_of(traced.folder)) == list(range(6, 14))
 
 
-def test_a_full_disk_is_said_in_one_line_and_training_goes_on(watch, tmp_path: Path) -> None:
+def test_a_full_disk_is_said_in_one_line_and_training_goes_on(traced: Forked) -> None:
     full = """
 import gzip
 def full(*arguments, **options):
     raise OSError(28, "No space left on device")
 gzip.open = full
 """
-    watched = watch(BEGINNING + full + "for _ in range(20): step()", SCALESCOPE_TRACE="6:8:3")
-    assert len(watched.log.steps()) == 20
-    assert watched.stderr.count("scalescope: this rank is not traced: No space left on device") == 1
-    assert "Traceback" not in watched.stderr
-    assert not list((tmp_path / "records").glob("trace-*.json"))
+    assert len(traced(BEGINNING + full + "for _ in range(20): step()").steps()) == 20
+    assert traced.stderr.count("scalescope: this rank is not traced: No space left on device") == 1
+    assert "Traceback" not in traced.stderr
+    assert not list(traced.folder.glob("trace-*.json"))
 
 
-def test_a_script_that_profiles_itself_goes_first(watch, tmp_path: Path) -> None:
+def test_a_script_that_profiles_itself_goes_first(traced: Forked) -> None:
     script = (
         BEGINNING
         + """
-for _ in range(10): step()
+for _ in range(BEFORE): step()
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
     for _ in range(3): step()
 print(sum(event.name.startswith("Optimizer.step") for event in own.events()))
 for _ in range(10): step()
 """
     )
-    watched = watch(script, SCALESCOPE_TRACE="5:10:3")
-    assert watched.stdout.strip() == "3"
-    assert numbers(trace_of(tmp_path / "records")) == [5, 6, 7, 8, 9]
-    watched = watch(script, SCALESCOPE_TRACE="12:5:3")
-    assert watched.stdout.strip() == "3"
-    assert "not traced: the script profiles itself" in watched.stderr
+    traced(script.replace("BEFORE", "10"))  # in the middle of what is captured
+    assert traced.stdout.strip() == "3"
+    assert numbers(trace_of(traced.folder)) == [6, 7, 8, 9]
+    traced(script.replace("BEFORE", "4"))  # when the first captured step comes
+    assert traced.stdout.strip() == "3"
+    assert "not traced: the script profiles itself" in traced.stderr
 
 
-def test_a_traced_training_ends_with_the_same_parameters(watch, tmp_path: Path) -> None:
+def test_a_traced_training_ends_with_the_same_parameters(traced: Forked, plain: Forked) -> None:
     script = LOADED + "\nimport hashlib\nprint(hashlib.sha256(model[0].weight.detach().numpy().tobytes()).hexdigest())"
-    traced = watch(script, SCALESCOPE_TRACE="8:6:3")
+    (traced.folder / "trace-rank0.json.gz").unlink(missing_ok=True)
+    traced(script)
     assert len(traced.stdout.strip()) == len(hashlib.sha256().hexdigest())
-    assert numbers(trace_of(tmp_path / "records"))
-    assert watch(script, agent=False).stdout == traced.stdout
+    assert numbers(trace_of(traced.folder)) == list(range(6, 14))
+    plain.run(script)
+    assert plain.stdout == traced.stdout
 
 
-def test_both_ranks_capture_the_same_steps(watch, tmp_path: Path) -> None:
+def test_both_ranks_capture_the_same_steps(traced: Forked) -> None:
+    (traced.folder / "trace-rank0.json.gz").unlink(missing_ok=True)
     script = """
-import os, time, torch, torch.distributed as dist
-rank = int(os.environ["RANK"])
-dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=rank, world_size=2)
+import time, torch
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(18):
     if rank == 1: time.sleep(0.005)
     optimizer.zero_grad(); model(torch.randn(4, 8)).square().mean().backward(); optimizer.step()
-dist.barrier()
-import atexit
-atexit._run_exitfuncs(); os._exit(0)
 """
-    both = f"RANK=1 {sys.executable} SCRIPT & RANK=0 {sys.executable} SCRIPT && wait $!"
-    env = {"GLOO_SOCKET_IFNAME": "lo", "MEETING": str(tmp_path / "meeting"), "SCALESCOPE_TRACE": "5:8:3"}
-    watch(script, "sh", "-c", both, **env)
+    assert len(traced.ranks(TWO_RANKS + script + END_OF_TWO)) == 2
     for rank in (0, 1):
-        trace = trace_of(tmp_path / "records", rank)
-        assert numbers(trace) == list(range(5, 13))
+        trace = trace_of(traced.folder, rank)
+        assert numbers(trace) == list(range(6, 14))
         assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (rank, 2)
         assert any(event["name"] == "gloo:all_reduce" for event in trace["traceEvents"])
+    for path in traced.folder.glob("*-rank1.*"):  # other tests have one rank
+        path.unlink()

@@ -1,7 +1,6 @@
 """torch.compile and TorchScript make the same of a model as without the agent."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -59,13 +58,6 @@ SEEN = {"after eager steps": 12, "evaluation first": 8, "step": 2}
 """Steps; an optimizer's step that is compiled itself is not seen."""
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
-    plain = Forked(tmp_path_factory.mktemp("plain"), agent=False)
-    with plain.server:
-        yield plain
-
-
 def compiled(forked: Forked, plain: Forked, kind: str, make: str) -> list[dict]:
     """What dynamo counted with the agent and without it."""
     script = BEGINNING + TRAINING.replace("MAKE", make)
@@ -101,7 +93,7 @@ train(torch.randn(4, 8)).sum().backward(); optimizer.step()
 
 
 @pytest.mark.parametrize("trace", ["", "2:4:2"], ids=["watched", "traced"])
-def test_a_model_can_be_scripted_at_any_time(watch, trace: str) -> None:
+def test_a_model_can_be_scripted_at_any_time(watch, forked: Forked, trace: str) -> None:
     script = """
 for _ in range(3): step()
 torch.jit.script(model)
@@ -114,6 +106,6 @@ torch.save(model.state_dict(), "model.pt")
 torch.jit.script(model)
 for _ in range(3): step()
 """
-    log = watch(BEGINNING + script, SCALESCOPE_TRACE=trace).log
+    log = watch(BEGINNING + script, SCALESCOPE_TRACE=trace).log if trace else forked(BEGINNING + script)
     assert len(log.steps()) == 9
     assert len(log.evaluations) == 1

@@ -57,7 +57,7 @@ def test_another_sitecustomize_runs_once_and_starts_no_second_agent(watch, tmp_p
     assert len(watched.logs) == 2  # one per launch
 
 
-def test_a_worker_whose_dataset_trains_is_left_alone(watch) -> None:
+def test_a_worker_whose_dataset_trains_is_left_alone(forked) -> None:
     script = (
         BEGINNING
         + """
@@ -73,9 +73,9 @@ for x in DataLoader(Trained(), batch_size=2, num_workers=2):
     optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
 """
     )
-    watched = watch(script.replace("torch.optim.optimizer._", "sys.modules['torch.optim.optimizer']._"))
-    assert len(watched.log.steps()) == 4
-    assert watched.stderr == ""
+    (log,) = forked.ranks(script.replace("torch.optim.optimizer._", "sys.modules['torch.optim.optimizer']._"))
+    assert len(log.steps()) == 4
+    assert forked.stderr == ""
 
 
 def test_a_transformation_is_not_the_model(forked) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from piloted import BEGINNING, Ranks
+from controlled import BEGINNING, Ranks
 
 WRAPS = (
     BEGINNING

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from piloted import BEGINNING, Ranks, one, sample
+from controlled import BEGINNING, Ranks, one, sample
 
 DEFAULT = 25 * 2**20
 
@@ -47,7 +47,7 @@ def assert_as_it_was(ranks: Ranks, script: str, **env: str) -> None:
 
 
 def test_uneven_inputs_in_the_middle_of_a_search(ranks: Ranks) -> None:
-    """A rank that joins early makes no more steps, and would never come to another meeting."""
+    """A rank that joins early makes no more steps, and would never agree on anything again."""
     script = training(after="with model.join():\n    for _ in range(4 + 12 * rank): step()")
     trial = [sample(0, {"bucket_cap_mb": 0.02}), sample(1, {"bucket_cap_mb": 0.1}, steps=28)]
     lines = ranks.run(script, trial)
@@ -84,7 +84,7 @@ def test_a_switch_that_fails_on_one_rank_is_undone_on_all(ranks: Ranks) -> None:
     lines = ranks.run(script, asked)
     samples = {line["id"]: line for line in lines if line["kind"] == "sample"}
     assert "out of memory" in samples[1]["problem"]
-    assert "out of memory" in samples[1]["held"]["gradient_as_bucket_view"]
+    assert "out of memory" in samples[1]["fixed"]["gradient_as_bucket_view"]
     assert [len(each["step_ns"]) for each in samples.values()] == [6, 0, 6]
     assert_as_it_was(ranks, script)
 
@@ -99,7 +99,7 @@ def test_a_parameter_that_one_rank_thaws_on_the_way_ends_the_search_on_all(ranks
 
 
 FULL = """
-reports = os.environ["SCALESCOPE_FOLDER"] + "/pilot.jsonl"
+reports = os.environ["SCALESCOPE_FOLDER"] + "/reports.jsonl"
 def fill():
     if rank == 0: os.unlink(reports); os.symlink("/dev/full", reports)
 def make_space():
@@ -115,10 +115,10 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 
 
 BESIDE = """
-from scalescope.agent.knobs import FilePilot
+from scalescope.agent.control_group import FileController
 from scalescope.agent.controller import Conductor
 alive = [True]
-conductor = Conductor(FilePilot(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE), model)
+conductor = Conductor(FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE), model)
 conductor.attach()
 """
 
@@ -153,13 +153,13 @@ def test_a_rank_that_leaves_is_not_waited_for(ranks: Ranks) -> None:
     script = (
         BEGINNING
         + """
-from scalescope.agent.control_group import TorchMeeting
-meeting = TorchMeeting(dist.group.WORLD)
-said = [each["trouble"] for each in meeting.gather({"trouble": "x" * rank})]
+from scalescope.agent.control_group import TorchControlGroup
+group = TorchControlGroup(dist.group.WORLD)
+said = [each["trouble"] for each in group.gather({"trouble": "x" * rank})]
 if rank == 1:
-    meeting.close(); del meeting
+    group.close(); del group
 else:
-    try: meeting.agree("")
+    try: group.agree("")
     except Exception as problem: said.append(type(problem).__name__)
 note("said", json.dumps(said))
 dist.barrier()
@@ -200,7 +200,7 @@ data = torch.Generator().manual_seed(rank)
 for number in range(30):
     optimizer.zero_grad(); model(torch.randn(4, 64, generator=data)).square().mean().backward()
     exchange(); optimizer.step()
-    if number == 7: note("by then", os.path.exists(os.environ["SCALESCOPE_FOLDER"] + "/pilot.jsonl"))
+    if number == 7: note("by then", os.path.exists(os.environ["SCALESCOPE_FOLDER"] + "/reports.jsonl"))
 final = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in model.parameters()]
 note("sha", hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in final)).hexdigest())
 """
@@ -240,15 +240,15 @@ def test_a_rank_without_room_for_messages_is_surveyed_without_them(ranks: Ranks)
         BEGINNING
         + """
 from scalescope.agent.between import BetweenSteps
-from scalescope.agent.control_group import TorchMeeting
+from scalescope.agent.control_group import TorchControlGroup
 from scalescope.agent.survey import survey
 model = wrapped()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-meeting, between = TorchMeeting(dist.group.WORLD), BetweenSteps()
+group, between = TorchControlGroup(dist.group.WORLD), BetweenSteps()
 def work():
     for crowd in (0, 1 << 50):
-        meeting.ranks_here += crowd * rank  # of what is free on its host, nothing is left to rank 1
-        found = yield from survey(between, model, meeting, 2, None)
+        group.ranks_here += crowd * rank  # of what is free on its host, nothing is left to rank 1
+        found = yield from survey(between, model, group, 2, None)
         note(f"survey {bool(crowd)}", json.dumps([len(found["gradients"]), list(found["costs"])]))
 between.start(work(), 2)
 for _ in range(8):

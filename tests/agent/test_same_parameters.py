@@ -2,7 +2,7 @@
 
 import json
 
-from piloted import BEGINNING, Ranks, sample
+from controlled import BEGINNING, Ranks, sample
 
 TRAININGS = (
     BEGINNING
@@ -36,7 +36,7 @@ class Training:
             self.model(torch.randn(4, 24, generator=data)).square().mean().backward()
             self.before(); self.optimizer.step(); self.after()
         if conductor:
-            conductor.close("never"); self.told = conductor._pilot.told
+            conductor.close("never"); self.told = conductor._controller.told
         return hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in self.state())).hexdigest()
 class FlatBuffer(Training):
     def prepare(self):
@@ -99,7 +99,7 @@ def test_a_tuned_training_ends_with_the_parameters_of_the_plain_run(ranks: Ranks
         samples = [line for line in each["told"] if line["kind"] == "sample"]
         failed = [line["id"] for line in samples if line["problem"]]
         assert failed == ([2] if name == "FlatBuffer" else []), samples
-        held = {key: line["held"].get("gradient_as_bucket_view", "") for key, line in _by_id(each["told"]).items()}
+        held = {key: line["fixed"].get("gradient_as_bucket_view", "") for key, line in _by_id(each["told"]).items()}
         if name == "FlatBuffer":
             assert "views of a buffer" in held["hello"]
             assert "views of a buffer" in held[2]
@@ -108,4 +108,4 @@ def test_a_tuned_training_ends_with_the_parameters_of_the_plain_run(ranks: Ranks
 
 
 def _by_id(told: list[dict]) -> dict:
-    return {line.get("id", line["kind"]): line for line in told if "held" in line}
+    return {line.get("id", line["kind"]): line for line in told if "fixed" in line}

@@ -10,8 +10,8 @@ from scalescope.records.job import Ending
 from watched import BEGINNING, samples
 
 
-def test_every_optimizer_step_is_a_step(watch) -> None:
-    log = watch(BEGINNING + "for _ in range(7): step()").log
+def test_every_optimizer_step_is_a_step(forked) -> None:
+    log = forked(BEGINNING + "for _ in range(7): step()")
     assert len(log.steps()) == 7
     assert samples(log) == {4}
     assert log.ended > log.steps()[-1].end
@@ -163,7 +163,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None:
+def test_ranks_that_a_script_starts_itself_are_ranks(watch, forked, method: str) -> None:
     script = f"""
     import atexit, os, torch, torch.distributed as dist, torch.multiprocessing as mp
     def train(rank):
@@ -180,7 +180,7 @@ def test_ranks_that_a_script_starts_itself_are_ranks(watch, method: str) -> None
     if __name__ == "__main__":
         mp.start_processes(train, nprocs=2, start_method="{method}")
     """
-    logs = watch(script).logs
+    logs = forked.ranks(script) if method == "fork" else watch(script).logs
     assert [(log.rank, log.world_size, log.engine, len(log.steps())) for log in logs] == [
         (0, 2, "ddp", 4),
         (1, 2, "ddp", 4),

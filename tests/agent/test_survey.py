@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import needs
-from piloted import BEGINNING, Ranks, one
+from controlled import BEGINNING, Ranks, one
 from scalescope.agent.survey import probe_sizes
 
 SLOW = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import needs
-from piloted import BEGINNING, Ranks, one, sample
+from controlled import BEGINNING, Ranks, one, sample
 from scalescope.jobs.rank_log import read_rank_logs
 
 PROBE = """

@@ -11,19 +11,15 @@ import torch
 
 from environments import empty_environment
 from scalescope.jobs.rank_log import read_rank_logs
-from watched import BEGINNING, samples
+from watched import BEGINNING, END_OF_TWO, TWO_RANKS, Forked, samples
 
 TRAINING = """
-import atexit, hashlib, os, torch
+import hashlib, torch
 from torch.utils.data import DataLoader, TensorDataset
-import torch.distributed as dist
 torch.manual_seed(0)
 layers = torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)
 model = torch.nn.Sequential(*layers)
-if "RANK" in os.environ:
-    meeting = "file://" + os.environ["MEETING"]
-    dist.init_process_group("gloo", init_method=meeting, rank=int(os.environ["RANK"]), world_size=2)
-    model = torch.nn.parallel.DistributedDataParallel(model)
+if RANKS == 2: model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters())
 data = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True)
 for epoch in range(3):
@@ -35,29 +31,20 @@ for epoch in range(3):
 state = model.state_dict()
 digest = hashlib.sha256(b"".join(state[name].numpy().tobytes() for name in sorted(state)))
 print(digest.hexdigest(), flush=True)
-atexit._run_exitfuncs(); os._exit(0)  # torch's gloo threads abort now and then after this
 """
 
 
-def digests(output: str) -> set[str]:
-    """What the ranks printed; two that print at once may share a line."""
-    found = re.findall("[0-9a-f]{64}", output)
-    assert len(found) == 2
-    return set(found)
-
-
-def test_final_parameters_are_bit_identical_with_and_without(watch) -> None:
-    assert watch(TRAINING).stdout == watch(TRAINING, agent=False).stdout
-
-
-def test_final_parameters_of_two_ranks_are_bit_identical_with_and_without(watch, tmp_path: Path) -> None:
-    both = f"RANK=1 {sys.executable} SCRIPT & RANK=0 {sys.executable} SCRIPT && wait $!"
-    env = {"GLOO_SOCKET_IFNAME": "lo"}
-    watched = watch(TRAINING, "sh", "-c", both, MEETING=str(tmp_path / "first"), **env)
-    plain = watch(TRAINING, "sh", "-c", both, agent=False, MEETING=str(tmp_path / "second"), **env)
-    assert len(watched.logs) == 2
-    assert digests(plain.stdout) == digests(watched.stdout)
-    assert len(digests(plain.stdout)) == 1
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_final_parameters_are_bit_identical_with_and_without(forked: Forked, plain: Forked, ranks: int) -> None:
+    script = TRAINING.replace("RANKS", str(ranks))
+    if ranks == 2:
+        script = TWO_RANKS + script + END_OF_TWO
+    logs = forked.ranks(script)
+    assert [len(log.steps()) for log in logs] == [48] * ranks
+    assert plain.ranks(script) == []
+    printed = [re.findall("[0-9a-f]{64}", each.stdout) for each in (forked, plain)]
+    assert [len(digests) for digests in printed] == [ranks, ranks]
+    assert len(set(printed[0] + printed[1])) == 1
 
 
 def test_copies_and_checkpoints_of_a_watched_model_are_free_of_the_agent(forked) -> None:

@@ -1,22 +1,18 @@
-"""estimate and probe as a user types them: real profiles, real links, real verification."""
+"""estimate as a user types it: a real profile, real links, real verification; test_estimate_cases.py has the rest."""
 
 import contextlib
 import json
 import os
 import platform
 import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-import needs
 import scalescope as api
 from command_line import CommandLine
+from interruption import interrupt
 from scalescope.cli import run
 from scalescope.jobs.folders import held
 from scalescope.measurement.resume import unfinished_estimate
@@ -30,18 +26,6 @@ from scalescope.records.timeline import Timeline
 
 pytestmark = pytest.mark.alone
 
-OWN_MODEL = """
-import torch
-from torch import nn
-
-def make(width: int = 64) -> nn.Module:
-    return nn.Sequential(nn.Embedding(100, width), nn.Flatten(), nn.Linear(8 * width, 4))
-
-def batch(n):
-    return torch.randint(0, 100, (n, 8))
-"""
-
-
 WORDS = ("estimate", "mlp", "--np", "1,2", "--batch", "16,64", "--seconds", "6s", "--verify", "1", "--launches", "2")
 
 
@@ -50,7 +34,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, 
     """The map of the mlp on this machine, interrupted while a cell was run for real; what was said and kept when."""
     line = CommandLine(tmp_path_factory.mktemp("estimate"))
     environment = {**os.environ, "XDG_CACHE_HOME": str(line.folder / "cache")}
-    said = _interrupt(line, [*WORDS, "--json", "-o", "out"], line.folder / "out/verify-np2/runs.jsonl", 1, environment)
+    said = interrupt(line, [*WORDS, "--json", "-o", "out"], line.folder / "out/verify-np2/runs.jsonl", 1, environment)
     kept = ("plan.json", "profile.json", "cluster.toml", "estimate.json", "verify-np2/runs.jsonl")
     return line, said, {name: (line.folder / "out" / name).stat().st_mtime_ns for name in kept}
 
@@ -63,30 +47,6 @@ def estimated(interrupted) -> tuple[CommandLine, dict, Path]:
     done = line(*WORDS, "--json", "-o", "out", pictures=True, XDG_CACHE_HOME=str(cache))
     assert "Continuing the interrupted estimate" in done.stderr
     return line, json.loads(done.stdout), cache
-
-
-def _interrupt(line: CommandLine, words: Sequence[str], file: Path, lines: int, environment: dict[str, str]) -> str:
-    """Ctrl-C when a file has so many lines; what was said. Nothing may be left running."""
-    running = subprocess.Popen(
-        line.words(*words),
-        cwd=line.folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 180
-    while not file.exists() or file.read_bytes().count(b"\n") < lines:
-        assert running.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert said.strip().splitlines()[-1].startswith("scalescope: interrupted: nothing is left running")
-    assert line.processes() == []
-    return said
 
 
 def test_the_map_is_shown_before_its_checks_and_an_interruption_keeps_it(interrupted) -> None:
@@ -140,7 +100,7 @@ def test_the_map_has_every_cell_with_its_interval(estimated) -> None:
     )
 
 
-def test_what_was_verified_is_remembered_for_the_next_estimate(estimated) -> None:
+def test_what_was_verified_is_remembered_for_the_next_estimate(estimated, monkeypatch: pytest.MonkeyPatch) -> None:
     line, document, cache = estimated
     (check,) = document["checks"]
     assert check["np"] == 2
@@ -156,11 +116,22 @@ def test_what_was_verified_is_remembered_for_the_next_estimate(estimated) -> Non
         hostname=platform.node(), engine="ddp", model="mlp", checks=1, log_error=0.1, seconds_since_epoch=0
     )
     remembered.write_bytes(b"damaged\n" + msgspec.json.encode(residual) + b"\n")
-    words = ("--np", "1,2", "--batch", "16,64", "--profile", "out/profile.json", "--json", "-o", "again")
-    later = json.loads(line("estimate", "mlp", *words, XDG_CACHE_HOME=str(cache)).stdout)
-    assert later["calibration"]["estimates"] == 1
-    assert any("1 damaged lines" in warning for warning in later["warnings"])
-    assert [cell["np"] for cell in later["cells"]] == [1, 2, 1, 2]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with contextlib.chdir(line.folder):
+        later = api.estimate("mlp", np=(1, 2), batch=(8,), seconds=2.0, folder="again")
+    assert later.calibration is not None
+    assert later.calibration.estimates == 1
+    assert any("1 damaged lines" in warning for warning in later.warnings)
+    assert [(cell.np, cell.batch) for cell in later.cells] == [(1, 8), (2, 8)]
+    assert later.cells[0].speedup == pytest.approx(1)
+
+
+def test_profile_and_links_serve_for_another_map(estimated) -> None:
+    line, _, _ = estimated
+    files = ("--profile", "out/profile.json", "--cluster", "out/cluster.toml")
+    words = ("mlp", "--np", "1,2", "--batch", "16,64", *files, "--json", "-o", "third")
+    third = json.loads(line("estimate", *words).stdout)
+    assert [cell["np"] for cell in third["cells"]] == [1, 2, 1, 2]
 
 
 def test_everything_is_on_disk_and_can_be_drawn_again(estimated, tmp_path: Path) -> None:
@@ -184,54 +155,6 @@ def test_everything_is_on_disk_and_can_be_drawn_again(estimated, tmp_path: Path)
     assert {path.name for path in api.draw(prediction, tmp_path)} >= {"map.png", "map.html"}
     assert api.tabulate(prediction, "csv").count("\n") >= 5
     assert "| 2 " in api.tabulate(prediction)
-
-
-def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> None:
-    (scalescope.folder / "own.py").write_text(OWN_MODEL)
-    (scalescope.folder / "cluster.toml").write_text(
-        "nodes = 2\nslots_per_node = 2\ncores_per_node = 2\n[inside]\nbandwidth = '1 GB/s'\nlatency = '20 us'\n"
-        "[between]\nbandwidth = '1 Gbit/s'\nlatency = '50 us'\n"
-    )
-    words = ("--cluster", "cluster.toml", "--batch", "8,32", "--seconds", "3s", "--scaling", "both", "-o", "out")
-    done = scalescope("estimate", "own.py:make", *words, "--model-arg", "width=128", "--json")
-    cells = json.loads(done.stdout)["cells"]
-    assert {cell["np"] for cell in cells} == {1, 2, 3, 4}
-    assert {cell["scaling"] for cell in cells} == {"strong", "weak"}
-    assert {cell["nodes"] for cell in cells if cell["np"] > 2} == {2}
-    weak = {(cell["np"], cell["batch"]): cell for cell in cells if cell["scaling"] == "weak"}
-    assert weak[4, 8]["exposed_s"] > weak[2, 8]["exposed_s"]
-    trusted = json.loads(done.stdout)["trusted"]
-    follow = "measure own.py:make --model-arg width=128 --np" if trusted else "estimate own.py:make --cluster"
-    assert f"Next: scalescope {follow}" in done.stderr
-
-
-@pytest.mark.parametrize("backend", ["gloo", "horovod-gloo", "horovod-mpi"])
-def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: str) -> None:
-    if backend != "gloo":
-        needs.horovod()
-    if backend == "horovod-mpi":
-        needs.openmpi()
-    drawn = backend == "gloo"
-    done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=drawn)
-    document = json.loads(done.stdout)
-    cluster = load_cluster(scalescope.folder / "out" / "cluster.toml")
-    assert document["slots_per_node"] == cluster.slots_per_node
-    for costs in cluster.costs:
-        assert costs.backend == backend
-        assert (costs.sizes_bytes[0], costs.sizes_bytes[-1]) == (4, 32 << 20)
-        assert min(costs.seconds) > 0  # no order: a small message may wait longer for its core than a large one takes
-        assert len(costs.seconds) == len(costs.sizes_bytes) == len(costs.cpu_seconds)
-    assert {costs.operation for costs in cluster.costs} == {"allreduce", "broadcast"}
-    assert cluster.overlaps[0].compute >= 1
-    polls = backend.startswith("horovod")
-    assert (cluster.overlaps[0].idle_error > 0) == polls
-    assert polls or cluster.overlaps[0].idle == 1.0
-    assert (scalescope.folder / "out" / "links.png").exists() == drawn
-
-
-def test_an_interruption_of_the_profile_leaves_nothing_running(scalescope: CommandLine) -> None:
-    blocks = scalescope.folder / "out" / "profile" / "profile-rank0.jsonl"
-    _interrupt(scalescope, ["estimate", "mlp", "--seconds", "60s", "-o", "out"], blocks, 3, dict(os.environ))
 
 
 CLUSTER = "nodes = 1\nslots_per_node = 2\ncores_per_node = 2\n"
@@ -273,34 +196,3 @@ def test_bad_input_gets_one_line(words, said, estimated, tmp_path, monkeypatch, 
     error = capfd.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("scalescope: ")
     assert said in error
-
-
-def test_a_model_that_needs_integers_is_told_so(scalescope: CommandLine) -> None:
-    (scalescope.folder / "own.py").write_text(OWN_MODEL)
-    done = scalescope("estimate", "own.py:make", "--input", "8", "--seconds", "2s", code=2)
-    assert "it needs integers: --input int64:8:vocab=30000" in done.stderr.strip().splitlines()[-1]
-    assert not any("Traceback" in text for text in done.stderr.splitlines())
-
-
-def test_a_batch_that_does_not_fit_is_marked(scalescope: CommandLine) -> None:
-    (scalescope.folder / "own.py").write_text(
-        OWN_MODEL.replace("    return torch.randint", "    torch.empty(n * 2**31)\n    return torch.randint")
-    )
-    words = ("--np", "1", "--batch", "1,2,4096", "--seconds", "8s", "--json", "-o", "out")
-    cells = json.loads(scalescope("estimate", "own.py:make", *words).stdout)["cells"]
-    assert {cell["batch"]: cell["fits"] for cell in cells} == {1: True, 2: True, 4096: False}
-
-
-def test_a_dry_run_starts_nothing(scalescope: CommandLine) -> None:
-    done = scalescope("estimate", "mlp", "--np", "1,2", "--verify", "2", "--dry-run", "-o", "out")
-    assert "taken here" in done.stdout
-    assert "2 cells" in done.stdout
-    assert not (scalescope.folder / "out").exists()
-
-
-def test_the_verbs_as_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    prediction = api.estimate("mlp", np=(1, 2), batch=(8,), seconds=2.0, folder=tmp_path / "out")
-    assert [(cell.np, cell.batch) for cell in prediction.cells] == [(1, 8), (2, 8)]
-    assert prediction.cells[0].speedup == pytest.approx(1)

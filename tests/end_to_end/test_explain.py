@@ -1,4 +1,4 @@
-"""`scalescope explain` as users type it: tables, logs and measurements that are already there."""
+"""`scalescope explain` as users type it: tables and logs that are already there; test_measure.py has measurements."""
 
 import json
 import subprocess
@@ -73,17 +73,6 @@ def test_what_was_written_can_be_explained_again(scalescope) -> None:
         again = json.loads(scalescope.in_this_process("explain", path, "--json").stdout)
         for name in ("steady", "train", "end_to_end"):
             assert again["speedup"][name] == pytest.approx(first["speedup"][name], rel=1e-6)
-
-
-def test_a_measurement_is_recognised(measured) -> None:
-    scalescope, *_ = measured
-    folder = json.loads(scalescope.in_this_process("explain", "out", "--json").stdout)
-    assert folder == json.loads(scalescope.in_this_process("explain", "out/measurement.json", "--json").stdout)
-    assert folder["kind"] == "measurement"
-    assert set(folder["speedup"]["end_to_end"]) == {"1", "2"}
-    table = json.loads(scalescope.in_this_process("explain", "out/scaling.csv", "--json").stdout)
-    for name, values in folder["speedup"].items():
-        assert table["speedup"][name] == pytest.approx(values, rel=1e-6)
 
 
 def test_logs_with_np_and_a_pattern(scalescope) -> None:

@@ -63,24 +63,6 @@ def pid_of_rank(scalescope, rank: int) -> int:
     return int((scalescope.folder / f"pid.{rank}").read_text())
 
 
-@pytest.mark.parametrize("launch", LAUNCHES)
-def test_a_killed_rank_is_named_and_all_are_gone(scalescope, scripts, launch: str) -> None:
-    needs.openmpi()
-    script, words = LAUNCHES[launch]
-    if script == "hvd.py":
-        needs.horovod()
-    launcher = () if "--launcher" in words else ("--launcher", launch)
-    command = (sys.executable, str(scripts / script), "--steps", "100000", "--pid-file", "pid")
-    running = start(scalescope, "measure", "--np", "2", *launcher, *words, "-o", "out", "--", *command)
-    wait_for_steps(scalescope.folder / "out", 2, running)
-    os.kill(pid_of_rank(scalescope, 1), signal.SIGKILL)
-    _, errors = running.communicate(timeout=120)
-    assert running.returncode == 1
-    assert "rank 1 was killed by signal 9 after" in errors
-    assert "rank 1 of 2 on" in errors  # its last output
-    assert scalescope.processes() == []
-
-
 HANGS = {
     "ddp sleeps": ("ddp.py", "sleep", "about to sleep"),
     "ddp differs": ("ddp.py", "other collective", "about to differ"),
@@ -90,7 +72,9 @@ HANGS = {
 
 @pytest.fixture(scope="module")
 def hanging(tmp_path_factory, scripts) -> Iterator[dict[str, tuple[CommandLine, subprocess.Popen[str]]]]:
-    """Launches that hang, each begun when the one before it hangs, so that they wait for their timeouts together."""
+    """Launches that hang, each begun when the one before it hangs, so that they wait for their timeouts together.
+
+    The tests of killed ranks are made in that time."""
     begun = {}
     try:
         for name, (script, fault, last_words) in HANGS.items():
@@ -109,6 +93,25 @@ def hanging(tmp_path_factory, scripts) -> Iterator[dict[str, tuple[CommandLine, 
             if running.poll() is None:
                 running.terminate()
                 running.communicate(timeout=60)
+
+
+@pytest.mark.usefixtures("hanging")
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_a_killed_rank_is_named_and_all_are_gone(scalescope, scripts, launch: str) -> None:
+    needs.openmpi()
+    script, words = LAUNCHES[launch]
+    if script == "hvd.py":
+        needs.horovod()
+    launcher = () if "--launcher" in words else ("--launcher", launch)
+    command = (sys.executable, str(scripts / script), "--steps", "100000", "--pid-file", "pid")
+    running = start(scalescope, "measure", "--np", "2", *launcher, *words, "-o", "out", "--", *command)
+    wait_for_steps(scalescope.folder / "out", 2, running)
+    os.kill(pid_of_rank(scalescope, 1), signal.SIGKILL)
+    _, errors = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert "rank 1 was killed by signal 9 after" in errors
+    assert "rank 1 of 2 on" in errors  # its last output
+    assert scalescope.processes() == []
 
 
 def end_of(hanging, name: str) -> list[str]:

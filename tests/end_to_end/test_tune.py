@@ -114,13 +114,13 @@ def fill(disk: Path) -> None:
 
 def test_a_search_that_fails_lets_the_training_go_on(scalescope: CommandLine, disk: Path) -> None:
     fill(disk)
-    training = ("--", sys.executable, str(SCRIPTS / "ddp.py"), "--steps", "400")
+    training = ("--", sys.executable, str(SCRIPTS / "ddp.py"), "--steps", "150")
     done = scalescope("tune", "--np", "2", *SHORT, "-o", "out", "--log-file", str(disk / "tune.csv"), *training, code=1)
     assert "the search failed: the disk is full" in done.stderr
     assert "the training ran to its end as it was" in done.stderr
-    reports = (scalescope.folder / "out" / "training" / "pilot.jsonl").read_text().splitlines()
+    reports = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()
     last = json.loads(reports[-1])
-    assert (last["kind"], last["steps"]) == ("end", 400)
+    assert (last["kind"], last["steps"]) == ("end", 150)
     assert not any(json.loads(line)["kind"] == "sample" for line in reports)
     assert scalescope.processes() == []
 

@@ -50,11 +50,9 @@ def test_strong_and_weak_scaling_share_what_they_can() -> None:
     assert labels == ["none-np1-b8", "ddp-np1-b8", "ddp-np2-b4", "ddp-np2-b8"]
 
 
-def test_quick_leaves_the_baseline_to_the_launch_and_aa_takes_everything_twice() -> None:
+def test_quick_leaves_the_baseline_to_the_launch() -> None:
     quick = points(settled(workload=MLP, np=(1, 2, 4), quick=True))
     assert [point.label for point in quick] == ["ddp-np2-b32", "ddp-np4-b32"]
-    twice = points(settled(workload=MLP, np=(2,), aa=True))
-    assert [point.label for point in twice] == ["ddp-np2-b32-A", "ddp-np2-b32-B"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,6 @@ def test_quick_leaves_the_baseline_to_the_launch_and_aa_takes_everything_twice()
         ({"np": (1, 3), "batch": (32,), "scaling": ("strong",)}, "take 30 or 33, or leave 3 out"),
         ({"np": (1, 4), "batch": (2,), "scaling": ("strong",)}, "take 4, or leave 4 out"),
         ({"steps": 4}, "fewer than warm-up needs"),
-        ({"quick": True, "aa": True}, "inside a launch: leave --aa or --quick out"),
         ({"quick": True, "scaling": ("strong", "weak")}, "one kind of scaling"),
     ],
 )
@@ -159,6 +156,7 @@ def test_hosts_and_environment_as_people_write_them() -> None:
         ("python -m torch.distributed.run x.py", True),
         ("python3.11 -u -m torch.distributed.launch x.py", True),
         ("env A=1 B=2 accelerate launch x.py", True),
+        ("accelerate-launch x.py", True),
         ("python -m accelerate.commands.launch x.py", True),
         ("deepspeed --num_gpus 2 x.py", True),
         ("fabric run --devices 2 x.py", True),

@@ -17,11 +17,10 @@ def launch(
     warmup_steps: int = 1,
     first_s: float = 1.0,
     around_s: float = 3.0,
-    arm: str = "",
     samples: bool = True,
 ) -> Run:
     """A launch of `steps` steps, the first of which took `first_s`, with `around_s` before and after them."""
-    point = Point(engine=engine, np=np, batch=batch, threads_per_rank=1, arm=arm)
+    point = Point(engine=engine, np=np, batch=batch, threads_per_rank=1)
     per_step = float(point.global_batch) if samples and point.global_batch else None
     steady_s = (steps - warmup_steps) * step_s
     phases = {"launch": around_s / 3, "import": around_s / 3, "warmup": first_s * warmup_steps, "steady": steady_s}

@@ -83,17 +83,6 @@ def test_turns_give_an_interval_over_blocks_and_nothing_else() -> None:
     assert "without --quick" in scaling.trust[0]
 
 
-def test_a_configuration_against_itself() -> None:
-    runs = []
-    for number, factor in enumerate((1.02, 0.99, 1.01, 0.98, 1.0), start=1):
-        runs += [launch(np=2, round_=number, arm="A", step_s=0.1 * factor), launch(np=2, round_=number, arm="B")]
-    (found,) = study(measurement(runs)).self_comparisons
-    assert found.covers_one
-    assert found.ratio.low < 1 < found.ratio.high
-    slower = [msgspec.structs.replace(run, step_s=0.2) if run.point.arm == "A" else run for run in runs]
-    assert not study(measurement(slower)).self_comparisons[0].covers_one
-
-
 def test_a_busy_machine_is_said() -> None:
     busy = Load(foreign_cores=0.9, cores=2, load_average=1.5)
     runs = [msgspec.structs.replace(run, load=busy) for run in rounds(1)]

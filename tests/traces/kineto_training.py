@@ -1,4 +1,4 @@
-"""A short DDP training under the profiler, run by torchrun: OUT, shapes or plain, and what is wrong with it."""
+"""Short DDP trainings under the profiler, run by torchrun: OUT, and for each training what is wrong with it."""
 
 import sys
 import time
@@ -10,41 +10,49 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
-OUT, SHAPES, PLANTED = sys.argv[1], sys.argv[2] == "shapes", sys.argv[3]
+OUT, PLANTED = sys.argv[1], sys.argv[2:]
 STEPS, BATCH = 20, 16
 
 
 class Numbers(Dataset[torch.Tensor]):
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+
     def __len__(self) -> int:
         return BATCH * (STEPS + 10)
 
     def __getitem__(self, at: int) -> torch.Tensor:
-        if PLANTED == "slow loader":
-            time.sleep(0.003)
+        time.sleep(self._pause_s)
         return torch.full((512,), float(at % 7))
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+def train(planted: str, rank: int) -> None:
     layers = [nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 512)]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with profile(
         activities=[ProfilerActivity.CPU],
         schedule=schedule(wait=2, warmup=2, active=STEPS - 4, repeat=1),
-        record_shapes=SHAPES,
-        on_trace_ready=lambda done: done.export_chrome_trace(f"{OUT}/rank{rank}.json"),
+        record_shapes=planted != "slow loader",
+        on_trace_ready=lambda done: done.export_chrome_trace(f"{OUT}/{planted}.rank{rank}.json"),
     ) as profiler:
-        for batch, _ in zip(DataLoader(Numbers(), batch_size=BATCH), range(STEPS), strict=False):
+        data = DataLoader(Numbers(0.003 if planted == "slow loader" else 0.0), batch_size=BATCH)
+        for batch, _ in zip(data, range(STEPS), strict=False):
             optimizer.zero_grad()
             loss = model(batch).square().mean()
-            if PLANTED == "straggler" and rank == 1:
+            if planted == "straggler" and rank == 1:
                 time.sleep(0.06)
             loss.backward()
             optimizer.step()
             profiler.step()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for planted in PLANTED:
+        train(planted, dist.get_rank())
+        dist.barrier()
     dist.destroy_process_group()
 
 

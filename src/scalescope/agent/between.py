@@ -1,4 +1,4 @@
-"""Work that is done between steps: after so many complete steps, alike on every rank, and in no step's time.
+"""Work that is done between steps: after a number of complete steps, alike on every rank, and in no step's time.
 
 The samples of a step are those of the steps that the clock looks at closely. Only where they vary is every call of
 the model seen: one more function in every step costs more than all the rest.
@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from .cuda import GpuTimes
 from .exchanged import Exchanged
 from .interruptions import samples_in
 from .recorder import Recorder, now
@@ -47,11 +48,11 @@ class BetweenSteps:
         self._ddp: Any = None
         self._calls: list[tuple[int, int]] = []  # when the model was called to train, on how many samples
         self._restore_forward: Callable[[], None] | None = None
-        self._gpu: _GpuTimes | None = None
+        self._gpu: GpuTimes | None = None
         self._is_watching = self._is_awake = False
 
     def start(self, work: Work, after: int) -> None:
-        """Begin the work after so many more steps."""
+        """Begin the work after this many more steps."""
         if self._has_own_clock:
             self.clock.watch_optimizers(optimizers())
             self._is_watching = True
@@ -117,7 +118,7 @@ class BetweenSteps:
         """
         kind: Any = next((each for each in type(ddp).__mro__ if each.__name__ == "DistributedDataParallel"), type(ddp))
         original, calls = kind.forward, self._calls
-        gpu = self._gpu = _GpuTimes() if next(ddp.parameters()).is_cuda else None
+        gpu = self._gpu = GpuTimes() if next(ddp.parameters()).is_cuda else None
         own_clock = self._has_own_clock
 
         @functools.wraps(original)
@@ -169,7 +170,7 @@ class BetweenSteps:
             begins = [self._open if self._open > 0 else begin, *ends[:-1]]
             for at, end in enumerate(ends):
                 self._steps.append(Step(begins[at], end, end - begins[at], self._samples, whole or at > 0))
-        else:  # optimizers that take turns unevenly
+        else:  # optimizers that alternate unevenly
             self._steps += [Step(begin, ends[-1], 0, 0, whole=False)] * new
         self._open = self._samples = 0
 
@@ -206,41 +207,6 @@ def _clock_of(ddp: Any) -> StepClock:
 def optimizers() -> Any:
     """torch's module of optimizers; torch takes its name away after the import."""
     return importlib.import_module("torch.optim.optimizer")
-
-
-class _GpuTimes:
-    """An event in the stream at every call of the model; nothing waits for them before the times are asked for."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self._new: Any = functools.partial(torch.cuda.Event, enable_timing=True)
-        self._marks: list[tuple[int, Any]] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """The next step begins now."""
-        self._marks.clear()
-        self.mark()
-
-    def mark(self) -> None:
-        """Whatever was begun before is over as soon as the GPU gets here."""
-        event = self._new()
-        event.record()
-        self._marks.append((now(), event))
-
-    def timed(self, steps: list[Step]) -> list[Step]:
-        """With the GPU's own times: a step lasts until the model is called for the next one, or until now."""
-        self._marks[-1][1].synchronize()
-        before, at, found = self._marks[0][1], 1, []
-        for number, step in enumerate(steps):
-            while self._marks[at][0] < step.end:
-                at += 1
-            event = self._marks[at][1]
-            whole = step.whole and (number + 1 == len(steps) or steps[number + 1].whole)
-            found.append(step._replace(nanoseconds=round(before.elapsed_time(event) * 1e6), whole=whole))
-            before = event
-        return found
 
 
 class _Silence(Recorder):

@@ -1,56 +1,81 @@
-"""How much memory this rank could take without harm to the training.
-How ranks meet between steps: what each of them says, which hosts there are, and an allreduce to probe.
+"""How ranks are controlled between steps: rank 0 hears the search through files, and all ranks agree on what is next.
+
+The files lie in the folder of the launch. The search writes one file per directive, `directive-00000.json` and so on;
+rank 0 appends lines to `reports.jsonl`. scalescope.tuner.controller_files is the other end and takes the names from
+here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+from .recorder import now
+
+FORMAT_VERSION = 1
+DIRECTIVE, REPORTS = "directive-{:05d}.json", "reports.jsonl"
+PATIENCE_S = 120.0  # A search that does not answer for this long is believed to be gone
 
 
-def no_room_for(
-    needed: int, device: Any, ranks_here: int, *, proc: str = "/proc", cgroup: str = "/sys/fs/cgroup"
-) -> str:
-    """Why `needed` bytes are too many, in one line: they are more than half of what is free; empty: they are not.
+class Controller(Protocol):
+    """Where rank 0 hears what to do next and tells what came of it."""
 
-    Args:
-        needed: Bytes that this rank is about to take.
-        device: The torch.device that is to hold them.
-        ranks_here: Ranks of this host, each of which takes as much.
-        proc: The folder in which the kernel accounts for memory.
-        cgroup: The folder in which it does so for this container.
+    def ask(self) -> dict[str, Any] | None:
+        """The next directive; None: not known yet."""
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Something happened."""
+
+
+class FileController:
+    """The search at the other end of the files in a folder.
+
+    A search that is gone, or that can be told nothing any more, is one that wants to let go.
     """
-    free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host(proc, cgroup) // max(ranks_here, 1)
-    return f"{needed >> 20} MiB are needed and {free >> 20} MiB are free" if 2 * needed > free else ""
+
+    def __init__(
+        self, folder: str, is_alive: Callable[[], bool] = lambda: True, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._folder, self._is_alive, self._patience_ns = folder, is_alive, int(patience_s * 1e9)
+        self._next = self._waits_since = 0
+        self._problem = ""
+
+    def ask(self) -> dict[str, Any] | None:
+        """What the next file holds, once it is there."""
+        if self._problem:
+            return let_go(self._problem)
+        alive = self._is_alive()  # before the look: the last thing that a search writes still counts
+        try:
+            with open(os.path.join(self._folder, DIRECTIVE.format(self._next))) as file:  # noqa: PTH118 - cheap
+                directive: dict[str, Any] = json.load(file)
+        except FileNotFoundError:
+            self._waits_since = self._waits_since or now()
+            if not alive:
+                return let_go("the process of the search has ended")
+            if now() - self._waits_since > self._patience_ns:
+                return let_go(f"the search has not answered for {self._patience_ns * 1e-9:.0f} s")
+            return None
+        except (OSError, ValueError) as problem:
+            return let_go(f"what the search wants next cannot be read: {problem}")
+        self._next += 1
+        self._waits_since = 0
+        return directive
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Append a line at once."""
+        try:
+            with open(os.path.join(self._folder, REPORTS), "a") as file:  # noqa: PTH118
+                file.write(json.dumps(line) + "\n")
+        except OSError as problem:
+            self._problem = f"the search cannot be told what was measured: {problem.strerror}"
 
 
-def _free_on_gpu(device: Any) -> int:
-    """What nobody has, and what this process holds in reserve."""
-    import torch
-
-    cuda: Any = torch.cuda
-    free, _ = cuda.mem_get_info(device)
-    return int(free + cuda.memory_reserved(device) - cuda.memory_allocated(device))
-
-
-def _free_on_host(proc: str, cgroup: str) -> int:
-    """Of the machine, or of the container where that has less; where neither tells, any amount."""
-    free = [_named(f"{proc}/meminfo", "MemAvailable:", 1 << 50) << 10]
-    with contextlib.suppress(OSError, ValueError), open(f"{cgroup}/memory.max") as limit:
-        with open(f"{cgroup}/memory.current") as current:
-            used = int(current.read()) - _named(f"{cgroup}/memory.stat", "inactive_file", 0)  # a cache gives way
-        free.append(int(limit.read()) - used)
-    return max(min(free), 0)
-
-
-def _named(path: str, name: str, otherwise: int) -> int:
-    with contextlib.suppress(OSError, ValueError), open(path) as file:
-        return next((int(line.split()[1]) for line in file if line.startswith(name)), otherwise)
-    return otherwise
+def let_go(why: str) -> dict[str, Any]:
+    """The directive to end the search and to leave the training as it was."""
+    return {"kind": "let_go", "why": why}
 
 
 _LARGEST_MESSAGE = 2048
@@ -70,7 +95,7 @@ def one_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
-class Meeting:
+class ControlGroup:
     """One process alone; with an engine, its ranks."""
 
     engine, backend = "none", ""
@@ -101,13 +126,13 @@ class Meeting:
         """Sum a tensor over all ranks, in place."""
 
     def close(self) -> None:
-        """Leave: ranks that meet afterwards get an error instead of waiting for this one."""
+        """Leave: ranks that want to agree afterwards get an error instead of waiting for this one."""
 
     def _gather(self, data: Any) -> list[Any]:
         return [data]
 
 
-class TorchMeeting(Meeting):
+class TorchControlGroup(ControlGroup):
     """The ranks of a process group that holds all of them, on a gloo group of their own."""
 
     engine = "ddp"
@@ -139,7 +164,7 @@ class TorchMeeting(Meeting):
         self._dist.destroy_process_group(group)
 
 
-class HorovodMeeting(Meeting):
+class HorovodControlGroup(ControlGroup):
     """Horovod's ranks."""
 
     engine = "horovod"

@@ -1,7 +1,7 @@
 """Changes knobs of a training while it goes on: a search asks for samples, all ranks switch and measure alike.
 
 Rank 0 hears what is to be done next, and the ranks gather what each of them says. Whatever fails in a rank it keeps
-until they next meet: there all let go alike, the knobs are what they were at first, and the training goes on.
+until they next agree: there all let go alike, the knobs are what they were at first, and the training goes on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,23 @@ from statistics import median
 from typing import Any
 
 from .between import BetweenSteps, Step, Work
-from .control_group import TorchMeeting, first_trouble, in_trouble, no_room_for, objection, one_line
-from .knobs import FORMAT_VERSION, Pilot, Wrappers, cannot_meet, engine_file, let_go, refusal_of
+from .control_group import (
+    FORMAT_VERSION,
+    Controller,
+    TorchControlGroup,
+    first_trouble,
+    in_trouble,
+    let_go,
+    objection,
+    one_line,
+)
+from .knobs import Wrappers, cannot_agree, engine_file, no_room_for, refusal_of
 from .recorder import now, say
 from .steps import StepClock, StepsDone
 from .survey import survey
 
-_FIRST_MEETING = 2  # After so many steps it is known how many optimizers make one
-# So long rank 0 waits for the search before all make another step as they are.
+_FIRST_STEPS = 2  # After these it is known how many optimizers make a step
+# How long rank 0 waits for the search before all ranks make another step as they are.
 _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
 _VIEW = "gradient_as_bucket_view"
 
@@ -30,9 +39,9 @@ class Conductor:
     """Leads one rank through a search."""
 
     def __init__(
-        self, pilot: Pilot, ddp: Any, clock: StepClock | None = None, wrappers: Wrappers | None = None
+        self, controller: Controller, ddp: Any, clock: StepClock | None = None, wrappers: Wrappers | None = None
     ) -> None:
-        self._pilot = pilot
+        self._controller = controller
         self._ddp = ddp
         self._wrappers = wrappers
         self._between = BetweenSteps(clock, ddp)
@@ -41,11 +50,11 @@ class Conductor:
         self._waited = 0
         self.values: dict[str, Any] = {}  # What was switched to last; empty: the model is as it was
         self._default: dict[str, Any] = {}  # What was in force before the first switch; empty: there was none
-        self._groups: Any = None
-        self._meeting: TorchMeeting | None = None
+        self._hierarchical: Any = None
+        self._group: TorchControlGroup | None = None
         self._restore_join: Callable[[], None] = lambda: None
         self.is_decided = False  # Whether the last setting is in force, to stay
-        # Why the search cannot go on, as far as this rank knows; the others hear it when they next meet.
+        # Why the search cannot go on, as far as this rank knows; the others hear it when they next agree.
         self.trouble = ""
 
     def attach(self) -> None:
@@ -62,7 +71,7 @@ class Conductor:
         }
         self._live = engine_file("ddp_live")
         self._restore_join = self._watch_join()
-        self._between.start(self._conduct(), _FIRST_MEETING)
+        self._between.start(self._conduct(), _FIRST_STEPS)
 
     def detach(self) -> None:
         """Take every hook back; the setting that is in force stays."""
@@ -84,7 +93,7 @@ class Conductor:
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if self._is_first:
-            problem = objection(lambda: self._pilot.tell({"kind": kind, **fields}))
+            problem = objection(lambda: self._controller.tell({"kind": kind, **fields}))
             self.trouble = self.trouble or problem
 
     def _hello(self, **fields: Any) -> None:
@@ -116,7 +125,7 @@ class Conductor:
             construct(context, *arguments, **options)
             if self._ddp._join_config.enable and any(each is self._ddp for each in context._joinables):
                 self.detach()
-                self._let_go(cannot_meet(self._ddp))
+                self._let_go(cannot_agree(self._ddp))
 
         def restore() -> None:
             if join.__init__ is constructor:
@@ -131,10 +140,10 @@ class Conductor:
         try:
             yield from self._search()
         except Exception as problem:
-            # The ranks can meet no more, or there is an error here. The others get an error when they next meet. No
+            # The ranks cannot agree any more, or there is an error here. The others get an error when they next try. No
             # knob changes now: those in force are the same on all ranks, and ranks with unlike buckets would hang.
-            if self._meeting:
-                objection(self._meeting.close)
+            if self._group:
+                objection(self._group.close)
             self._end(f"the search failed ({one_line(problem)})", "as it is")
             if self._ddp.reducer is None:  # neither a switch nor the way back succeeded: this rank cannot train
                 raise
@@ -142,28 +151,28 @@ class Conductor:
             self._restore_join()
 
     def _search(self) -> Work:
-        refused = cannot_meet(self._ddp)
+        refused = cannot_agree(self._ddp)
         if not refused:
-            self._meeting = TorchMeeting(self._ddp.process_group)
-            refused = self._meeting.agree(objection(self._refusal) or self.trouble)
+            self._group = TorchControlGroup(self._ddp.process_group)
+            refused = self._group.agree(objection(self._refusal) or self.trouble)
         if refused:
             self._end(refused, "as it is")
             return
-        assert self._meeting
+        assert self._group
         self._hello(refused="", **self._prepare())
         self._between.count_samples(self._ddp)
         while True:
-            directive = yield from self._next_directive(self._meeting)
+            directive = yield from self._next_directive(self._group)
             kind = directive["kind"]
             if kind == "warmup":
                 yield directive["steps"]
             elif kind == "survey":
-                found = yield from survey(self._between, self._ddp, self._meeting, directive["steps"], self._groups)
+                found = yield from survey(self._between, self._ddp, self._group, directive["steps"], self._hierarchical)
                 self._tell("survey", id=directive["id"], survey=found)
             elif kind == "sample":
-                yield from self._sample(directive, self._meeting)
+                yield from self._sample(directive, self._group)
             elif kind == "free":
-                _, problem = self._switch(directive.get("values", {}), self._meeting)
+                _, problem = self._switch(directive.get("values", {}), self._group)
                 if problem:
                     self._let_go(problem)
                 else:
@@ -181,21 +190,21 @@ class Conductor:
 
     def _prepare(self) -> dict[str, Any]:
         """Groups for hierarchical allreduce, and all that the search wants to know at first."""
-        assert self._meeting
+        assert self._group
         groups = engine_file("hierarchical").prepare(self._ddp.process_group)
-        self._groups = None if isinstance(groups, str) else groups
+        self._hierarchical = None if isinstance(groups, str) else groups
         self._default = self._live.current(self._ddp)
-        return {"hosts": self._meeting.hosts, "current": self._default, "held": self._live.held(self._ddp)}
+        return {"hosts": self._group.hosts, "current": self._default, "fixed": self._live.held(self._ddp)}
 
-    def _next_directive(self, meeting: TorchMeeting) -> Generator[int, None, dict[str, Any]]:
-        """Meet, and meet again after every step until it is known what comes next."""
+    def _next_directive(self, group: TorchControlGroup) -> Generator[int, None, dict[str, Any]]:
+        """Ask, and ask again after every step until it is known what comes next."""
         self._waited = 0
         while True:
             self._taken()
             if self.trouble:
-                said = meeting.gather(in_trouble(self.trouble))
+                said = group.gather(in_trouble(self.trouble))
             else:
-                said = meeting.gather((self._ask() if self._is_first else None) or {"kind": "wait"})
+                said = group.gather((self._ask() if self._is_first else None) or {"kind": "wait"})
             trouble = first_trouble(said)
             if trouble:
                 return let_go(trouble)
@@ -208,24 +217,24 @@ class Conductor:
         """The next directive, which may be on its way."""
         try:
             until = now() + (0 if self._waited else _PATIENCE_NS)
-            asked = self._pilot.ask()
+            asked = self._controller.ask()
             while asked is None and now() < until:
                 time.sleep(_LOOK_AGAIN_S)
-                asked = self._pilot.ask()
+                asked = self._controller.ask()
         except Exception as problem:
             return let_go(one_line(problem))
         return asked
 
-    def _switch(self, values: dict[str, Any], meeting: TorchMeeting) -> tuple[int, str]:
+    def _switch(self, values: dict[str, Any], group: TorchControlGroup) -> tuple[int, str]:
         """Nanoseconds that it took, or why it was not done: all ranks switch, or none does."""
         if values == self.values:
             return 0, ""
         began = now()
-        refused = meeting.agree(objection(self._refusal))
+        refused = group.agree(objection(self._refusal))
         self.trouble = self.trouble or refused
-        problem = refused or meeting.agree(objection(lambda: self._obstacle(values, meeting)))
+        problem = refused or group.agree(objection(lambda: self._obstacle(values, group)))
         if not problem:
-            problem = meeting.agree(objection(lambda: self._live.switch(self._ddp, values)))
+            problem = group.agree(objection(lambda: self._live.switch(self._ddp, values)))
             if problem:
                 self.restore()
         if problem:
@@ -233,22 +242,22 @@ class Conductor:
         self.values = values
         return now() - began, ""
 
-    def _obstacle(self, values: dict[str, Any], meeting: TorchMeeting) -> str:
+    def _obstacle(self, values: dict[str, Any], group: TorchControlGroup) -> str:
         """Why gradients cannot become views of buckets here, if that is asked for; the way back is always open."""
         if not self._changes_view(values) or self._live.current(self._ddp)[_VIEW] != self._default[_VIEW]:
             return ""
         parameters = list(self._ddp.parameters())
         needed = sum(each.numel() * each.element_size() for each in parameters if each.requires_grad)
-        held: str = self._live.held(self._ddp).get(_VIEW, "")
-        return held or no_room_for(needed, parameters[0].device, meeting.ranks_here)
+        fixed: str = self._live.held(self._ddp).get(_VIEW, "")
+        return fixed or no_room_for(needed, parameters[0].device, group.ranks_here)
 
     def _changes_view(self, values: dict[str, Any]) -> bool:
         return bool(values.get(_VIEW, self._default[_VIEW]) != self._default[_VIEW])
 
-    def _sample(self, directive: dict[str, Any], meeting: TorchMeeting) -> Work:
+    def _sample(self, directive: dict[str, Any], group: TorchControlGroup) -> Work:
         began, waited = now(), self._waited
-        switch_ns, problem = self._switch(directive["values"], meeting)
-        held = {_VIEW: problem} if problem and self._changes_view(directive["values"]) else {}
+        switch_ns, problem = self._switch(directive["values"], group)
+        fixed = {_VIEW: problem} if problem and self._changes_view(directive["values"]) else {}
         measured: list[Step] = []
         cut, discard = False, 0
         if not problem:
@@ -261,7 +270,7 @@ class Conductor:
                 yield check
                 measured += self._taken()
                 left -= check
-                cut = meeting.share({"cut": bool(left and _typical(measured) > limit_ns)})["cut"]
+                cut = group.share({"cut": bool(left and _typical(measured) > limit_ns)})["cut"]
             if left and not cut:
                 yield left
                 measured += self._taken()
@@ -278,7 +287,7 @@ class Conductor:
             began_ns=began,
             ended_ns=now(),
             problem=problem,
-            held=held,
+            fixed=fixed,
         )
 
     def _taken(self) -> list[Step]:

@@ -1,5 +1,4 @@
-"""How many collectives a rank has made: fewer than steps mean that its gradients were never exchanged.
-Which optimizers make the steps that ranks take together: those that hold parameters whose gradients are exchanged.
+"""Which optimizers make the steps that ranks take together: those that hold parameters whose gradients are exchanged.
 
 A rank may step others on its own, such as a linear probe's on rank 0. Were they counted, ranks would stop and switch
 at different steps. Where nothing is wrapped (one process, gradients that a script exchanges itself) all of them count.
@@ -9,36 +8,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .recorder import Recorder, guarded, say_once
-
-
-def watch_groups(module: Any, recorder: Recorder) -> None:
-    """A group that is destroyed cannot be asked any more."""
-    original = module.destroy_process_group
-
-    @functools.wraps(original)
-    def destroy_process_group(*arguments: Any, **options: Any) -> Any:
-        record_collectives(recorder)
-        return original(*arguments, **options)
-
-    module.destroy_process_group = destroy_process_group
-
-
-def record_collectives(recorder: Recorder) -> None:
-    """Ask all groups of this process, which count their collectives anyway."""
-    distributed: Any = sys.modules.get("torch.distributed.distributed_c10d")
-    try:
-        groups = list(distributed._world.pg_map)
-        count = sum(group._get_sequence_number_for_group() for group in groups)
-    except Exception:  # there is no torch.distributed, or this torch or backend does not count
-        return
-    if groups and recorder.is_rank:
-        recorder.line("collectives", n=count)
+from .recorder import guarded, say_once
 
 
 class Exchanged:
@@ -114,11 +88,11 @@ class Exchanged:
 
     def _is_of(self, optimizer: Any) -> bool:
         """Whether it holds exchanged parameters, or one buffer of which they are parts."""
-        held = _parameters_of(optimizer)
-        if self.holds(held):
+        own = _parameters_of(optimizer)
+        if self.holds(own):
             return True
         exchanged = {_storage(each) for each in (reference() for reference in self._parameters.values())} - {0}
-        return any(_storage(each) in exchanged for each in held)
+        return any(_storage(each) in exchanged for each in own)
 
     def _is_any_other(self, optimizer: Any) -> bool:
         """Whether some optimizer holds exchanged parameters; none does where all hold copies, in another precision."""

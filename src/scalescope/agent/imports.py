@@ -1,5 +1,5 @@
-"""Notices a launch that starts from what an earlier one left behind, such as a checkpoint.
-Times the imports of a script and calls back when a module that is waited for has been imported.
+"""What a script imports and reads before it trains: how long imports take, when a module that is waited for has come,
+and files that an earlier launch left behind, such as a checkpoint.
 """
 
 from __future__ import annotations

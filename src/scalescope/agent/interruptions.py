@@ -14,9 +14,17 @@ from typing import Any
 
 from .cuda import CudaClock
 from .exchanged import Exchanged
-from .fetches import Fetch, Fetches, watch_fetches
-from .modules import never_compile, watch_calls, watch_modes, watch_scripting, wrapped_in
 from .recorder import Recorder, guarded, now
+from .script_hooks import (
+    Fetch,
+    Fetches,
+    never_compile,
+    watch_calls,
+    watch_fetches,
+    watch_modes,
+    watch_scripting,
+    wrapped_in,
+)
 from .steps import StepClock
 
 

@@ -1,11 +1,11 @@
-"""Where rank 0 hears what the search wants next, and tells it what came of that.
-DistributedDataParallel as scripts use it: which models they wrap, and knobs that are set as they do.
+"""DistributedDataParallel as scripts use it: which models they wrap, knobs set as they do, and what forbids a switch.
 
 `SCALESCOPE_KNOBS` holds the knobs, as a JSON object; they go before what the script says itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.machinery
@@ -16,71 +16,9 @@ import sys
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from .recorder import now, say
-
-FORMAT_VERSION = 1
-PATIENCE_S = 120.0  # A search that does not answer for so long is believed to be gone
-
-
-class Pilot(Protocol):
-    """Where rank 0 hears what to do next and tells what came of it."""
-
-    def ask(self) -> dict[str, Any] | None:
-        """The next directive; None: not known yet."""
-
-    def tell(self, line: dict[str, Any]) -> None:
-        """Something happened."""
-
-
-class FilePilot:
-    """Directives are files in a folder, one after the other; answers are lines of pilot.jsonl there.
-
-    A search that is gone, or that can be told nothing any more, is one that wants to let go.
-    """
-
-    def __init__(
-        self, folder: str, is_alive: Callable[[], bool] = lambda: True, patience_s: float = PATIENCE_S
-    ) -> None:
-        self._folder, self._is_alive, self._patience_ns = folder, is_alive, int(patience_s * 1e9)
-        self._next = self._waits_since = 0
-        self._problem = ""
-
-    def ask(self) -> dict[str, Any] | None:
-        """What the next file holds, once it is there."""
-        if self._problem:
-            return let_go(self._problem)
-        alive = self._is_alive()  # before the look: the last thing that a search writes still counts
-        try:
-            with open(os.path.join(self._folder, f"directive-{self._next:05d}.json")) as file:  # noqa: PTH118 - cheap
-                directive: dict[str, Any] = json.load(file)
-        except FileNotFoundError:
-            self._waits_since = self._waits_since or now()
-            if not alive:
-                return let_go("the process of the search has ended")
-            if now() - self._waits_since > self._patience_ns:
-                return let_go(f"the search has not answered for {self._patience_ns * 1e-9:.0f} s")
-            return None
-        except (OSError, ValueError) as problem:
-            return let_go(f"what the search wants next cannot be read: {problem}")
-        self._next += 1
-        self._waits_since = 0
-        return directive
-
-    def tell(self, line: dict[str, Any]) -> None:
-        """Append a line at once."""
-        try:
-            with open(os.path.join(self._folder, "pilot.jsonl"), "a") as file:  # noqa: PTH118
-                file.write(json.dumps(line) + "\n")
-        except OSError as problem:
-            self._problem = f"the search cannot be told what was measured: {problem.strerror}"
-
-
-def let_go(why: str) -> dict[str, Any]:
-    """The directive to end the search and to leave the training as it was."""
-    return {"kind": "let_go", "why": why}
-
+from .recorder import say
 
 _ENGINES = "scalescope_engines"
 SHARDED = "the model is sharded by FSDP, whose knobs cannot be switched: wrap it in DistributedDataParallel if it fits"
@@ -233,7 +171,7 @@ class Wrappers:
         return model is not None and any(model is wrapper or model is wrapper.module for wrapper in made)
 
 
-def cannot_meet(ddp: Any) -> str:
+def cannot_agree(ddp: Any) -> str:
     """Why ranks cannot agree on anything between steps: alike on every rank, so that none waits for the others."""
     import torch.distributed as dist
 
@@ -246,7 +184,48 @@ def cannot_meet(ddp: Any) -> str:
 
 def refusal_of(ddp: Any) -> str:
     """Why this wrapper's knobs cannot be switched; empty: nothing is in the way."""
-    return cannot_meet(ddp) or str(engine_file("ddp_live").refusal(ddp))
+    return cannot_agree(ddp) or str(engine_file("ddp_live").refusal(ddp))
+
+
+def no_room_for(
+    needed: int, device: Any, ranks_here: int, *, proc: str = "/proc", cgroup: str = "/sys/fs/cgroup"
+) -> str:
+    """Why `needed` bytes are too many, in one line: they are more than half of what is free; empty: they are not.
+
+    Args:
+        needed: Bytes that this rank is about to take.
+        device: The torch.device that is to hold them.
+        ranks_here: Ranks of this host, each of which takes as much.
+        proc: The folder in which the kernel accounts for memory.
+        cgroup: The folder in which it does so for this container.
+    """
+    free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host(proc, cgroup) // max(ranks_here, 1)
+    return f"{needed >> 20} MiB are needed and {free >> 20} MiB are free" if 2 * needed > free else ""
+
+
+def _free_on_gpu(device: Any) -> int:
+    """What nobody has, and what this process holds in reserve."""
+    import torch
+
+    cuda: Any = torch.cuda
+    free, _ = cuda.mem_get_info(device)
+    return int(free + cuda.memory_reserved(device) - cuda.memory_allocated(device))
+
+
+def _free_on_host(proc: str, cgroup: str) -> int:
+    """Of the machine, or of the container where that has less; where neither tells, any amount."""
+    free = [_named(f"{proc}/meminfo", "MemAvailable:", 1 << 50) << 10]
+    with contextlib.suppress(OSError, ValueError), open(f"{cgroup}/memory.max") as limit:
+        with open(f"{cgroup}/memory.current") as current:
+            used = int(current.read()) - _named(f"{cgroup}/memory.stat", "inactive_file", 0)  # a cache gives way
+        free.append(int(limit.read()) - used)
+    return max(min(free), 0)
+
+
+def _named(path: str, name: str, otherwise: int) -> int:
+    with contextlib.suppress(OSError, ValueError), open(path) as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(name)), otherwise)
+    return otherwise
 
 
 def _say_once(line: str) -> None:

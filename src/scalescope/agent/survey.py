@@ -14,8 +14,9 @@ from statistics import median
 from typing import Any
 
 from .between import BetweenSteps, Work, optimizers
-from .control_group import Meeting, no_room_for, objection, one_line
+from .control_group import ControlGroup, objection, one_line
 from .interruptions import ModelHook, samples_in
+from .knobs import no_room_for
 from .recorder import now, say
 
 STEPS = 3
@@ -26,13 +27,13 @@ _MIB = 1 << 20
 
 
 def survey(
-    between: BetweenSteps, root: Any, meeting: Meeting, steps: int, hierarchical: Any
+    between: BetweenSteps, root: Any, group: ControlGroup, steps: int, hierarchical: Any
 ) -> Generator[int, None, dict[str, Any]]:
     """Watch `steps` steps, then probe; `hierarchical` is what has an `allreduce`, or None.
 
     Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
     """
-    parts = _Parts(root, is_nested=meeting.engine == "horovod")
+    parts = _Parts(root, is_nested=group.engine == "horovod")
     trouble = ""
 
     def begin_step() -> None:
@@ -49,37 +50,41 @@ def survey(
     finally:
         parts.remove()
     found: dict[str, Any] = {}
-    if meeting.agree(trouble or objection(lambda: found.update(parts.summary()))):
+    if group.agree(trouble or objection(lambda: found.update(parts.summary()))):
         return {}
-    total = meeting.share({"total": sum(size for _, size, _ in found["gradients"])})["total"]
-    messages = _Messages(meeting, parts.parameters)
+    total = group.share({"total": sum(size for _, size, _ in found["gradients"])})["total"]
+    messages = _Messages(group, parts.parameters)
     costs: dict[str, list[list[float]]] = {}
-    if not meeting.agree(objection(lambda: messages.make_room(total))):
-        costs["flat"] = messages.costs(total, "flat", meeting.allreduce)
+    if not group.agree(objection(lambda: messages.make_room(total))):
+        costs["flat"] = messages.costs(total, "flat", group.allreduce)
         if hierarchical is not None:
             costs["hierarchical"] = messages.costs(total, "hierarchical", lambda t, name: hierarchical.allreduce(t))
         objection(lambda: found.update(copy_s_per_byte=messages.copy_s_per_byte()))
     return {
         "copy_s_per_byte": 0.0,
         **found,
-        "engine": meeting.engine,
-        "backend": meeting.backend,
-        "hosts": len(set(meeting.hosts)),
-        "ranks_per_host": meeting.hosts.count(meeting.hosts[0]),
-        "cores": meeting.cores,
+        "engine": group.engine,
+        "backend": group.backend,
+        "hosts": len(set(group.hosts)),
+        "ranks_per_host": group.hosts.count(group.hosts[0]),
+        "cores": group.cores,
         "threads": _threads(),
         "costs": costs,
     }
 
 
 def survey_once(
-    between: BetweenSteps, root: Any, meet: Callable[[], Meeting], hierarchical: Callable[[], Any], path: str
+    between: BetweenSteps,
+    root: Any,
+    control_group: Callable[[], ControlGroup],
+    hierarchical: Callable[[], Any],
+    path: str,
 ) -> Work:
     """For a launch that is made for a survey: the survey, and its file; the training goes on without one, too."""
     try:
-        meeting = meet()
-        found = yield from survey(between, root, meeting, STEPS, hierarchical())
-        if meeting.rank == 0 and found:
+        group = control_group()
+        found = yield from survey(between, root, group, STEPS, hierarchical())
+        if group.rank == 0 and found:
             with open(path + ".partial", "w") as file:
                 json.dump(found, file)
             os.replace(path + ".partial", path)  # noqa: PTH105 - pathlib is slow to import
@@ -214,8 +219,8 @@ class _Parts:
 class _Messages:
     """What it costs to sum and to copy gradients; every rank takes part alike."""
 
-    def __init__(self, meeting: Meeting, parameters: list[Any]) -> None:
-        self._meeting = meeting
+    def __init__(self, group: ControlGroup, parameters: list[Any]) -> None:
+        self._group = group
         self._parameters = parameters
         self._device = parameters[0].device
         self._buffer: Any = None
@@ -224,14 +229,14 @@ class _Messages:
         """A buffer for the largest message, or why there is none."""
         import torch
 
-        no_room = no_room_for(total, self._device, self._meeting.ranks_here)
+        no_room = no_room_for(total, self._device, self._group.ranks_here)
         if not no_room:
             self._buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
         return no_room
 
     def costs(self, total: int, kind: str, allreduce: Callable[[Any, str], None]) -> list[list[float]]:
         """Size, seconds of rank 0 and its processor's seconds, for sizes up to that of all gradients."""
-        if self._meeting.size == 1:
+        if self._group.size == 1:
             return []
         buffer = self._buffer
         self._timed(allreduce, buffer[:1], f"{kind}.first")
@@ -241,7 +246,7 @@ class _Messages:
             times = [self._timed(allreduce, message, f"{kind}.{size}") for _ in range(3 if size < _MIB else 2)]
             seconds, processor = (median(each) for each in zip(*times))  # noqa: B905
             found.append([size, seconds, processor])
-            if size >= _MIB and self._meeting.share({"enough": seconds > _LONGEST_PROBE_S})["enough"]:
+            if size >= _MIB and self._group.share({"enough": seconds > _LONGEST_PROBE_S})["enough"]:
                 break
         return found
 

@@ -7,9 +7,16 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .control_group import HorovodMeeting, Meeting, TorchMeeting, objection
+from .control_group import (
+    FORMAT_VERSION,
+    ControlGroup,
+    FileController,
+    HorovodControlGroup,
+    TorchControlGroup,
+    objection,
+)
 from .controller import Conductor
-from .knobs import FORMAT_VERSION, SHARDED, FilePilot, Wrappers, engine_file
+from .knobs import SHARDED, Wrappers, engine_file
 from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once
@@ -41,7 +48,7 @@ class Tuned:
         if self._conductor is None:
             if self._first_steps:
                 self._first_steps.stop()
-            conductor = Conductor(FilePilot(self._folder), ddp, self._clock, self._wrappers)
+            conductor = Conductor(FileController(self._folder), ddp, self._clock, self._wrappers)
             if self._has_refused:  # perhaps this rank alone: the others have to hear it
                 conductor.trouble = "the model was wrapped in DistributedDataParallel after the first steps"
             problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
@@ -71,18 +78,18 @@ class Tuned:
         wrapped = [part for part in root.modules() if type(part).__name__ == "DistributedDataParallel"]
         groups: list[Any] = []
 
-        def meet() -> Meeting:
+        def control_group() -> ControlGroup:
             if wrapped:
                 groups.append(engine_file("hierarchical").prepare(wrapped[0].process_group))
-                return TorchMeeting(wrapped[0].process_group)
-            return HorovodMeeting(sys.modules["horovod.torch"]) if engine == "horovod" else Meeting()
+                return TorchControlGroup(wrapped[0].process_group)
+            return HorovodControlGroup(sys.modules["horovod.torch"]) if engine == "horovod" else ControlGroup()
 
         def hierarchical() -> Any:
             return next((each for each in groups if not isinstance(each, str)), None)
 
         path = os.path.join(self._folder, "survey.json")  # noqa: PTH118 - pathlib is slow to import
         between.start(
-            survey_once(between, wrapped[0] if wrapped else root, meet, hierarchical, path), self._survey_after
+            survey_once(between, wrapped[0] if wrapped else root, control_group, hierarchical, path), self._survey_after
         )
 
     def close(self, rank: int, engine: str) -> None:
@@ -102,9 +109,9 @@ class Tuned:
             return
         engine = "fsdp" if self._wrappers.sharded else engine
         why = why or self._why(engine)
-        pilot = FilePilot(self._folder)
-        pilot.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
-        pilot.tell({"kind": "end", "steps": self._clock.complete})
+        controller = FileController(self._folder)
+        controller.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
+        controller.tell({"kind": "end", "steps": self._clock.complete})
         say(f"not tuned: {why}")
 
     def _why(self, engine: str) -> str:

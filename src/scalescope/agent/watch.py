@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from .capture import Capture, window_from_environment
-from .exchanged import Exchanged, record_collectives, watch_groups
+from .exchanged import Exchanged
 from .imports import ImportWatch, StaleReads
 from .interruptions import Interruptions
 from .recorder import Recorder, guarded, now, rank_from_environment
@@ -146,7 +146,7 @@ class Agent:
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
             module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
-            watch_groups(module, self._recorder)
+            _watch_groups(module, self._recorder)
 
     def _watch_horovod(self, module: Any) -> None:
         self._exchanged.watch_horovod(module)
@@ -207,7 +207,7 @@ class Agent:
         for close in closing:
             guarded("the end of the training is not recorded", close)()
         if self._recorder.is_rank:
-            guarded("collectives are not counted", record_collectives)(self._recorder)
+            guarded("collectives are not counted", _record_collectives)(self._recorder)
             self._recorder.line("end", t=now())
 
 
@@ -218,3 +218,27 @@ def _tuned(folder: str, clock: StepClock) -> Any:
     from .tuned import Tuned
 
     return Tuned(folder, clock)
+
+
+def _watch_groups(module: Any, recorder: Recorder) -> None:
+    """A group that is destroyed cannot be asked any more."""
+    original = module.destroy_process_group
+
+    @functools.wraps(original)
+    def destroy_process_group(*arguments: Any, **options: Any) -> Any:
+        _record_collectives(recorder)
+        return original(*arguments, **options)
+
+    module.destroy_process_group = destroy_process_group
+
+
+def _record_collectives(recorder: Recorder) -> None:
+    """Ask all groups of this process, which count their collectives anyway."""
+    distributed: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        groups = list(distributed._world.pg_map)
+        count = sum(group._get_sequence_number_for_group() for group in groups)
+    except Exception:  # there is no torch.distributed, or this torch or backend does not count
+        return
+    if groups and recorder.is_rank:
+        recorder.line("collectives", n=count)

@@ -1,5 +1,6 @@
 """`scalescope explain`: where the time goes, from what is already there or from a run that is captured now."""
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -7,187 +8,127 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.explain_answers import (
-    export_steps,
-    tell_autotune,
-    tell_explanation,
-    tell_scaling,
-    write_explanation,
+from scalescope.cli.explained import tell_autotune, tell_scaling, tell_traces
+from scalescope.cli.options import (
+    Capture,
+    DryRun,
+    Folder,
+    LaunchOptions,
+    ModelOptions,
+    OutputOptions,
+    Pattern,
+    given,
+    grouped,
+    typed_options,
 )
-from scalescope.cli.options import Json, Quiet
-from scalescope.cli.output import from_here
-from scalescope.errors import Interrupted, UsageError
+from scalescope.cli.output import Ending, from_here, interruptible
+from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from scalescope.records.request import MeasureRequest
 
 
-_FILES, _RUN = "Files", "A command, captured now"
-
-
+@grouped
 def explain(
     context: typer.Context,
+    capture: Capture,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
             help="Horovod timelines, profiler traces of all ranks, a folder of scalescope measure, training logs, "
-            "a scaling table or a Horovod autotune log (CSV)."
+            "a scaling table or a Horovod autotune log (CSV). Or a MODEL, or -- COMMAND, to run and capture."
         ),
     ] = None,
     np: Annotated[
-        str, typer.Option(help="Processes of every log, in the same order: 1,2,4; or of the command: 2.")
+        str, typer.Option(metavar="LIST", help="Processes of every log, in their order: 1,2,4; or of the run (2).")
     ] = "",
-    pattern: Annotated[
-        str,
-        typer.Option(
-            help="What a line of the logs looks like: a regular expression with a group named epoch_s, step_s, "
-            "examples_per_s, examples_per_s_total or examples_per_s_per_worker.",
-            rich_help_panel=_FILES,
-        ),
-    ] = "",
+    pattern: Pattern = "",
     estimate: Annotated[
         Path | None,
-        typer.Option(
-            help="A folder of scalescope estimate, or a cluster.toml: its prediction beside the trace.",
-            rich_help_panel=_FILES,
-        ),
+        typer.Option(metavar="PATH", help="Folder of scalescope estimate, or a cluster.toml, to compare with."),
     ] = None,
     export: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the steps of all ranks, on one clock, as a trace for Perfetto.", rich_help_panel=_FILES
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Write the steps of all ranks as one trace for Perfetto.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="ddp or horovod (default: ddp).", rich_help_panel=_RUN)] = "",
-    launcher: Annotated[
-        str, typer.Option(help="torchrun, mpirun, horovodrun, srun or own.", rich_help_panel=_RUN)
-    ] = "",
-    hosts: Annotated[str, typer.Option(help="Hosts and their slots: a:2,b:2.", rich_help_panel=_RUN)] = "",
-    threads_per_rank: Annotated[
-        int | None, typer.Option(min=1, help="Cores of a host over its ranks unless given.", rich_help_panel=_RUN)
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="A variable for every rank: NAME=VALUE.", rich_help_panel=_RUN)
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="So many steps the script makes at most.", rich_help_panel=_RUN)
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", help="Folder for records, tables and pictures.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be started.", rich_help_panel=_RUN)
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    folder: Folder = None,
+    dry_run: DryRun = False,
 ) -> None:
-    """Where does the time go? Reads traces, tables and logs that you have, or captures a run of your command.
+    """Where does the time go? Reads traces, tables and logs that you have, or captures a run of your training.
 
     scalescope explain timeline.json
     scalescope explain rank0.json.gz rank1.json.gz
     scalescope explain --np 2 -- python train.py
     """
-    from rich.console import Console
-
+    from scalescope.api.requests import log_counts, traced_request
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read
     from scalescope.jobs.folders import check, result_folder
+    from scalescope.measurement.trace import traced_commands
     from scalescope.records.autotune import Autotune
     from scalescope.records.explanation import Explanation
 
-    if output and output.exists() and not output.is_dir():
-        raise UsageError(f"-o names a folder, and '{output}' is a file: choose another name")
-    command: tuple[str, ...] = context.obj or ()
-    console = Console(stderr=json)
-    given = list(paths or [])
-    if command:
-        if given:
-            raise UsageError("name files, or -- and a command, not both")
-        captured = _capture(
-            command, console, np, engine, launcher, hosts, threads_per_rank, env, steps, output, dry_run, quiet
-        )
-        if captured is None:
+    ending, files, request = Ending(shown, folder), list(paths or []), None
+    model = str(files.pop()) if _is_model(files) and not context.obj else ""
+    if model or context.obj:
+        if files:
+            raise UsageError("name files, a MODEL or -- and a command, and only one of them")
+        told = given(capture, launching, building)
+        request = traced_request(model, command=context.obj or (), np=np, folder=folder, **told)
+        if dry_run:
+            print(*traced_commands(request), sep="\n")
             return
-        given, output = [from_here(captured)], captured
-    elif dry_run or engine or launcher or hosts or env or steps or threads_per_rank:
-        raise UsageError(
-            "--engine, --launcher, --hosts, --threads-per-rank, --env, --steps and --dry-run go with a "
-            "command after --: leave them out"
-        )
-    if output:
-        check(output, "explain", _explained(output, given))
+        folder = _captured(request, ending)
+        files = [from_here(folder)]
+    else:
+        _refuse_without_run(context)
+    if folder:
+        check(folder, "explain", _made_by(folder, files))
     if export:
         check_export(export)
-    found = read(given, np=() if command else _counts(np), pattern=pattern, estimate=estimate)
-    if export and not isinstance(found, Explanation):
-        raise UsageError("--export goes with traces: name a trace, or -- and a command")
-    with result_folder("explain", output, also=_explained(output, given)) if output else nullcontext():
+    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate)
+    with result_folder("explain", folder, also=_made_by(folder, files)) if folder else nullcontext():
         if isinstance(found, Explanation):
-            said = write_explanation(found, output) if output else []
-            if export:
-                said.append(export_steps(given, export))
-            tell_explanation(found, console, said, given, output, json=json, quiet=quiet)
+            tell_traces(ending, found, files, folder, request, export)
+        elif export:
+            raise UsageError("--export goes with traces: name a trace, a MODEL, or -- and a command")
         elif isinstance(found, Autotune):
-            tell_autotune(found, console, given[0], output, json=json, quiet=quiet)
+            tell_autotune(ending, found, folder)
         else:
-            tell_scaling(found, console, given, np, pattern, output, json=json, quiet=quiet)
+            tell_scaling(ending, found, files, folder, {"np": np, "pattern": pattern})
 
 
-def _explained(output: Path, given: Sequence[Path]) -> tuple[str, ...]:
+def _is_model(files: Sequence[Path]) -> bool:
+    from scalescope.workloads import BUILTINS
+
+    word = str(files[0]) if len(files) == 1 else ""
+    return bool(word) and not files[0].exists() and (word in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", word)))
+
+
+def _refuse_without_run(context: typer.Context) -> None:
+    run = {*given(Capture(), LaunchOptions(), ModelOptions()), "dry_run"}
+    for name, option in typed_options(context).items():
+        if name in run:
+            raise UsageError(f"{option} goes with a MODEL or a command after --: leave it out")
+
+
+def _captured(request: "MeasureRequest", ending: Ending) -> Path:
+    """Run it once with every rank captured; its folder."""
+    from scalescope.measurement.trace import traced_run
+    from scalescope.report.progress import MeasureProgress
+
+    with (
+        interruptible(lambda _: " and nothing was explained"),
+        MeasureProgress(ending.console, show_output=False, **ending.progress) as progress,
+    ):
+        return traced_run(request, progress)
+
+
+def _made_by(folder: Path, files: Sequence[Path]) -> tuple[str, ...]:
     """What is explained may be explained in its own folder, whichever verb of ours made that."""
     from scalescope.jobs.folders import mark_of
 
-    own = {place.resolve() for path in given for place in (path, path.parent)}
-    return (mark_of(output),) if output.resolve() in own else ()
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    """`1,2,4` in the given order."""
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**9 for part in parts):
-        raise UsageError(f"--np takes whole numbers such as 1,2,4, one per log, not '{text}'")
-    return tuple(int(part) for part in parts)
-
-
-def _capture(
-    command: Sequence[str],
-    console: "Console",
-    np: str,
-    engine: str,
-    launcher: str,
-    hosts: str,
-    threads_per_rank: int | None,
-    env: Sequence[str] | None,
-    steps: int | None,
-    output: Path | None,
-    dry_run: bool,
-    quiet: bool,
-) -> Path | None:
-    """Run the command once with every rank captured; its folder, or None when nothing was to be started."""
-    from scalescope.jobs.request import parse_environment, parse_hosts
-    from scalescope.measurement.trace import traced_commands, traced_run
-    from scalescope.records.request import MeasureRequest
-    from scalescope.report.progress import MeasureProgress
-    from scalescope.units import parse_counts
-
-    counts = parse_counts(np or "2", "--np")
-    if len(counts) > 1:
-        raise UsageError(f"--np takes one number of processes with a command, not '{np}'")
-    request = MeasureRequest(
-        command=tuple(command),
-        np=counts,
-        engines=(engine,) if engine else (),
-        launcher=launcher,
-        hosts=parse_hosts(hosts),
-        threads_per_rank=threads_per_rank,
-        env=parse_environment(list(env or [])),
-        steps=steps,
-        folder=str(output or ""),
-        trace=True,
-    )
-    if dry_run:
-        print("\n".join(traced_commands(request)))
-        return None
-    try:
-        with MeasureProgress(console, quiet=quiet, show_output=False) as progress:
-            return traced_run(request, progress)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted: nothing is left running and nothing was explained") from None
+    own = {place.resolve() for path in files for place in (path, path.parent)}
+    return (mark_of(folder),) if folder.resolve() in own else ()

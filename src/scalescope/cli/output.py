@@ -1,80 +1,99 @@
-"""What verbs share when they say where their results are."""
+"""The one way to end a verb: the answer, why, files, the next command, and with --json the document."""
 
-import shlex
-import sys
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalescope.cli.options import OutputOptions
+from scalescope.errors import Interrupted, UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.console import Console
-
     from scalescope.records.scaling import Scaling
+
+
+class Ending:
+    """Where a verb shows what it does and what came out."""
+
+    def __init__(self, shown: OutputOptions, folder: Path | None, *, keep_stdout: bool = False) -> None:
+        from rich.console import Console
+
+        from scalescope.charts import check_formats
+
+        if folder and folder.exists() and not folder.is_dir():
+            raise UsageError(f"-o names a folder, and '{folder}' is a file: choose another name")
+        self.shown = shown
+        self.formats = tuple(dict.fromkeys(name.strip() for name in shown.formats.split(",")))
+        check_formats(self.formats)  # before hours of work
+        self.console = Console(stderr=shown.json or keep_stdout)
+        self.progress: dict[str, Any] = {"quiet": shown.quiet, "verbose": shown.verbose}
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """A line as it is, however long."""
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def tell(
+        self,
+        show: Callable[..., None],
+        record: Any,
+        *,
+        files: Sequence[str],
+        answer: str,
+        follow: str,
+        document: Callable[[], Any],
+    ) -> None:
+        """What came out: `show` prints reasons, or with --details all tables; `document` is made for --json."""
+        self.say(answer, style="bold")
+        if not self.shown.quiet:
+            show(record, self.console, details=self.shown.details)
+            for line in files:
+                self.say(line)
+            self.say(f"Next: {follow}")
+        if self.shown.json:
+            print(json.dumps(document()))
+
+    def pictures(self, draw: Callable[[Sequence[str]], list[Path]]) -> list[str]:
+        """Draw, and lines that say where the pictures are, or why there are none."""
+        try:
+            written = draw(self.formats)
+        except ModuleNotFoundError as missing:
+            if missing.name not in ("altair", "vl_convert"):
+                raise
+            return [f"No pictures: {missing.name} is not installed; run pip install altair vl-convert-python"]
+        first = self.formats[-1] if "png" not in self.formats else "png"
+        others = ", ".join(f".{name}" for name in self.formats if name != first)
+        also = f" ({others})" if others else ""
+        shown = [path for path in written if path.suffix == f".{first}"]
+        return ["Pictures:", *(f"  {from_here(path)}{also}" for path in shown)] if shown else []
+
+    def drawn(self, record: Any, folder: Path) -> list[str]:
+        """Draw everything that a record has the numbers for; lines that say where the pictures are."""
+        from scalescope.api import draw
+
+        return self.pictures(lambda formats: draw(record, folder, formats))
+
+    def write_scaling(self, scaling: "Scaling", folder: Path) -> list[str]:
+        """Save curves, their tables and their pictures; lines that say where they are."""
+        from scalescope.records.store import save
+        from scalescope.report.tables import write_tables
+
+        save(scaling, folder / "scaling.json")
+        write_tables(scaling, folder)
+        here = from_here(folder)
+        return [*self.drawn(scaling, folder), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
+
+
+@contextlib.contextmanager
+def interruptible(kept: Callable[[str], str]) -> Iterator[None]:
+    """Ctrl-C ends the verb with a line that says what is kept; `kept` is told what the work said when it stopped."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"interrupted: nothing is left running{kept(str(stopped))}") from None
 
 
 def from_here(path: Path) -> Path:
     """The path as short as it can be typed in this folder."""
+    path = path.absolute()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def again() -> str:
-    """The command as it was typed, for another folder."""
-    words = iter(sys.argv[1:])
-    kept = [word for word in words if word != "-o" or not next(words, "")]
-    return shlex.join(["scalescope", *kept])
-
-
-def write(scaling: "Scaling", folder: Path) -> list[str]:
-    """Save the record, its tables and its pictures; lines that say where they are."""
-    from scalescope.records.store import save
-    from scalescope.report.tables import write_tables
-
-    save(scaling, folder / "scaling.json")
-    write_tables(scaling, folder)
-    here = from_here(folder)
-
-    def draw() -> list[Path]:
-        from scalescope.charts import write_charts
-
-        return write_charts(scaling, folder)
-
-    return [*pictures(draw), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
-
-
-def pictures(draw: "Callable[[], list[Path]]") -> list[str]:
-    """Draw, and lines that say where the pictures are, or why there are none."""
-    try:
-        written = draw()
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("altair", "vl_convert"):
-            raise
-        return [f"No pictures: there is no {missing.name} here; pip install altair vl-convert-python"]
-    shown = [path for path in written if path.suffix == ".png"]
-    others = ", ".join(dict.fromkeys(path.suffix for path in written if path.suffix != ".png"))
-    return ["Pictures:", *(f"  {from_here(path)} ({others})" for path in shown)] if shown else []
-
-
-def tell(
-    console: "Console",
-    show: "Callable[[], None]",
-    said: "Sequence[str]",
-    sentence: str,
-    follow: str,
-    as_document: "Callable[[], dict[str, Any]]",
-    *,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """Tables, where things are, the answer, the next command, and the document."""
-    from json import dumps
-
-    if not quiet:
-        show()
-        for line in said:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(sentence, style="bold", markup=False, highlight=False, soft_wrap=True)
-    if not quiet:
-        console.print(f"Next: {follow}", markup=False, highlight=False, soft_wrap=True)
-    if json:
-        print(dumps(as_document()))

@@ -1,180 +1,186 @@
-"""`scalescope tune`: find better knobs while it trains, or by relaunch, and say whether they are worth it."""
+"""`scalescope tune`: find faster knobs while it trains, or launch by launch, and say whether they are worth it."""
 
-from typing import TYPE_CHECKING
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli import tune_options as given
-from scalescope.cli.options import Input, Json, LearningRate, Loss, ModelArg, Optimizer, Quiet
-from scalescope.cli.tune_report import tell_tuning
+from scalescope.cli.options import (
+    DryRun,
+    Engine,
+    FixedKnobs,
+    Folder,
+    LaunchOptions,
+    MethodChoice,
+    Model,
+    ModelOptions,
+    OutputOptions,
+    Search,
+    ShowOutput,
+    given,
+    grouped,
+    typed_options,
+)
+from scalescope.cli.output import Ending, from_here, interruptible
+from scalescope.cli.retype import folder_command, retyped
 from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
-    from scalescope.tuner.settings import SettingsFile
+    from scalescope.records.tuning import TuneRequest, Tuning
+
+_WITH_RESUME = {"resume", "show_output", *given(OutputOptions())}
 
 
+@grouped
 def tune(
     context: typer.Context,
-    model: given.Model = "",
-    np: given.Np = "",
-    batch: given.Batch = None,
-    engine: given.EngineName = "",
-    offline: given.Offline = False,
-    start_from: given.StartFrom = None,
-    method: given.Method = None,
-    warmup_samples: given.WarmupSamples = None,
-    steps_per_sample: given.StepsPerSample = None,
-    max_samples: given.MaxSamples = None,
-    gp_noise: given.GpNoise = None,
-    log_file: given.LogFile = None,
-    resume: given.Resume = None,
-    autotune_warmup_samples: given.AutotuneWarmupSamples = None,
-    autotune_steps_per_sample: given.AutotuneStepsPerSample = None,
-    autotune_bayes_opt_max_samples: given.AutotuneMaxSamples = None,
-    autotune_gaussian_process_noise: given.AutotuneNoise = None,
-    autotune_log_file: given.AutotuneLogFile = None,
-    hold: given.Hold = None,
-    search: given.Search = None,
-    config_file: given.ConfigFile = None,
-    bucket_cap_mb: given.BucketCap = None,
-    first_bucket_mb: given.FirstBucket = None,
-    gradient_as_bucket_view: given.BucketView = None,
-    static_graph: given.StaticGraph = None,
-    hierarchical_allreduce: given.HierarchicalAllreduce = None,
-    hierarchical_allgather: given.HierarchicalAllgather = None,
-    fusion_threshold_mb: given.FusionThreshold = None,
-    cycle_time_ms: given.CycleTime = None,
-    cache_capacity: given.CacheCapacity = None,
-    launcher: given.Launcher = "",
-    hosts: given.Hosts = "",
-    threads_per_rank: given.ThreadsPerRank = None,
-    env: given.Env = None,
-    launcher_arg: given.LauncherArg = None,
-    oversubscribe: given.Oversubscribe = False,
-    ssh: given.Ssh = "ssh",
-    device: given.Device = "auto",
-    model_arg: ModelArg = None,
-    input_: Input = None,
-    loss: Loss = "",
-    optimizer: Optimizer = "sgd",
-    learning_rate: LearningRate = None,
-    steps: given.Steps = None,
-    timeout: given.Timeout = "10m",
-    output: given.Output = None,
-    show_output: given.ShowOutput = False,
-    json: Json = False,
-    dry_run: given.DryRun = False,
-    quiet: Quiet = False,
+    search: Search,
+    fixed: FixedKnobs,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
+    model: Model = "",
+    np: Annotated[
+        str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
+    ] = "",
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
+    ] = None,
+    engine: Engine = "",
+    folder: Folder = None,
+    dry_run: DryRun = False,
+    show_output: ShowOutput = False,
 ) -> None:
-    """What should I change? Finds better knobs of DDP or Horovod for a MODEL, or for your own training after --.
+    """What should I change? Finds faster knobs of DDP or Horovod for a MODEL, or for your own training after --.
 
     DDP is tuned while it trains, your script unchanged: scalescope tune --np 4 -- python train.py
-    The default is kept unless another setting beats it for sure.
+    The default is kept unless another setting is clearly faster. Options of horovodrun (--autotune-...) work too.
     """
-    from rich.console import Console
+    from scalescope.api.tune_request import tune_request
+    from scalescope.records.store import load
+    from scalescope.report.tuning_progress import TuneProgress
+    from scalescope.tuner import run
+    from scalescope.tuner.journal import PLAN, TunePlan
 
-    from scalescope.cli import tune_request as checked
-    from scalescope.jobs.request import parse_environment, parse_hosts
-    from scalescope.records.tuning import TuneRequest
-    from scalescope.tuner.journal import check_log_file
-    from scalescope.tuner.settings import read_found, read_settings, shown_value
-    from scalescope.tuner.space import check_searched
-    from scalescope.units import parse_seconds
-    from scalescope.workloads import spec_from_options
-
-    command: tuple[str, ...] = context.obj or ()
-    console = Console(stderr=json or dry_run)
-    if resume:
-        checked.refuse_with_resume(context)
-        tell_tuning(resume, console, json=json, quiet=quiet, show_output=show_output)
+    ending = Ending(shown, folder, keep_stdout=dry_run)
+    if search.join:
+        _join(search.join)
         return
-    if start_from:
-        checked.refuse_with_start_from(context)
-    if bool(model) == bool(command):
-        raise UsageError("name one thing to tune: a MODEL such as cnn, or -- and your command")
-    if command and (model_arg or input_ or loss):
-        raise UsageError("--model-arg, --input and --loss go with a MODEL: pass them in your command instead")
-    if device not in ("cpu", "cuda", "auto"):
-        raise UsageError(f"--device takes cpu, cuda or auto, not '{device}'")
-    if offline and method and method != given.TuneMethod.offline:
-        raise UsageError(f"--offline and --method {method} contradict each other: keep one of them")
-    checked.check_output(output)
-    files: dict[str, SettingsFile] = {}
-    if config_file:
-        files["--config-file"] = read_settings(config_file)
-    if start_from:
-        files["--start-from"] = read_found(start_from)
-    named_hosts = parse_hosts(hosts)
-    engine_name = checked.engine_of(engine, command, files)
-    flags = {
-        "bucket_cap_mb": bucket_cap_mb,
-        "first_bucket_mb": first_bucket_mb,
-        "gradient_as_bucket_view": gradient_as_bucket_view,
-        "static_graph": static_graph,
-        "hierarchical_allreduce": hierarchical_allreduce,
-        "hierarchical_allgather": hierarchical_allgather,
-        "fusion_threshold_mb": fusion_threshold_mb,
-        "cycle_time_ms": cycle_time_ms,
-        "cache_capacity": cache_capacity,
+    _refuse(context, search)
+    progress = TuneProgress(ending.console, show_output=show_output, **ending.progress)
+    if search.resume:
+        with interruptible(lambda _: _kept(str(search.resume), resumable=True)), progress:
+            place, tuning = run.resume(search.resume, progress)
+    else:
+        told = given(search, launching, building)
+        for name in ("offline", "resume", "join"):
+            told.pop(name)
+        told |= {"np": np, "batch": batch, "engine": engine, "folder": folder, "command": context.obj or ()}
+        told |= {"method": _method(search), "hold": fixed.assignments(), "config_file": fixed.config_file}
+        request = tune_request(model, note=lambda text: None if shown.quiet else ending.say(text), **told)
+        if dry_run:
+            print(*run.dry_run(request), sep="\n")
+            return
+        with interruptible(lambda where: _kept_of(request, where)), progress:
+            place, tuning = run.tune(request, progress)
+    tell(ending, tuning, load(place / PLAN, TunePlan).request if search.resume else request, place)
+
+
+def _method(search: Search) -> str | None:
+    if search.offline and search.method not in (None, MethodChoice.offline):
+        raise UsageError(f"--offline and --method {search.method} contradict each other: keep one of them")
+    return "offline" if search.offline else search.method.value if search.method else None
+
+
+def _refuse(context: typer.Context, search: Search) -> None:
+    """A resumed search is told nothing new; a setting found earlier is used without a search."""
+    if search.resume and context.obj:
+        raise UsageError("--resume knows what to tune: leave the command out")
+    of_a_search = given(search).keys() - {"start_from"}
+    for name, option in typed_options(context).items():
+        if search.resume and name not in _WITH_RESUME:
+            raise UsageError(f"--resume keeps what was asked: leave {option} out, or start over without --resume")
+        if search.start_from and name in of_a_search:
+            raise UsageError(f"--start-from uses a setting without a search: leave {option} out, or --start-from")
+
+
+def _join(folder: Path) -> None:
+    """The search for a script that tunes itself: `with scalescope.tuning(model):` starts this next to rank 0."""
+    from scalescope.records.store import load
+    from scalescope.report.tuning_progress import TuneProgress
+    from scalescope.tuner.context import search_for
+    from scalescope.tuner.journal import PLAN, TunePlan
+
+    ending = Ending(OutputOptions(), None, keep_stdout=True)
+    with TuneProgress(ending.console, show_output=False, **ending.progress) as progress:
+        tuning = search_for(folder, progress)
+    if tuning is None:
+        raise typer.Exit(1)
+    tell(ending, tuning, load(folder / PLAN, TunePlan).request, folder)
+
+
+def tell(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path) -> None:
+    """What came out, where it is, the answer and the next command."""
+    from scalescope.report.tuning import sentence
+    from scalescope.report.tuning_show import as_document, show
+
+    ending.tell(
+        show,
+        tuning,
+        files=_files(ending, tuning, request, folder),
+        answer=sentence(tuning),
+        follow=next_command(tuning, request, folder),
+        document=lambda: as_document(tuning),
+    )
+
+
+def _files(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path) -> list[str]:
+    """Write what people keep, draw, and say where it is."""
+    from scalescope.tuner.settings import YAML, how_to_use, write_settings
+
+    here = from_here(folder)
+    said = ending.drawn(tuning, folder) if tuning.samples else []
+    if tuning.decision == "use":
+        setting = {**tuning.held, **tuning.values}
+        about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"
+        written = write_settings(folder, tuning.engine, setting, about)
+        said.append(f"Settings: {', '.join(str(from_here(path)) for path in written)}")
+        said += how_to_use(tuning.engine, setting, str(here / YAML))
+    if tuning.samples:
+        said.append(f"Log: {from_here(Path(request.log_file or folder / 'tune.csv'))}")
+    return [*said, f"Records: {here}"]
+
+
+def next_command(tuning: "Tuning", request: "TuneRequest", folder: Path) -> str:
+    """Confirm what was found; finish what was not; or see where the time goes instead."""
+    from scalescope.tuner.settings import THREADS, shown_value
+
+    if not tuning.complete and tuning.method == "offline":
+        return folder_command("tune --resume", folder)
+    values = {**tuning.held, **tuning.values} if tuning.complete and tuning.decision == "use" else dict(tuning.held)
+    changes = {
+        "threads_per_rank": values.pop(THREADS.name, request.threads_per_rank),
+        "hold": tuple(f"{name}={shown_value(value)}" for name, value in values.items()),
+        "engine": tuning.engine,
+        "np": tuning.np,
     }
-    config = files.get("--config-file")
-    held = checked.holds(engine_name, config.values if config else {}, hold or (), flags)
-    checked.one_thread_count(threads_per_rank, held)
-    options = checked.search_options(
-        config.options if config else {},
-        checked.SearchOptions(warmup_samples, steps_per_sample, max_samples, gp_noise, log_file),
-        checked.SearchOptions(
-            autotune_warmup_samples,
-            autotune_steps_per_sample,
-            autotune_bayes_opt_max_samples,
-            autotune_gaussian_process_noise,
-            autotune_log_file,
-        ),
-    )
-    if options.log_file:
-        check_log_file(options.log_file)
-    checked.enough_steps(steps, options.steps_per_sample)
-    request = TuneRequest(
-        workload=spec_from_options(
-            model,
-            model_args=model_arg or [],
-            inputs=input_ or [],
-            loss=loss or None,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-        )
-        if model
-        else None,
-        command=command,
-        np=checked.processes(np, named_hosts),
-        batch=batch,
-        engine=engine_name if engine or any(file.engine for file in files.values()) else "",
-        launcher=launcher,
-        hosts=named_hosts,
-        method="offline" if offline else method.value if method else None,
-        hold=tuple(f"{name}={shown_value(value)}" for name, value in held.items()),
-        search=check_searched(engine_name, search or (), held),
-        start_from=checked.setting_to_start_from(files["--start-from"].values, held) if start_from else None,
-        warmup_samples=options.warmup_samples,
-        steps_per_sample=options.steps_per_sample,
-        max_samples=options.max_samples,
-        gp_noise=options.gp_noise,
-        threads_per_rank=threads_per_rank,
-        env=parse_environment(env or []),
-        launcher_args=checked.words_of(launcher_arg or ()),
-        steps=steps,
-        device=device,
-        timeout_s=parse_seconds(timeout, "--timeout"),
-        ssh=ssh,
-        oversubscribe=oversubscribe,
-        log_file=str(options.log_file or ""),
-        folder=str(output or ""),
-    )
-    for note in () if quiet else [note for file in files.values() for note in file.notes]:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    if dry_run:
-        from scalescope.tuner.run import dry_run as commands
+    if not tuning.complete:
+        return retyped("tune", request, method="offline", **changes)
+    return retyped("measure" if tuning.decision == "use" else "explain", request, **changes)
 
-        print("\n".join(commands(request)))
-        return
-    tell_tuning(request, console, json=json, quiet=quiet, show_output=show_output)
+
+def _kept_of(request: "TuneRequest", folder: str) -> str:
+    """What an interrupted search leaves; `folder` may be unknown."""
+    if request.start_from is not None:
+        return "; type the same command to train again"
+    folder = folder or request.folder
+    return _kept(folder, resumable=bool(folder) and (Path(folder) / "launches").is_dir() and request.method != "native")
+
+
+def _kept(folder: str, *, resumable: bool) -> str:
+    where = f" in {from_here(Path(folder))}" if folder else ""
+    resume = f"resume with: scalescope tune --resume {shlex.quote(str(from_here(Path(folder))))}"
+    return (
+        f" and every finished sample is kept{where}; {resume if resumable else 'type the same command to start over'}"
+    )

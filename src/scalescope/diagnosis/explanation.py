@@ -10,14 +10,14 @@ import numpy as np
 
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
 from scalescope.diagnosis.traces import Material
-from scalescope.jobs.changes import change_points, slow_periods
-from scalescope.jobs.warmup import warmup_steps
-from scalescope.records.explanation import Change, Explanation, Loss, RankAccount, StepAccount, Transfer
+from scalescope.records.explanation import Change, Explanation, Loss, Period, RankAccount, StepAccount, Transfer
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
+from scalescope.steady import slow_period
 from scalescope.traces.alignment import Lateness, lateness, on_common_clock, stands_out, transfers
 from scalescope.traces.intervals import Times
 from scalescope.traces.marks import arrivals
 from scalescope.traces.trace import Trace, breakdowns
+from scalescope.warmup import change_points, warmup_steps
 
 _PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
 _FEWEST_TO_WARM = 8
@@ -62,8 +62,8 @@ def explained(material: Material, *, what: str = "") -> Explanation:
         skew_s=named.skew_s or _skew(marked, compared),
         straggler=named.straggler if named.straggler is not None else _straggler(marked, compared, durations[warmup:]),
         straggler_note=named.note,
-        changes=_later(change_points(durations[warmup:]), warmup),
-        periods=slow_periods(durations[warmup:]),
+        changes=_changes(durations, warmup),
+        periods=_periods(durations[warmup:]),
         overhead=material.record.overhead.value if material.record and material.record.overhead else None,
         shown_step=_shown(material, shown) if shown is not None else None,
         shown_index=shown,
@@ -178,8 +178,14 @@ def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequen
     return worst if stands_out(late[worst] - others, median(steady)) else None
 
 
-def _later(changes: Sequence[Change], warmup: int) -> tuple[Change, ...]:
-    return tuple(msgspec.structs.replace(change, step=change.step + warmup) for change in changes)
+def _changes(durations: Sequence[float], warmup: int) -> tuple[Change, ...]:
+    found = change_points(durations[warmup:])
+    return tuple(Change(step=warmup + at, before_s=before, after_s=after) for at, before, after in found)
+
+
+def _periods(durations: Sequence[float]) -> tuple[Period, ...]:
+    found = slow_period(durations)
+    return (Period(every=found.every, excess_s=found.excess_s, count=found.number),) if found else ()
 
 
 def _shown(material: Material, index: int) -> Timeline:

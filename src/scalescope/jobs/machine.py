@@ -60,7 +60,7 @@ def describe_machine() -> Machine:
             shared_memory_bytes=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
             disk_free_bytes=shutil.disk_usage(Path.cwd()).free,
             load_average=os.getloadavg()[0],
-            gpus=_gpus(),
+            gpus=tuple(Gpu(name=card.name, memory_bytes=card.memory_bytes) for card in host.cards()),
             interfaces=tuple(_interfaces()),
             mpi=_mpi(),
             slurm=_slurm(),
@@ -119,19 +119,6 @@ def _cores() -> Cores:
         logical=found.machine_logical,
         usable=found.allowed,
         usable_physical=found.physical,
-    )
-
-
-def _gpus() -> tuple[Gpu, ...]:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    code, output, _ = _run(query)
-    if code != 0:
-        return ()
-    rows = [line.rsplit(",", 1) for line in output.splitlines() if "," in line]
-    # Cards that share their memory with the processor say "[N/A]".
-    return tuple(
-        Gpu(name=name.strip(), memory_bytes=int(memory) * 2**20 if memory.strip().isdigit() else 0)
-        for name, memory in rows
     )
 
 

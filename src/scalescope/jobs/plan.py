@@ -140,7 +140,7 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
-    """The configurations, the baseline first; with --aa each of them twice, with --quick without the baseline."""
+    """The configurations, the baseline first; with --quick without the baseline."""
     request = settings.request
     if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
@@ -148,7 +148,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
     planned = []
     for batch in batches(request):
         for np in request.np:
-            alone = ["none"] if request.workload and np == 1 and not request.aa else []
+            alone = ["none"] if request.workload and np == 1 else []
             for scaling in request.scaling:
                 share = _share(batch, np) if scaling == "strong" else batch
                 for engine in [*alone, *settings.engines]:
@@ -160,8 +160,6 @@ def points(settings: Settings) -> tuple[Point, ...]:
             "lower it, name more with --hosts, or allow it with --oversubscribe"
         )
     unique = tuple(dict.fromkeys(planned))
-    if request.aa:
-        return tuple(msgspec.structs.replace(point, arm=arm) for point in unique for arm in ("A", "B"))
     if request.quick:
         return tuple(point for point in unique if point.np > 1)
     return unique

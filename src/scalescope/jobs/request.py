@@ -91,8 +91,6 @@ def check_modes(request: MeasureRequest) -> None:
         raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
     if request.quick and request.command:
         raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
-    if request.quick and request.aa:
-        raise UsageError("--quick compares one process with several inside a launch: leave --aa or --quick out")
     if request.trace and request.pattern:
         raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
     if request.quick and len(request.scaling) > 1:
@@ -123,7 +121,7 @@ def _check_without_engine(request: MeasureRequest) -> None:
 def check_baseline(request: MeasureRequest) -> None:
     """Speedups need something to be relative to, and quick launches a group."""
     counts = ",".join(map(str, request.np))
-    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.aa or request.smallest):
+    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.smallest):
         raise UsageError(
             f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
             f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"

@@ -94,7 +94,7 @@ class TraceAudience(Audience, Protocol):
 
 def points_to_trace(planned: Sequence[Point], request: MeasureRequest) -> list[Point]:
     """Every configuration once, if traces are asked for at all."""
-    return [point for point in planned if point.arm != "B"] if request.trace else []
+    return list(planned) if request.trace else []
 
 
 def _as_traced(point: Point) -> Point:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import platform
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -49,7 +48,7 @@ def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
         host=platform.node(),
         cpu=_cpu_model(),
         cores=host.cores().logical,
-        gpus=_gpu_names() if device != "cpu" else (),
+        gpus=tuple(card.name for card in host.cards())[: host.gpus()] if device != "cpu" else (),
         python=python,
         torch=torch,
     )
@@ -117,15 +116,6 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _gpu_names() -> tuple[str, ...]:
-    """Of the GPUs that may be used, as the driver lists them."""
-    if not shutil.which("nvidia-smi"):
-        return ()
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    listing = subprocess.run(query, capture_output=True, text=True, check=False)
-    return tuple(line.strip() for line in listing.stdout.splitlines() if line.strip())[: host.gpus()]
 
 
 # An interrupted estimate is continued within this time; later the machine may be busy with other things.

@@ -6,21 +6,19 @@ From a measurement to its curves: which launches belong together, what is compar
 import random
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
-from scalescope.measurement.curves import Frame, estimate, make_curve
+from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation, observe
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
-from scalescope.records.scaling import REPEAT, Curve, Scaling, SelfComparison
+from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.stats import FEWEST, relative_half_width
 from scalescope.units import plural
 
 
 def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:
     """One process without an engine, or the fewest of the same engine, doing the same work; None when there is none."""
-    mine = [each for each in points if each.arm == point.arm]
+    mine = list(points)
     rivals = [each for each in mine if _same_work(each, point, scaling)]
     if any(each.engine == "none" and each.np == 1 for each in mine):
         return next((each for each in rivals if each.engine == "none" and each.np == 1), None)
@@ -30,11 +28,6 @@ def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | 
 
 def _same_work(one: Point, other: Point, scaling: str) -> bool:
     return one.global_batch == other.global_batch if scaling == "strong" else one.batch == other.batch
-
-
-def twin(point: Point) -> Point | None:
-    """The same configuration under the other name, when one is compared with itself."""
-    return msgspec.structs.replace(point, arm="B" if point.arm == "A" else "A") if point.arm else None
 
 
 _GIVEN_UP_AFTER = 2  # Failed launches after which a point is left out
@@ -51,7 +44,7 @@ def points_of_round(
     if request.precision and number > FEWEST and not request.quick:
         vague = [point for point in wanted if _is_vague(point, wanted, before, request)]
         needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
-        wanted = [point for point in wanted if point in vague or point in needed or twin(point) in vague]
+        wanted = [point for point in wanted if point in vague or point in needed]
         wanted = wanted if vague else []
     random.Random(f"{request.seed}/{number}").shuffle(wanted)
     return wanted
@@ -64,7 +57,7 @@ def _is_given_up(point: Point, runs: Sequence[Run], failures: Sequence[Failure],
 
 def _is_vague(point: Point, planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> bool:
     """Whether a point's steady speedup, or its step time when there is nothing to compare with, is not known enough."""
-    rivals = [twin(point)] if point.arm else [baseline_of(point, scaling, planned) for scaling in request.scaling]
+    rivals = [baseline_of(point, scaling, planned) for scaling in request.scaling]
     others = [each for each in dict.fromkeys(rivals) if each is not None and each != point]
     steps = {run.round: run.step_s for run in runs if run.point == point}
     series = [
@@ -102,9 +95,7 @@ def study(measurement: Measurement) -> Scaling:
     measurement = measurement.as_seen()
     runs = measurement.runs
     doubt = _doubt(runs)
-    comparisons = _self_comparisons(measurement)
-    itself = any(run.point.arm for run in runs)
-    curves = () if itself else tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
+    curves = tuple(_quick_curves(measurement) if measurement.quick else _curves(measurement))
     return Scaling(
         what=measurement.what,
         source="quick" if measurement.quick else "measurement",
@@ -113,7 +104,6 @@ def study(measurement: Measurement) -> Scaling:
         trust=(doubt,) if doubt else which_to_trust(curves, quick=measurement.quick, repeat=REPEAT),
         findings=what_stands_out(curves, repeat=REPEAT),
         warnings=noted,
-        self_comparisons=comparisons,
     )
 
 
@@ -202,27 +192,6 @@ def _turn(engine: str, np: int, turn: int, samples: float, step_s: float, run: R
         step_s=step_s,
         throughput=samples / step_s,
     )
-
-
-def _self_comparisons(measurement: Measurement) -> tuple[SelfComparison, ...]:
-    """A against B of every configuration that was launched under both names."""
-    found = []
-    for point in dict.fromkeys(run.point for run in measurement.runs if run.point.arm == "A"):
-        a = {run.round: run.step_s for run in measurement.runs if run.point == point}
-        b = {run.round: run.step_s for run in measurement.runs if run.point == twin(point)}
-        ratios = [a[number] / b[number] for number in sorted(a.keys() & b.keys())]
-        ratio = estimate(ratios, target=measurement.precision)
-        if ratio:
-            found.append(
-                SelfComparison(
-                    engine=point.engine,
-                    np=point.np,
-                    batch=point.batch,
-                    ratio=ratio,
-                    covers_one=ratio.low <= 1 <= ratio.high if ratio.interval == "t" else None,
-                )
-            )
-    return tuple(found)
 
 
 def _doubt(runs: Sequence[Run]) -> str:

@@ -1,25 +1,27 @@
 """`with scalescope.tuning(ddp_model):` tunes inside a script; `apply_tuned` uses what was found."""
 
 import contextlib
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scalescope.errors import UsageError
+from scalescope.engines import DDP
+from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, emptied, result_folder
 from scalescope.records.job import KnobValue
-from scalescope.records.store import save
-from scalescope.records.tuning import TuneRequest
-from scalescope.tuner.journal import PLAN, TunePlan
+from scalescope.records.store import load, save
+from scalescope.records.tuning import TuneRequest, Tuning
+from scalescope.tuner.journal import PLAN, TuneListener, TunePlan
 from scalescope.tuner.settings import read_found
 from scalescope.tuner.space import check_searched, parse_held
 
 TRAINING = "training"
-_BESIDE = "scalescope.cli.tune_beside"
 _FINISH_WITHIN_S = 120.0
 
 
@@ -42,8 +44,8 @@ def tuning(
     """
     import torch.distributed as dist
 
+    from scalescope.agent.control_group import FileController
     from scalescope.agent.controller import Conductor
-    from scalescope.agent.knobs import FilePilot
     from scalescope.agent.recorder import say
 
     if type(model).__name__ != "DistributedDataParallel":
@@ -51,9 +53,9 @@ def tuning(
     request = TuneRequest(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
-        engine="ddp",
+        engine=DDP.name,
         hold=tuple(f"{name}={value}" for name, value in (hold or {}).items()),
-        search=check_searched("ddp", search, hold or {}),
+        search=check_searched(DDP.name, search, hold or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,
         max_samples=max_samples,
@@ -66,8 +68,8 @@ def tuning(
                 say(f"not tuned: {refused}; the training goes on as it is")
             yield place
             return
-        pilot = FilePilot(str(place / TRAINING), lambda: process is None or process.poll() is None)
-        conductor = Conductor(pilot, model)
+        controller = FileController(str(place / TRAINING), lambda: process is None or process.poll() is None)
+        conductor = Conductor(controller, model)
         conductor.attach()
         try:
             yield place
@@ -81,19 +83,19 @@ def _begin(
     model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
 ) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
     """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
-    from scalescope.agent.control_group import TorchMeeting, objection
-    from scalescope.agent.knobs import cannot_meet, refusal_of
+    from scalescope.agent.control_group import TorchControlGroup, objection
+    from scalescope.agent.knobs import cannot_agree, refusal_of
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    held = parse_held("ddp", request.hold)
-    if refused := cannot_meet(model):
+    fixed = parse_held(DDP.name, request.hold)
+    if refused := cannot_agree(model):
         return place, None, refused
-    meeting = TorchMeeting(model.process_group)
-    if refused := meeting.agree(objection(lambda: refusal_of(model))):
+    group = TorchControlGroup(model.process_group)
+    if refused := group.agree(objection(lambda: refusal_of(model))):
         return place, None, refused
     wrong = ""
-    if meeting.rank == 0:
+    if group.rank == 0:
         try:
             place = until_the_end.enter_context(result_folder("tune", folder))
             check_record(place / PLAN, TunePlan)
@@ -104,9 +106,9 @@ def _begin(
             wrong = str(problem)
         except Exception as problem:  # such as a full disk, which is no reason not to train
             refused = str(problem)
-    wrong, refused = meeting.agree(wrong), meeting.agree(refused)
-    if held and not wrong and not refused:
-        wrong = meeting.agree(objection(lambda: _switch(model, held)))
+    wrong, refused = group.agree(wrong), group.agree(refused)
+    if fixed and not wrong and not refused:
+        wrong = group.agree(objection(lambda: _switch(model, fixed)))
         if wrong:
             _switch(model, {})
     if wrong:
@@ -117,8 +119,8 @@ def _begin(
 def apply_tuned(model: Any, settings: str | Path) -> None:
     """Give a wrapped model the setting of a file that tune wrote; on every rank, between steps."""
     found = read_found(Path(settings))
-    if found.engine not in ("", "ddp"):
-        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the file beside it")
+    if found.engine not in ("", DDP.name):
+        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the .env file next to it")
     _switch(model, dict(found.values))
 
 
@@ -131,10 +133,39 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 
 
 def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
-    """The search runs in a process of its own, beside the training of rank 0."""
+    """The search runs in a process of its own, next to the training of rank 0."""
     request = msgspec.structs.replace(request, folder=str(place))
     save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
-    return subprocess.Popen([sys.executable, "-m", _BESIDE, str(place)], stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-m", "scalescope", "tune", "--join", str(place)], stdin=subprocess.PIPE)
+
+
+def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
+    """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
+
+    Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
+    """
+    from scalescope.tuner.online import Search
+    from scalescope.tuner.search import prepare
+
+    prepare()
+    request = load(folder / PLAN, TunePlan).request
+    over = threading.Event()
+    threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
+    search = Search(request, folder, folder / TRAINING, parse_held(DDP.name, request.hold), listener, over.is_set)
+    try:
+        search.run()
+        return search.found()
+    except ScalescopeError:
+        if search.has_given_up:
+            return None
+        raise
+
+
+def _wait_for_the_end(over: threading.Event) -> None:
+    """Rank 0 holds the other end of our input, until it closes it or dies."""
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+        pass
+    over.set()
 
 
 def _finish(search: "subprocess.Popen[bytes]") -> None:

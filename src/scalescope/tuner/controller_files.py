@@ -1,4 +1,4 @@
-"""The files through which the search and rank 0 of a running training speak: directives there, reports back."""
+"""The search's end of the files through which it controls a running training; agent/control_group.py is the other."""
 
 import json
 import time
@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
+from scalescope.agent.control_group import DIRECTIVE, FORMAT_VERSION, REPORTS
 from scalescope.errors import UsageError
 from scalescope.records.store import writing
 
-REPORTS = "pilot.jsonl"
 _LOOK_EVERY_S = 0.003
-_READS_UP_TO = 1
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +25,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     device: str = "cpu"
     current: dict[str, Any] = {}
-    held: dict[str, str] = {}
+    fixed: dict[str, str] = {}  # Knobs that cannot change here, and why
     refused: str = ""
 
 
@@ -43,7 +42,7 @@ class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int = 0
     ended_ns: int = 0
     problem: str = ""
-    held: dict[str, str] = {}  # Knobs that turned out to be unchangeable, and why
+    fixed: dict[str, str] = {}  # Knobs that turned out to be unchangeable, and why
 
 
 class _Line(msgspec.Struct):
@@ -54,7 +53,7 @@ class TrainingEnded(Exception):
     """The ranks are gone and have said all they had to say."""
 
 
-class PilotFiles:
+class ControllerFiles:
     """The search's end of the conversation; `is_over` tells whether the ranks have ended."""
 
     def __init__(self, folder: Path, is_over: Callable[[], bool]) -> None:
@@ -62,13 +61,13 @@ class PilotFiles:
         self._sent = self._offset = 0
         self._lines: list[bytes] = []
         self.steps = 0  # Of the whole training, known at its end
-        self.problem = ""  # Why the ranks cannot go on with the search
+        self.problem = ""  # Why the ranks ended the search
 
     def send(self, kind: str, **fields: Any) -> int:
         """The next directive, whole or not at all; its number."""
         number = self._sent
         self._sent += 1
-        path = self._folder / f"directive-{number:05d}.json"
+        path = self._folder / DIRECTIVE.format(number)
         partial = path.with_suffix(".partial")
         with writing(path):
             partial.write_text(json.dumps({"id": number, "kind": kind, **fields}))
@@ -78,7 +77,7 @@ class PilotFiles:
     def hello(self) -> Hello:
         """Wait for the first word of rank 0."""
         hello = msgspec.json.decode(self._wait("hello"), type=Hello)
-        if hello.version > _READS_UP_TO:
+        if hello.version > FORMAT_VERSION:
             raise UsageError("the ranks run a newer scalescope: upgrade this one")
         return hello
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from statistics import fmean, median
 
 from scalescope.errors import UsageError
-from scalescope.jobs.steady import steadiness
-from scalescope.jobs.warmup import warmup_steps
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences
 from scalescope.measurement.logs.lines import Reading, read_log
 from scalescope.measurement.observation import Observation, infer
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
+from scalescope.steady import steadiness
 from scalescope.text import plain
 from scalescope.units import plural
+from scalescope.warmup import warmup_steps
 
 _WORD = "gpus?|ranks?|procs?|process|processes|workers?|devices?"
 _NAMED = rf"{_WORD}|np|nproc|n|world[-_]?size"

@@ -1,0 +1,201 @@
+"""How explain ends, for each kind of source: traces, Horovod's autotune log, tables and logs and measurements."""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalescope.cli.output import Ending, from_here
+from scalescope.cli.retype import folder_command, retyped
+from scalescope.errors import ScalescopeError
+
+if TYPE_CHECKING:
+    from scalescope.records.autotune import Autotune
+    from scalescope.records.explanation import Explanation
+    from scalescope.records.request import MeasureRequest
+    from scalescope.records.scaling import Scaling
+
+_ABOUT_KNOBS = ("small_messages", "large_bucket", "exposed_communication", "long_cycle", "negotiation")
+
+
+def tell_traces(
+    ending: Ending,
+    explanation: "Explanation",
+    files: list[Path],
+    folder: Path | None,
+    request: "MeasureRequest | None",
+    export: Path | None,
+) -> None:
+    """Of traces: where the steps' time went, and what the first finding leads to."""
+    from scalescope.diagnosis.sources import export_job
+    from scalescope.records.store import save
+    from scalescope.report.explanation import sentence
+    from scalescope.report.explanation_show import show
+    from scalescope.report.explanation_tables import as_document, write_tables
+
+    said = ["Pictures and tables: add -o DIR"]
+    if folder:
+        save(explanation, folder / "explanation.json")
+        write_tables(explanation, folder)
+        here = from_here(folder)
+        said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
+    if export:
+        count = export_job(files, export)
+        said.append(f"{count:,} spans for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
+    ending.tell(
+        show,
+        explanation,
+        files=said,
+        answer=sentence(explanation),
+        follow=next_after_traces(explanation, request or request_behind(explanation, files)),
+        document=lambda: as_document(explanation),
+    )
+
+
+def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "MeasureRequest":
+    """What was asked when the traces were made: from the plan of their folder, or as far as they tell."""
+    from scalescope.jobs.environment import load_plan
+    from scalescope.records.request import MeasureRequest, Plan
+
+    for place in [files[0], *files[0].absolute().parents][:4]:
+        if (place / "plan.json").is_file():
+            with suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
+                return load_plan(place, Plan).request
+    engines = () if explanation.engine == "none" else (explanation.engine,)
+    return MeasureRequest(command=explanation.command or ("python", "train.py"), engines=engines)
+
+
+def next_after_traces(explanation: "Explanation", request: "MeasureRequest") -> str:
+    """What the first finding leads to: a capture, a search for knobs, or a measurement of what was changed."""
+    count = max(explanation.world_size or 2, 2)
+    first = explanation.findings[0] if explanation.findings else None
+    if first and "scalescope explain" in first.change:
+        return retyped("explain", request, np=count)
+    if first and first.id in _ABOUT_KNOBS:
+        return retyped("tune", request, np=count)
+    return retyped("measure", request, np=(1, count))
+
+
+def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> None:
+    """Of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
+    from scalescope.records.store import save
+    from scalescope.report.autotune import as_document, next_command_of, sentence, show
+
+    said: list[str] = []
+    if folder:
+        save(record, folder / "autotune.json")
+        said = [*ending.drawn(record, folder), f"Records: {from_here(folder)}"]
+    ending.tell(
+        show,
+        record,
+        files=said,
+        answer=sentence(record),
+        follow=next_command_of(record),
+        document=lambda: as_document(record),
+    )
+
+
+def tell_scaling(
+    ending: Ending, scaling: "Scaling", files: list[Path], folder: Path | None, told: dict[str, str]
+) -> None:
+    """Of tables, logs and measurements: the curves, and what traced launches show."""
+    from scalescope.diagnosis.sources import explain_traces
+    from scalescope.report.explanation import sentence
+    from scalescope.report.explanation_tables import as_document
+    from scalescope.report.scaling import show
+
+    traced = {place: explain_traces([place]) for place in _traces_of(files)}
+    said = ending.write_scaling(scaling, folder) if folder else []
+    if folder and len(traced) > 1:
+        said += ending.pictures(lambda formats: _draw_over_np(list(traced.values()), folder, formats))
+    said += [f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items()]
+    ending.tell(
+        show,
+        scaling,
+        files=said,
+        answer=_answer(scaling),
+        follow=folder_command("explain", list(traced)[-1])
+        if traced
+        else next_after_table(scaling, files, folder, told),
+        document=lambda: _document(scaling) | {"traces": [as_document(each) for each in traced.values()]},
+    )
+
+
+def _draw_over_np(explanations: "Sequence[Explanation]", folder: Path, formats: Sequence[str]) -> list[Path]:
+    from scalescope.charts import save_charts
+    from scalescope.charts.accounting import accounting_over_np
+
+    chart = accounting_over_np(explanations)
+    return save_charts({"accounting_over_np": chart}, folder, formats) if chart is not None else []
+
+
+def next_after_table(scaling: "Scaling", files: Sequence[Path], folder: Path | None, told: dict[str, str]) -> str:
+    """More launches of a measurement; pictures of a table or of logs; then a measurement of one's own."""
+    place = files[0] if files[0].is_dir() else files[0].parent
+    if scaling.source == "measurement" and (place / "plan.json").exists():
+        return folder_command("measure --resume", place, "--precision", "3%")
+    if folder is None:
+        options = [word for name, value in told.items() if value for word in (f"--{name}", value)]
+        results = Path("results") / (files[0].stem if len(files) == 1 else "explain")
+        return shlex.join(["scalescope", "explain", *map(str, files), *options, "-o", str(results)])
+    counts = sorted({point.np for curve in scaling.curves for point in curve.points})
+    return f"scalescope measure --np {','.join(map(str, counts))} -- python train.py"
+
+
+def _traces_of(files: Sequence[Path]) -> list[Path]:
+    """Folders of the traced launches of a measurement; none for anything else."""
+    from scalescope.records.explanation import TRACE_RECORD
+    from scalescope.records.run import Measurement
+    from scalescope.records.store import load
+
+    folder = files[0] if files[0].is_dir() else files[0].parent
+    file = folder / "measurement.json"
+    if len(files) != 1 or not file.is_file() or files[0] not in (folder, file):
+        return []
+    traces = [folder / name for name in load(file, Measurement).traces]
+    return [trace for trace in traces if (trace / TRACE_RECORD).is_file()]
+
+
+def _document(scaling: "Scaling") -> dict[str, Any]:
+    """What --json prints: speedups by number of processes on the first curve, and everything else that is known."""
+    from scalescope.measurement.logs.epochs import break_even_epochs, first_epoch_excess
+    from scalescope.records.scaling import SPEEDUPS
+    from scalescope.report.measurement import points_document as as_document
+
+    curve = scaling.curves[0] if scaling.curves else None
+    points = {str(point.np): point for point in curve.points if point.engine == curve.engine} if curve else {}
+    if curve and curve.baseline:
+        points = {str(curve.baseline.np): curve.baseline} | points
+    kind = scaling.source if scaling.source in ("table", "logs") else "measurement"
+    document = {"kind": kind, "what": scaling.what, **as_document(scaling)}
+    document["speedup"] = {
+        name: {np: point.speedup[name].value for np, point in points.items() if name in point.speedup}
+        for name in SPEEDUPS
+    }
+    if curve and kind == "logs" and curve.work_unit == "epochs":
+        document["first_epoch_excess_s"] = {str(np): value for np, value in first_epoch_excess(curve).items()}
+        document["break_even_epochs"] = {str(np): value for np, value in break_even_epochs(curve).items()}
+    return document
+
+
+def _answer(scaling: "Scaling") -> str:
+    """The speedups of the most processes in one sentence; a measurement has its own."""
+    from scalescope.records.scaling import SPEEDUP_NAMES
+    from scalescope.report.measurement import sentence
+    from scalescope.report.phrases import baseline_words, curve_title, largest
+    from scalescope.units import plural
+
+    if scaling.source not in ("table", "logs"):
+        return sentence(scaling)
+    curve = scaling.curves[0]
+    point = largest(curve)
+    if point is None or not point.speedup:
+        return "There is nothing to compare with: add what other numbers of processes gave."
+    values = ", ".join(
+        f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
+    )
+    title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
+    once = " (one run each; runs differ)" if any(each.once for each in point.speedup.values()) else ""
+    answer = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}{once}."
+    return answer[0].upper() + answer[1:]
