@@ -1,6 +1,4 @@
-"""A folder in which a traced launch left its files: what is there, and what tracing cost.
-What a trace says: where the time of its steps went, per rank and over time, and what to change.
-"""
+"""A folder with the traces of a launch, and what they say: where the time of steps went and what to change."""
 
 from typing import ClassVar, Literal
 
@@ -45,7 +43,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
     steps: int  # How many were captured on every rank
-    untraced_step_s: float | None  # The same in the steps around them that were not traced
+    untraced_step_s: float | None  # Median step of the slowest rank in steps that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
 

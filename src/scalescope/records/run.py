@@ -124,8 +124,8 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     scaling: tuple[str, ...]  # strong, weak or both; they share launches where they meet
     # As asked: global for strong, per process for weak scaling; empty when the script alone knows.
     batch: tuple[int, ...] = ()
-    precision: float | None = None  # When launches were made until speedups were known so well
-    quick: bool = False  # Whether one process alone and all processes took turns inside the launches
+    precision: float | None = None  # The precision of speedups at which launches ended
+    quick: bool = False  # Whether launches interleaved blocks of one process alone and of all processes
     created: str
     scalescope: str
     torch: str
@@ -141,7 +141,7 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     warnings: tuple[str, ...] = ()  # About the measurement as a whole
 
     def as_seen(self) -> "Measurement":
-        """The same with every point under the engine that its ranks really used, where that is known."""
+        """A copy with every point under the engine that its ranks really used, where that is known."""
         points = {run.point: msgspec.structs.replace(run.point, engine=_engine(run)) for run in self.runs}
         runs = (msgspec.structs.replace(run, point=points[run.point]) for run in self.runs)
         return msgspec.structs.replace(self, runs=tuple(runs))
