@@ -85,7 +85,6 @@ class Statistics:
             "--quick", help="One launch per point, in which one process and all processes alternate in blocks."
         ),
     ] = False
-    aa: Annotated[bool, statistics_option("--aa", help="Compare each configuration with itself (an A/A test).")] = False
     relative_to: Annotated[
         str, statistics_option(help="'smallest': baseline is the smallest number of processes (default: 1 process).")
     ] = ""
@@ -175,7 +174,7 @@ def next_command(request: "MeasureRequest", scaling: "Scaling", folder: Path) ->
 
     if request.trace:
         return folder_command("explain", folder)
-    if request.quick or request.aa:
+    if request.quick:
         return retyped("measure", request, np=tuple(sorted({1, *request.np})))
     if request.most_launches < FEWEST:
         return folder_command("measure --resume", folder, "--launches", str(FEWEST))

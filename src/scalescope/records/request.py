@@ -57,10 +57,9 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     launches: int | None = None  # Of every point, at most; None: 5, or 30 when a precision is asked for
     precision: float | None = None  # Stop when every steady speedup is known within this fraction
     budget_s: float | None = None  # Start no launch that would end later than this
-    quick: bool = False  # One launch per point, in which one process alone and all processes take turns
+    quick: bool = False  # One launch per point, in which one process alone and all processes alternate in blocks
     smallest: bool = False  # Speedups are relative to the smallest number of processes when that is not 1
     trace: bool = False  # One more launch of every point, in which some steps are captured
-    aa: bool = False  # Compare every configuration with itself
     seed: int | None = None  # Of the order of launches
 
     @property
