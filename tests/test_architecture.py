@@ -10,7 +10,7 @@ import pytest
 import scalescope
 
 PACKAGE = Path(scalescope.__file__).parent
-LEAVES = {"errors", "host", "stats", "steady", "units", "warmup"}
+LEAVES = {"errors", "host", "stats", "steady", "text", "units", "warmup"}
 LEVELS = [
     {"records"},
     {"engines", "launchers", "workloads", "traces"},

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalescope.errors import UsageError
-from scalescope.units import format_bytes, format_seconds, parse_counts, parse_seconds, plural
+from scalescope.units import format_bytes, format_seconds, parse_counts, parse_seconds, unit_of
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,9 @@ def test_numbers_for_people() -> None:
         "4.2 us",
     ]
     assert format_bytes(3 * 1024**3) == "3 GiB"
-    assert [plural(1, "launch"), plural(2, "launch"), plural(3, "step")] == ["1 launch", "2 launches", "3 steps"]
+    assert [unit_of(value) for value in (1, 0.999, 0.001, 0.000999)] == [
+        ("s", 1.0),
+        ("ms", 1e3),
+        ("ms", 1e3),
+        ("us", 1e6),
+    ]

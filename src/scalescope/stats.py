@@ -1,17 +1,40 @@
-"""Statistics of few, precious repetitions: the launch is what is repeated, not the step."""
+"""Statistics of few, expensive repetitions: the launch is what is repeated, not the step."""
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, median, stdev
+from statistics import NormalDist, fmean, median, stdev
 from typing import NamedTuple
 
 FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
 _TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
-_NINETY = 1.645  # Standard deviations on each side of a normal 90 % interval
-_UPPER = 0.975
-# Who looks after every repetition and stops when it pleases covers less than it says; from the second look on a wider
-# quantile makes up for it (make bench SECTION=coverage shows how well)
-_UPPER_AFTER_LOOKS = 0.985
+
+# Confidence levels of two-sided intervals, one per kind. No other file states one; `percent` puts them into words.
+MEASURED = 0.95  # Of repeated measurements
+PREDICTED = 0.90  # Of predictions
+# Optional stopping shrinks coverage, so intervals that are looked at more than once use a higher level, a share of the
+# error that MEASURED allows: after the first look at repetitions (make bench SECTION=coverage), and for a win of the
+# tuner's finalist with few and with more pairs (benchmarks/tune_synthetic). Giving up may err more often than a win.
+_AFTER_LOOKS = 1 - 0.6 * (1 - MEASURED)
+WIN_EARLY = 1 - 0.2 * (1 - MEASURED)
+WIN = 1 - 0.32 * (1 - MEASURED)
+GIVE_UP = 1 - 2 * (1 - MEASURED)
+
+
+def percent(level: float) -> str:
+    """A confidence level as people read it: `95 %`."""
+    return f"{100 * level:.3g} %"
+
+
+def normal_width(level: float) -> float:
+    """Standard deviations on each side of a normal interval of this level."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def t_width(freedom: float, level: float) -> float:
+    """Standard errors on each side of a t-interval of this level."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 class Interval(NamedTuple):
@@ -20,22 +43,23 @@ class Interval(NamedTuple):
     middle: float
     low: float
     high: float
-    is_range: bool  # Smallest to largest of fewer than FEWEST, instead of a 95 % t-interval
+    is_range: bool  # Smallest to largest of fewer than FEWEST, instead of a t-interval
 
 
-def half_width(values: Sequence[float], *, looked: bool = False) -> float:
-    """Half of the 95 % t-interval's width of a mean; `looked`: stopping may depend on it. Infinite below two."""
-    from scipy.special import stdtrit
-
-    count = len(values)
-    if count < 2:
+def half_width(values: Sequence[float], level: float = MEASURED) -> float:
+    """Half of the width of a mean's t-interval; infinite below two values."""
+    if len(values) < 2:
         return math.inf
-    upper = _UPPER_AFTER_LOOKS if looked and count > FEWEST else _UPPER
-    return float(stdtrit(count - 1, upper)) * stdev(values) / math.sqrt(count)
+    return t_width(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
+
+
+def _level(count: int, looked: bool) -> float:
+    """The level for so many values; `looked`: stopping may depend on the interval."""
+    return _AFTER_LOOKS if looked and count > FEWEST else MEASURED
 
 
 def of_logarithms(values: Sequence[float], *, target: float | None = None) -> Interval:
-    """The geometric mean of positive values and its 95 % t-interval, which is that of their logarithms.
+    """The geometric mean of positive values and its t-interval, which is that of their logarithms.
 
     `target`: repetitions were made until it was known within this fraction; where they stopped for that, it is wider.
     """
@@ -43,7 +67,7 @@ def of_logarithms(values: Sequence[float], *, target: float | None = None) -> In
     middle = fmean(logarithms)
     if len(values) < FEWEST:
         return Interval(math.exp(middle), min(values), max(values), True)
-    half = half_width(logarithms, looked=True)
+    half = half_width(logarithms, _level(len(values), True))
     if target is None or half > math.log1p(target):
         half = half_width(logarithms)
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half), False)
@@ -51,7 +75,7 @@ def of_logarithms(values: Sequence[float], *, target: float | None = None) -> In
 
 def relative_half_width(values: Sequence[float], *, looked: bool = False) -> float:
     """How far the interval of a geometric mean reaches, as a fraction: 0.05 is +-5 %."""
-    half = half_width([math.log(value) for value in values], looked=looked)
+    half = half_width([math.log(value) for value in values], _level(len(values), looked))
     return math.expm1(half) if half < 700 else math.inf
 
 
@@ -70,16 +94,14 @@ def standard_errors(groups: Sequence[Sequence[float]]) -> list[float] | None:
     """Relative standard error of a typical value of each group; None when no group has two values.
 
     What shakes one group of positive values shakes the others too, so the deviation is taken from all groups together.
-    Scaled by Student's t, so that 1.645 of it on each side hold 90 % for three values as for thirty.
+    Scaled by Student's t, so that normal_width(PREDICTED) times it covers as much for three values as for thirty.
     """
-    from scipy.special import stdtrit
-
     logs = [[math.log(value) for value in group] for group in groups]
     freedom = sum(len(group) - 1 for group in logs)
     if not freedom:
         return None
     squares = sum((value - fmean(group)) ** 2 for group in logs for value in group)
-    wider = float(stdtrit(freedom, 0.95)) / _NINETY
+    wider = t_width(freedom, PREDICTED) / normal_width(PREDICTED)
     return [wider * math.sqrt(squares / freedom / len(group)) for group in logs]
 
 

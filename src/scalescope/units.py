@@ -3,6 +3,7 @@
 import re
 
 from scalescope.errors import UsageError
+from scalescope.text import plural as plural
 
 _SECONDS_PER = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -71,11 +72,13 @@ def format_seconds(seconds: float) -> str:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     if seconds >= 100:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} us"
+    unit, factor = unit_of(seconds)
+    return f"{seconds * factor:.3g} {unit}"
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit that fits a duration, s, ms or us, and what seconds are multiplied with to be in it."""
+    return ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
 
 
 def format_rate(per_second: float) -> str:
@@ -90,10 +93,3 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 launch`, `2 launches`."""
-    sibilant = noun.endswith(("ch", "s", "x")) and noun != "epoch"
-    ending = "" if count == 1 else "es" if sibilant else "s"
-    return f"{count:,} {noun}{ending}"

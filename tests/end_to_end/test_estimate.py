@@ -169,7 +169,10 @@ BAD = {
     "another model's profile": (["estimate", "cnn", "--profile", "mlp.json"], "is a profile of mlp, not of cnn"),
     "another torch's profile": (["estimate", "mlp", "--profile", "old.json"], "was taken with torch 1.0.0"),
     "not a profile": (["estimate", "mlp", "--profile", "c.toml"], "is not a readable scalescope record"),
-    "an unknown knob": (["estimate", "mlp", "--knob", "bucket=3"], "ddp has no knob 'bucket': bucket_cap_mb"),
+    "an unknown knob": (
+        ["estimate", "mlp", "--knob", "bucket=3"],
+        "no knob 'bucket' (did you mean bucket_cap_mb",
+    ),
     "an unknown engine": (["estimate", "mlp", "--engine", "none"], "--engine takes ddp or horovod"),
     "both ways to say np": (["estimate", "mlp", "--np", "2", "--max-np", "2"], "give one of each"),
     "a bad fraction": (["estimate", "mlp", "--efficiency", "80"], "--efficiency takes a fraction"),

@@ -1,12 +1,14 @@
 """What an estimate decides before and after it measures anything."""
 
+import importlib.util
+
 import msgspec
 import pytest
 
 from scalescope.errors import UsageError
 from scalescope.estimation.estimate import check_profile, doublings, step_to_draw
 from scalescope.estimation.probe import check_backend, groups
-from scalescope.jobs.environment import has_horovod, torch_version
+from scalescope.jobs.environment import torch_version
 from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest
@@ -119,7 +121,7 @@ def test_a_backend_that_does_not_exist_or_has_no_gpus_is_refused() -> None:
 
 
 def test_horovod_is_probed_where_there_is_horovod() -> None:
-    if has_horovod():
+    if importlib.util.find_spec("horovod"):
         check_backend("horovod-mpi", "cpu")
     else:
         with pytest.raises(UsageError, match="horovod-mpi needs Horovod, which this Python does not have"):

@@ -5,11 +5,7 @@ from statistics import median
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.output import OutputFiles, compile_pattern, last_lines, without_control
-
-
-def test_terminal_escapes_do_not_get_through() -> None:
-    assert without_control("a\x1b[31mred\x1b[0m\x07\x9b2J b\tc") == "ared2J b\tc"
+from scalescope.jobs.output import OutputFiles, compile_pattern, last_lines
 
 
 def test_output_is_followed_line_by_line_and_tagged(tmp_path: Path) -> None:

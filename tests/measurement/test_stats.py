@@ -6,7 +6,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scalescope.stats import fit_line, half_width, of_logarithms, relative_half_width, standard_error, standard_errors
+from scalescope.stats import (
+    PREDICTED,
+    fit_line,
+    normal_width,
+    of_logarithms,
+    relative_half_width,
+    standard_error,
+    standard_errors,
+)
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -25,8 +33,8 @@ def test_four_values_give_a_range_and_say_so() -> None:
 
 def test_who_looked_pays_with_a_wider_interval_from_the_sixth_on() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert half_width(values, looked=True) == half_width(values)
-    assert half_width([*values, 3.0], looked=True) > 1.05 * half_width([*values, 3.0])
+    assert relative_half_width(values, looked=True) == relative_half_width(values)
+    assert relative_half_width([*values, 3.0], looked=True) > 1.05 * relative_half_width([*values, 3.0])
 
 
 def test_only_who_stopped_for_precision_pays() -> None:
@@ -83,7 +91,8 @@ def test_standard_errors_hold_ninety_percent_for_few_values(counts: tuple[int, .
         groups = [[math.exp(generator.gauss(0, 0.1)) for _ in range(count)] for count in counts]
         errors = standard_errors(groups) or []
         inside += sum(
-            abs(fmean(map(math.log, group))) <= 1.645 * error for group, error in zip(groups, errors, strict=True)
+            abs(fmean(map(math.log, group))) <= normal_width(PREDICTED) * error
+            for group, error in zip(groups, errors, strict=True)
         )
     assert inside / 2000 / len(counts) == pytest.approx(0.90, abs=0.02)
 

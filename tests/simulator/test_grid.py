@@ -12,6 +12,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ProfilePoint
 from scalescope.simulator.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
+from scalescope.stats import PREDICTED, normal_width
 from simulator.made import GIB, contention, described, point, profile, proportional
 
 DDP = Knobs(engine="ddp")
@@ -203,7 +204,7 @@ def test_an_interval_holds_the_value_and_comes_from_the_models_own_error() -> No
     prediction = asked()
     found = cell(prediction, 4)
     links = 0.1 * found.exposed_s / found.step_s
-    half = math.exp(1.645 * math.hypot(RESIDUAL, links))
+    half = math.exp(normal_width(PREDICTED) * math.hypot(RESIDUAL, links))
     assert (found.low_s, found.high_s) == pytest.approx((found.step_s / half, found.step_s * half))
     assert (found.speedup_low, found.speedup_high) == pytest.approx((found.speedup / half, found.speedup * half))
     assert prediction.residual == RESIDUAL
@@ -280,7 +281,7 @@ def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, eng
     for one in found.cells:
         assert 0 < one.low_s <= one.step_s <= one.high_s
         assert one.speedup_low <= one.speedup <= one.speedup_high
-        assert one.high_s >= one.step_s * math.exp(1.645 * spread) * (1 - 1e-9) or one.np == 1
+        assert one.high_s >= one.step_s * math.exp(normal_width(PREDICTED) * spread) * (1 - 1e-9) or one.np == 1
         assert one.efficiency == pytest.approx(one.speedup / one.np)
         assert one.throughput == pytest.approx(one.global_batch / one.step_s)
         assert one.exposed_s + one.hidden_s < one.step_s
@@ -316,8 +317,8 @@ def test_the_profiles_error_cancels_in_a_speedup_at_the_same_batch_and_counts_tw
         return math.log(found.high_s / found.step_s), math.log(found.speedup_high / found.speedup)
 
     weak_step, weak = halves(vague, "weak")
-    assert weak_step > 1.645 * 0.07
+    assert weak_step > normal_width(PREDICTED) * 0.07
     assert weak < 0.8 * weak_step
     strong_step, strong = halves(vague, "strong")
-    assert strong == pytest.approx(math.hypot(strong_step, 1.645 * 0.08))
+    assert strong == pytest.approx(math.hypot(strong_step, normal_width(PREDICTED) * 0.08))
     assert halves(exact, "weak")[1] == pytest.approx(halves(exact, "weak")[0])

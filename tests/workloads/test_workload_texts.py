@@ -136,8 +136,8 @@ def test_values(text: str, annotation: object, value: object) -> None:
 @pytest.mark.parametrize(
     ("texts", "annotation", "message"),
     [
-        (["width"], None, r"bad --model-arg 'width': write --model-arg name=value"),
-        (["=3"], None, r"write --model-arg name=value"),
+        (["width"], None, r"--model-arg takes NAME=VALUE, for example width=512"),
+        (["=3"], None, r"--model-arg takes NAME=VALUE"),
         (["a=1", "a=2"], None, r"--model-arg a is given twice: keep one"),
         (["a=1.5"], int, r"a=1.5 must be int: for example --model-arg a=64"),
         (["a=1"], bool, r"a=1 must be bool: for example --model-arg a=true"),

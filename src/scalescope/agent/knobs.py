@@ -20,8 +20,6 @@ from typing import Any
 
 from .recorder import say
 
-_CONSTRUCTOR = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
-_AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")
 _ENGINES = "scalescope_engines"
 SHARDED = "the model is sharded by FSDP, whose knobs cannot be switched: wrap it in DistributedDataParallel if it fits"
 
@@ -93,9 +91,8 @@ class Wrappers:
         @functools.wraps(construct)
         def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
             given = signature.bind(wrapper, *arguments, **options)
-            for name in _CONSTRUCTOR:
-                if name in self._values:
-                    given.arguments[name] = self._values[name]
+            for name in self._values.keys() & signature.parameters.keys():
+                given.arguments[name] = self._values[name]
             if "bucket_cap_mb" in self._values and "bucket_cap_mb_list" in given.arguments:
                 given.arguments["bucket_cap_mb_list"] = None
             construct(*given.args, **given.kwargs)
@@ -110,7 +107,8 @@ class Wrappers:
         if not self._made:
             self._watch_compile()
         self._made.append(weakref.ref(wrapper))
-        values = {name: self._values[name] for name in _AFTERWARDS if name in self._values}
+        later = engine_file("ddp_live").SET_AFTERWARDS if self._values else ()
+        values = {name: self._values[name] for name in later if name in self._values}
         if values:
             self._in_switch = True
             try:

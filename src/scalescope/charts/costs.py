@@ -30,6 +30,7 @@ from scalescope.report.phrases import (
     shortened,
     waterfall_steps,
 )
+from scalescope.stats import MEASURED, percent
 from scalescope.units import plural
 
 _COLOURS = {
@@ -190,6 +191,10 @@ def itself_chart(scaling: Scaling) -> Any:
     points = chart.mark_point(size=70, filled=True, opacity=1).encode(x=x, y=y, color=colour)
     one = alt.Chart(data([{"ratio": 1.0}])).mark_rule(strokeDash=IDEAL_DASH, color=IDEAL_COLOUR).encode(x=x)
     kinds = {each.ratio.interval for each in scaling.self_comparisons}
-    note = "95 % t-intervals over launches" if kinds == {"t"} else "ranges of fewer than 5 launches, no intervals"
+    note = (
+        f"{percent(MEASURED)} t-intervals over launches"
+        if kinds == {"t"}
+        else "ranges of fewer than 5 launches, no intervals"
+    )
     title = f"Against itself: {shortened(scaling.what)}"
     return alt.layer(one, bars, points, width=460, height=alt.Step(36), **frame(title, note))

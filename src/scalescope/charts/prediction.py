@@ -33,6 +33,7 @@ from scalescope.report.prediction import (
     reduced,
     some_of,
 )
+from scalescope.stats import PREDICTED, percent
 from scalescope.units import format_rate, plural
 
 _MOST_COUNTS, _MOST_LINES = 128, 6
@@ -74,7 +75,8 @@ def throughput_chart(prediction: Prediction) -> Any:
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="independent")),
         **frame(
             f"Predicted throughput: {headline(prediction)}",
-            "bands hold 90 %; dashed: in proportion to one process" + ("; ring: recommended" if best else ""),
+            f"bands hold {percent(PREDICTED)}; dashed: in proportion to one process"
+            + ("; ring: recommended" if best else ""),
             f"{_MOST_LINES} of {len(whole[0].batches):,} batches are drawn" if fewer else "",
         ),
     )

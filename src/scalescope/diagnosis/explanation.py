@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -140,7 +139,7 @@ def _of_rank(rank: int, steps: Sequence[StepAccount], warmup: int, late_s: float
     return RankAccount(rank=rank, steps=len(own), parts=_mean(own) or nothing, late_s=late_s)
 
 
-def _engine(traces: Sequence[Trace]) -> Literal["ddp", "horovod", "none"]:
+def _engine(traces: Sequence[Trace]) -> str:
     if traces[0].kind == "horovod":
         return "horovod"
     together = any(trace.backend or (trace.world_size or 1) > 1 or len(trace.collectives.end_s) for trace in traces)

@@ -16,11 +16,11 @@ from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import Material, material, traces_in
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.measurement.autotune import is_autotune_log, read_autotune
 from scalescope.measurement.logs.lines import read_log
 from scalescope.measurement.sources import explain as explain_scaling
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.cluster_file import load_cluster
@@ -32,6 +32,7 @@ from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.step import predicted_step
+from scalescope.text import plain
 from scalescope.traces.export import HEAD, export
 from scalescope.traces.intervals import between
 from scalescope.traces.trace import Trace
@@ -86,14 +87,14 @@ def beside_estimate(explanation: Explanation, material: Material, place: Path) -
     batch = material.record.point.batch if material.record else None
     if not profile_file.is_file() or batch is None or explanation.engine == "none":
         return explanation
-    knobs = Knobs(engine=explanation.engine, values={"controller": explanation.backend} if backend[0] == "h" else {})
+    knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     ranks = explanation.world_size or len(explanation.ranks)
     predicted = predicted_step(load(profile_file, ModelProfile), cluster, knobs, ranks, batch)
     return msgspec.structs.replace(explanation, predicted_step=predicted)
 
 
 def _backend(explanation: Explanation) -> str:
-    return f"horovod-{explanation.backend}" if explanation.engine == "horovod" else explanation.backend
+    return f"{find_engine(explanation.engine).backend_prefix}{explanation.backend}"
 
 
 def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:
@@ -109,7 +110,7 @@ def with_epochs(explanation: Explanation, material: Material, log: Path, pattern
     """The explanation with the epochs that the log tells, counted from the first traced step."""
     told = read_log(log, explanation.world_size or 1, pattern)
     if not told.epochs:
-        raise UsageError(f"'{printable(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
+        raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
     trace = material.traces[0]
     if not len(trace.starts_s):
         return explanation
@@ -168,7 +169,7 @@ def explain(
             return read_autotune(paths[0])
         return explain_scaling(paths, np=np, pattern=pattern)
     if len(others) > 1:
-        names = ", ".join(printable(path.name) for path in others)
+        names = ", ".join(plain(path.name) for path in others)
         raise UsageError(f"beside traces one log of the same run is understood, not {len(others)} ({names})")
     return explain_traces(traced, log=others[0] if others else None, pattern=pattern, estimate=estimate)
 

@@ -11,13 +11,13 @@ from scalescope.errors import UsageError
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
 from scalescope.records.timeline import Activity, Span
+from scalescope.text import plain
 from scalescope.traces import horovod, kineto
 from scalescope.traces.alignment import align
 from scalescope.traces.event_stream import looks_like
 from scalescope.traces.intervals import Intervals, without
 from scalescope.traces.marks import RankMarks, read_marks, separate
 from scalescope.traces.trace import Trace
-from scalescope.traces.trace_bytes import shown
 
 _TRACE_ENDINGS = (".json", ".json.gz")
 _PARTS_OF_MARKS: dict[str, Activity] = {
@@ -114,7 +114,7 @@ def material(paths: Sequence[Path]) -> Material:
 def _not_empty(trace: Trace) -> Trace:
     if trace.is_empty:
         why = f" ({trace.loss.reason})" if trace.loss.reason else ""
-        raise UsageError(f"'{shown(trace.path)}' holds no events of a training{why}: name another trace")
+        raise UsageError(f"'{plain(trace.path.name)}' holds no events of a training{why}: name another trace")
     return trace
 
 

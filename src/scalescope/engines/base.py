@@ -1,16 +1,14 @@
-"""What an engine exchanges in a step, as plain data: the bridge from knobs to the simulator.
-What every engine states about itself, and how its knobs are read from people.
-"""
+"""What every engine states about itself, what it exchanges in a step, and how its knobs are read from people."""
 
-import difflib
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, Knobs, KnobValue
 from scalescope.records.profile import Gradient, ModelProfile
+from scalescope.text import assignment, did_you_mean, knob_name, plain
 
 MIB = 1024 * 1024
 
@@ -67,38 +65,72 @@ def in_buckets(gradients: Sequence[Gradient], first_bytes: float, cap_bytes: flo
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-class Engine(Protocol):
-    """A way to exchange gradients."""
+class Engine(ABC):
+    """A way to exchange gradients: all that the other rooms know about it. ENGINES lists one instance of each."""
 
     name: str
-    knobs: tuple[Knob, ...]
-    live_module: str  # The module that wraps a model inside a rank; it imports torch or horovod
-    polls: bool  # Whether its own threads use a core while there is nothing to send
+    title: str  # As people write it
+    live_module: str  # The module that wraps a model inside a rank; it imports torch, and `package` if there is one
+    knobs: tuple[Knob, ...] = ()
+    package: str = ""  # What ranks import besides torch; a script that imports it uses this engine
+    backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends
+    polls: bool = False  # Whether its own threads use a core while there is nothing to send
+    autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
+
+    @property
+    def changes_live(self) -> bool:
+        """Whether some of its knobs may change while it trains."""
+        return any(knob.changes == "live" for knob in self.knobs)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The knobs that its wrapper takes as arguments of the same name."""
+        return tuple(knob.name for knob in self.knobs if knob.is_argument)
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """The variables its ranks need, for these knob values."""
+        carried = [knob for knob in self.knobs if knob.variable and knob.name in values]
+        return {knob.variable: _as_variable(values[knob.name]) for knob in carried}
 
+    def in_ranks(self, values: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+        """The values that no variable carries, for the agent to set inside the ranks."""
+        without = {knob.name for knob in self.knobs if not knob.variable}
+        return {name: value for name, value in values.items() if name in without}
+
+    def fitted(
+        self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
+    ) -> dict[str, KnobValue]:
+        """The values with those that follow from the launcher (empty: not chosen yet) where the user names none."""
+        return dict(values)
+
+    @abstractmethod
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The launcher that fits when the user names none."""
 
+    @abstractmethod
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """What a step of this model exchanges under these knob values."""
+
+    @abstractmethod
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """The knob values with which gloo, nccl or mpi moves the bytes."""
+
+
+def _as_variable(value: KnobValue) -> str:
+    return str(int(value)) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:
     """`name=value` texts as checked knobs of one engine."""
     known = {knob.name: knob for knob in engine.knobs}
     values: dict[str, KnobValue] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UsageError(f"--knob takes name=value, not '{assignment}'")
+    for text in assignments:
+        name, value = assignment(text, "--knob", "bucket_cap_mb=25")
+        name = knob_name(name)
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)
-            nothing = f"engine {engine.name} has no knobs"
-            raise UsageError(f"{engine.name} has no knob '{name}': {', '.join(near) or nothing}")
-        values[name] = parse_value(known[name], text.strip())
+            use = f"use one of {', '.join(sorted(known))}" if known else "it has none"
+            raise UsageError(f"{engine.name} has no knob '{plain(name, 60)}'{did_you_mean(name, known)}: {use}")
+        values[name] = parse_value(known[name], value.strip())
     return Knobs(engine=engine.name, values=values)
 
 

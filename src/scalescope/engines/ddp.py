@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import MIB, Exchange, in_buckets
+from scalescope.engines.base import MIB, Engine, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -10,15 +10,16 @@ from scalescope.records.profile import ModelProfile
 _FIRST_MIB, _CAP_MIB = 1.0, 25.0
 
 
-class Ddp:
-    """Gradients in buckets, all-reduced while backward goes on."""
+class Ddp(Engine):
+    """Gradients in buckets, all-reduced while backward runs."""
 
     name = "ddp"
+    title = "DDP"
     live_module = "scalescope.engines.ddp_live"
-    polls = False
     knobs: tuple[Knob, ...] = (
         Knob(
             name="bucket_cap_mb",
+            is_argument=True,
             type="float",
             default=None,
             unset=_CAP_MIB,
@@ -44,6 +45,7 @@ class Ddp:
         ),
         Knob(
             name="gradient_as_bucket_view",
+            is_argument=True,
             type="bool",
             default=False,
             tried=(False, True),
@@ -61,6 +63,7 @@ class Ddp:
         ),
         Knob(
             name="static_graph",
+            is_argument=True,
             type="bool",
             default=False,
             tried=(False, True),
@@ -68,6 +71,7 @@ class Ddp:
         ),
         Knob(
             name="find_unused_parameters",
+            is_argument=True,
             type="bool",
             default=False,
             meaning="search the graph each step for parameters without a gradient",
@@ -77,7 +81,7 @@ class Ddp:
             type="choice",
             default=None,
             choices=("gloo", "nccl"),
-            meaning="who moves the bytes (unset: nccl on GPUs, gloo otherwise)",
+            meaning="communication backend (unset: nccl on GPUs, gloo otherwise)",
         ),
         Knob(
             name="nccl_algo",
@@ -112,11 +116,8 @@ class Ddp:
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """NCCL's knobs as it reads them; on one machine the ranks talk over loopback only."""
-        variables = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
-        for knob in self.knobs:
-            if knob.variable and values.get(knob.name) is not None:
-                variables[knob.variable] = str(values[knob.name])
-        return variables
+        loopback = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
+        return loopback | super().environment(values, named_hosts=named_hosts)
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """PyTorch's own."""
@@ -133,6 +134,10 @@ class Ddp:
             broadcasts=profile.buffers_bytes,
             copies=not values.get("gradient_as_bucket_view", False),
         )
+
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """The backend of its process group."""
+        return {"backend": moved_by}
 
 
 DDP = Ddp()

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.machinery
+import inspect
 import os
 import pathlib
 import types
@@ -14,9 +15,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-_WRAPPER_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
-_KNOBS_BESIDE_THEM = ("first_bucket_mb", "hierarchical_allreduce")
 _MIB = 1024 * 1024
+SET_AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")  # Knobs for which the constructor has no argument
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
@@ -33,11 +33,11 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
 
     device = next(model.parameters()).device
     ids = [device.index if device.index is not None else int(os.environ.get("LOCAL_RANK", 0))]
-    arguments = {name: knobs[name] for name in _WRAPPER_ARGUMENTS if name in knobs}
-    wrapped = torch.nn.parallel.DistributedDataParallel(
-        model, device_ids=ids if device.type == "cuda" else None, **arguments
-    )
-    others = {name: knobs[name] for name in _KNOBS_BESIDE_THEM if name in knobs}
+    kind = torch.nn.parallel.DistributedDataParallel
+    taken = inspect.signature(kind.__init__).parameters  # knobs have the names that PyTorch gives its arguments
+    arguments = {name: value for name, value in knobs.items() if name in taken}
+    wrapped = kind(model, device_ids=ids if device.type == "cuda" else None, **arguments)
+    others = {name: knobs[name] for name in SET_AFTERWARDS if name in knobs}
     if others.get("hierarchical_allreduce") and (why_not := prepare(wrapped)):
         warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
         del others["hierarchical_allreduce"]

@@ -1,16 +1,21 @@
 """Horovod: its knobs and the variables that carry them to its ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from scalescope.engines.base import MIB, Exchange, one_by_one
+from scalescope.engines.base import MIB, Engine, Exchange, one_by_one
+from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
 
-class Horovod:
-    """Tensors negotiated, fused and all-reduced by a thread beside the training."""
+class Horovod(Engine):
+    """Tensors negotiated, fused and all-reduced by a thread next to the training."""
 
     name = "horovod"
+    title = "Horovod"
+    package = "horovod"
+    backend_prefix = "horovod-"
+    autotunes = True
     live_module = "scalescope.engines.horovod_live"
     polls = True
     knobs: tuple[Knob, ...] = (
@@ -73,12 +78,23 @@ class Horovod:
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """The knobs as Horovod reads them when it starts."""
-        variables = {"HOROVOD_CPU_OPERATIONS": str(values.get("controller", "mpi"))}
-        for knob in self.knobs:
-            value = values.get(knob.name, knob.default if knob.name == "controller" else None)
-            if value is not None:
-                variables[knob.variable] = _as_variable(knob, value)
-        return variables
+        chosen: dict[str, KnobValue] = {"controller": "mpi", **values}
+        if "fusion_threshold_mb" in chosen:  # in MiB here, in bytes there
+            chosen["fusion_threshold_mb"] = int(float(chosen["fusion_threshold_mb"]) * MIB)
+        moved_by = {"HOROVOD_CPU_OPERATIONS": str(chosen["controller"])}
+        return moved_by | super().environment(chosen, named_hosts=named_hosts)
+
+    def fitted(
+        self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
+    ) -> dict[str, KnobValue]:
+        """The controller: MPI where an MPI launcher starts the ranks, or nothing is chosen and MPI is there."""
+        starts_mpi = launcher in ("mpirun", "srun")
+        if starts_mpi and values.get("controller") == "gloo":
+            raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")
+        if "controller" in values or launcher == "own":
+            return dict(values)
+        through_mpi = starts_mpi or (launcher == "" and has_mpi())
+        return {**values, "controller": "mpi" if through_mpi else "gloo"}
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """mpirun for the MPI controller, horovodrun for Gloo."""
@@ -89,7 +105,7 @@ class Horovod:
         chosen = {**{knob.name: knob.default for knob in self.knobs}, **values}
         moved_by = chosen["controller"] if profile.device == "cpu" else "nccl"
         return Exchange(
-            backend=f"horovod-{moved_by}",
+            backend=f"{self.backend_prefix}{moved_by}",
             messages=one_by_one(profile.gradients),
             fuse_bytes=int(float(str(chosen["fusion_threshold_mb"])) * MIB),
             cycle_s=float(str(chosen["cycle_time_ms"])) / 1000,
@@ -97,11 +113,9 @@ class Horovod:
             agreements_kept=int(str(chosen["cache_capacity"])) >= len(profile.gradients),
         )
 
-
-def _as_variable(knob: Knob, value: KnobValue) -> str:
-    if knob.name == "fusion_threshold_mb":
-        return str(int(float(value) * MIB))
-    return str(int(value)) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """The controller, which also moves the bytes on CPUs; NCCL builds agree through MPI."""
+        return {"controller": "mpi" if moved_by == "nccl" else moved_by}
 
 
 HOROVOD = Horovod()

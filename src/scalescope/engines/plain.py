@@ -2,22 +2,17 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import Exchange
-from scalescope.records.job import Knob, KnobValue
+from scalescope.engines.base import Engine, Exchange
+from scalescope.records.job import KnobValue
 from scalescope.records.profile import ModelProfile
 
 
-class Plain:
+class Plain(Engine):
     """Training without an exchange of gradients."""
 
     name = "none"
-    knobs: tuple[Knob, ...] = ()
+    title = "no engine"
     live_module = "scalescope.engines.plain_live"
-    polls = False
-
-    def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
-        """Nothing is needed."""
-        return {}
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The one that all others are compared with."""
@@ -26,6 +21,10 @@ class Plain:
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Nothing."""
         return Exchange(backend="none", messages=())
+
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """Nothing moves."""
+        return {}
 
 
 PLAIN = Plain()

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from scalescope import host
-from scalescope.engines import find_engine
+from scalescope.engines import exchanging, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation import calibration as residuals
@@ -159,14 +159,14 @@ def dry_run(request: EstimateRequest) -> list[str]:
 
 
 def _knobs(request: EstimateRequest) -> Knobs:
-    if request.engine not in ("ddp", "horovod"):
+    if request.engine not in exchanging():
         find_engine(request.engine)
-        raise UsageError("--engine takes ddp or horovod: one process without an engine is the baseline anyway")
-    knobs = parse_knobs(find_engine(request.engine), request.knobs)
-    if request.engine == "horovod" and not request.cluster and "controller" not in knobs.values:
-        controller = "mpi" if horovod_speaks_mpi(sys.executable) else "gloo"
-        return Knobs(engine=knobs.engine, values={**knobs.values, "controller": controller})
-    return knobs
+        raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+    engine = find_engine(request.engine)
+    knobs = parse_knobs(engine, request.knobs)
+    if request.cluster:
+        return knobs
+    return Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", lambda: horovod_speaks_mpi(sys.executable)))
 
 
 def _slots_here(request: EstimateRequest) -> int:

@@ -1,5 +1,6 @@
 """Probes links and cores: ranks time collectives, group by group, and what they found makes a cluster."""
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
@@ -8,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from scalescope import host
-from scalescope.engines import find_engine
+from scalescope.engines import engine_of_backend, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe_ranks import (
@@ -22,7 +23,6 @@ from scalescope.estimation.probe_ranks import (
     disagreement,
     file_of,
 )
-from scalescope.jobs.environment import has_horovod
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
 from scalescope.records.cluster import BACKENDS, Cluster, Costs, Operation, Overlap
 from scalescope.records.job import Host, Knobs
@@ -137,16 +137,15 @@ def check_backend(backend: str, device: str) -> None:
         raise UsageError(f"there is no backend '{backend}': choose from {', '.join(BACKENDS)}")
     if backend.endswith("nccl") and device != "cuda":
         raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
-    if backend.startswith("horovod") and not has_horovod():
-        raise UsageError(f"{backend} needs Horovod, which this Python does not have: see docs/horovod.md")
+    engine = engine_of_backend(backend)
+    if engine.package and not importlib.util.find_spec(engine.package):
+        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: docs/{engine.package}.md")
 
 
 def knobs_of(backend: str) -> Knobs:
     """The engine and the knobs that use a backend."""
-    if backend.startswith("horovod-"):
-        moved_by = backend.removeprefix("horovod-")
-        return Knobs(engine="horovod", values={"controller": "mpi" if moved_by == "nccl" else moved_by})
-    return Knobs(engine="ddp", values={"backend": backend})
+    engine = engine_of_backend(backend)
+    return Knobs(engine=engine.name, values=engine.values_for(backend.removeprefix(engine.backend_prefix)))
 
 
 def probe_group(

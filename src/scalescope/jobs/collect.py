@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from scalescope import host
+from scalescope.engines import exchanging
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
@@ -111,7 +112,7 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
 def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
     """Whether there was a collective for every step, as an exchange of gradients needs."""
     counts = [log.collectives for log in logs if log.collectives is not None]
-    if logs[0].engine in ("ddp", "horovod") and len(logs) > 1:
+    if logs[0].engine in exchanging() and len(logs) > 1:
         return True
     return max(counts) >= steps if counts and len(logs) > 1 else None
 

@@ -126,11 +126,6 @@ def has_module(python: str, module: str) -> bool:
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def has_horovod() -> bool:
-    """Whether this Python has Horovod."""
-    return importlib.util.find_spec("horovod") is not None
-
-
 def torch_version() -> str:
     """Of this Python's torch, without importing it; empty when there is none."""
     try:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.text import without_escapes
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
 _HEADER = struct.Struct("iIII")  # Of an event: watch, kind, cookie, length of the name that follows
@@ -78,7 +79,6 @@ def _names(events: bytes) -> set[str]:
 
 
 _KNOWN_GROUPS = ("step_s", "examples_per_s")
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
@@ -104,11 +104,6 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         known = ", ".join(f"(?P<{name}>...)" for name in _KNOWN_GROUPS)
         raise UsageError(f"--pattern has an unknown group '{min(unknown)}': use {known}, or no group")
     return pattern
-
-
-def without_control(text: str) -> str:
-    """The text without terminal escapes and control characters."""
-    return _CONTROL.sub("", text)
 
 
 class _Arrival(NamedTuple):
@@ -175,7 +170,7 @@ class OutputFiles:
         before = b"" if begins_anew else self._unfinished.get(path, b"")
         *lines, self._unfinished[path] = (before + data).split(b"\n")
         if lines or begins_anew:
-            texts = [without_control(line.decode(errors="replace")) for line in lines]
+            texts = [without_escapes(line.decode(errors="replace")) for line in lines]
             self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
 
@@ -236,4 +231,4 @@ def last_lines(path: Path, count: int = 15) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [without_control(line) for line in text.splitlines() if line.strip()][-count:]
+    return [without_escapes(line) for line in text.splitlines() if line.strip()][-count:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores
@@ -29,6 +29,7 @@ from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host, Job, Knobs, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
+from scalescope.text import knob_name
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"  # Ranks may use any core of their host, under every launcher
@@ -66,7 +67,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     check_modes(request)
     python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
-    engines = request.engines or (("ddp",) if request.workload else (engine_of_script(request.command),))
+    engines = request.engines or ((DDP.name,) if request.workload else (engine_of_script(request.command),))
     launchers, knobs = {}, {}
     for name in engines:
         launcher = request.launcher or _own_launcher(request, name)
@@ -130,17 +131,12 @@ def started_as_it_is(settings: Settings, why: str) -> Settings:
 
 
 def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, many: bool) -> Knobs:
-    """The user's knobs of one engine, and for Horovod what its ranks agree through."""
+    """The user's knobs of one engine, with those that follow from the launcher."""
     engine = find_engine(name)
     own_names = {knob.name for knob in engine.knobs}
-    wanted = [text for text in request.knobs if not many or text.partition("=")[0].replace("-", "_") in own_names]
+    wanted = [text for text in request.knobs if not many or knob_name(text) in own_names]
     knobs = parse_knobs(engine, wanted)
-    if name != "horovod" or "controller" in knobs.values or launcher == "own":
-        if launcher in ("mpirun", "srun") and knobs.values.get("controller") == "gloo":
-            raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")
-        return knobs
-    through_mpi = launcher in ("mpirun", "srun") or (launcher == "" and horovod_speaks_mpi(python))
-    return Knobs(engine=name, values={**knobs.values, "controller": "mpi" if through_mpi else "gloo"})
+    return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: horovod_speaks_mpi(python)))
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
@@ -208,8 +204,8 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         command = fill_placeholders(request.command, placeholders)
         agent["SCALESCOPE_SINCE_NS"] = str(settings.since_ns)
         agent["SCALESCOPE_STEPS"] = str(request.steps or "")
-        if point.engine == "ddp" and knobs.values:
-            agent["SCALESCOPE_KNOBS"] = json.dumps(knobs.values)
+        if in_ranks := find_engine(point.engine).in_ranks(knobs.values):
+            agent["SCALESCOPE_KNOBS"] = json.dumps(in_ranks)
     else:
         command = (settings.python, "-m", "scalescope.jobs.train_model", str(folder / "task.json"))
     if settings.trace:

@@ -5,12 +5,14 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from scalescope.engines import PLAIN, engine_of_source
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.environment import MASK
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
+from scalescope.text import assignment, plain
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
 
@@ -31,11 +33,10 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 def parse_environment(assignments: list[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as variables."""
     variables = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            said = f"not '{name}=...'" if equals else "and there is no ="
-            raise UsageError(f"--env takes NAME=VALUE, {said}: write it like NCCL_DEBUG=INFO")
+    for text in assignments:
+        name, value = assignment(text, "--env", "NCCL_DEBUG=INFO")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(f"--env: '{plain(name)}' cannot name a variable: write it like NCCL_DEBUG=INFO")
         if value == MASK:
             raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
         variables[name] = value
@@ -61,14 +62,10 @@ def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
 
 
 def engine_of_script(command: tuple[str, ...]) -> str:
-    """horovod when a Python file in the command imports it, ddp otherwise."""
-    for word in command:
-        path = Path(word)
-        if path.suffix == ".py" and path.is_file() and path.stat().st_size < 10_000_000:
-            text = path.read_text(errors="replace")
-            if re.search(r"^\s*(import|from)\b.*\bhorovod\b", text, re.MULTILINE):
-                return "horovod"
-    return "ddp"
+    """The engine that the Python files in the command import."""
+    paths = [Path(word) for word in command if word.endswith(".py")]
+    texts = [path.read_text(errors="replace") for path in paths if path.is_file() and path.stat().st_size < 10_000_000]
+    return engine_of_source("\n".join(texts)).name
 
 
 def interpreter_of(command: tuple[str, ...], own: str) -> str:
@@ -84,7 +81,7 @@ def interpreter_of(command: tuple[str, ...], own: str) -> str:
 
 def check_modes(request: MeasureRequest) -> None:
     """What does not go together is refused before anything else is looked at."""
-    if "none" in request.engines:
+    if PLAIN.name in request.engines:
         _check_without_engine(request)
     if len(request.engines) > 1 and request.command:
         raise UsageError("a script has one engine: measure each engine's script on its own")

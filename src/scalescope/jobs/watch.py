@@ -5,12 +5,13 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from scalescope.jobs.output import OutputFiles, last_lines, without_control
+from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, in_force
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
 from scalescope.records.job import Job
+from scalescope.text import without_escapes
 from scalescope.units import plural
 
 _STACK_WITHIN_S = 2.0
@@ -180,7 +181,7 @@ def _size(path: Path) -> int:
 def _main_stack(text: str) -> str:
     """The main thread's part of faulthandler's dump: the last one it prints."""
     threads = re.split(r"\n\n(?=Current thread|Thread)", text.strip())
-    return without_control(threads[-1]) if threads else ""
+    return without_escapes(threads[-1]) if threads else ""
 
 
 _LOST_A_PEER = re.compile(

@@ -7,7 +7,6 @@ from statistics import median
 
 from scalescope.measurement.autotune_rows import CYCLE, FUSION, MOST, Row, noise_and_surface, read_rows
 from scalescope.measurement.autotune_rows import is_autotune_log as is_autotune_log
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CACHE,
@@ -24,14 +23,14 @@ from scalescope.records.autotune import (
     Verdict,
 )
 from scalescope.records.scaling import Estimate
-from scalescope.stats import of_logarithms
+from scalescope.stats import MEASURED, of_logarithms, t_width
+from scalescope.text import plain
 
 # Settings this near to each other are one: 0.2 % of the space and 2 % of the value.
 _SAME_MS, _SAME_MB, _SAME_RELATIVE = 0.2, 0.13, 0.02
 _SAME_ANYWAY = 0.1  # Of these distances, however small the value is
 _ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
-_BOTH_ENDS, _NINETEEN_OF_TWENTY = 0.975, 0.95
 _VARIABLES = {
     "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
     "hierarchical_allgather": "HOROVOD_HIERARCHICAL_ALLGATHER",
@@ -57,7 +56,7 @@ def read_autotune(path: Path) -> Autotune:
     needed = None if runner_up is None or noise is None else _needed(noise, best, settings[runner_up])
     luck = None if runner_up is None or noise is None else _luck(noise, best, len(settings))
     return Autotune(
-        file=printable(path.name),
+        file=plain(path.name),
         columns=log.columns,
         samples=samples,
         settings=settings,
@@ -177,18 +176,14 @@ def _careful_score(setting: Setting, noise: Noise | None) -> float:
 
 def _needed(noise: Noise, first: Setting, second: Setting) -> float:
     """The lead of one setting over another from which on noise does not explain it."""
-    from scipy.special import stdtrit
-
     error = noise.relative * math.sqrt(1 / first.samples + 1 / second.samples)
-    return _as_lead(float(stdtrit(noise.freedom, _BOTH_ENDS)) * error)
+    return _as_lead(t_width(noise.freedom, MEASURED) * error)
 
 
 def _luck(noise: Noise, best: Setting, settings: int) -> float:
-    """By how much the best of equal settings leads their median in 19 of 20 logs."""
-    from scipy.special import stdtrit
-
+    """By how much the best of equal settings leads their median by chance, with one-sided confidence."""
     error = noise.relative / math.sqrt(best.samples)
-    return _as_lead(float(stdtrit(noise.freedom, _NINETEEN_OF_TWENTY ** (1 / settings))) * error)
+    return _as_lead(t_width(noise.freedom, 2 * MEASURED ** (1 / settings) - 1) * error)
 
 
 def _as_lead(logarithm: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -170,7 +170,7 @@ def describe(
         what=what,
         command=command,
         point=point,
-        engine=cast(Literal["none", "ddp", "horovod"], run.engine_seen or "none"),
+        engine=run.engine_seen or "none",
         backend=run.backend,
         np=point.np,
         cores=host.cores().logical if run.load else None,

@@ -11,10 +11,11 @@ from scalescope.measurement.logs import read_logs
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
 from scalescope.measurement.tables.text import meaning_of, separator_of
-from scalescope.measurement.text_files import UNDERSTOOD, head, printable
+from scalescope.measurement.text_files import UNDERSTOOD, head
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
+from scalescope.text import plain
 
 Kind = Literal["measurement", "scaling", "table", "log"]
 _RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, the more telling first
@@ -36,7 +37,7 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     kind = kinds[0]
     for path, other in zip(files, kinds, strict=True):
         if other != kind:
-            first, second = printable(files[0].name), printable(path.name)
+            first, second = plain(files[0].name), plain(path.name)
             raise UsageError(
                 f"'{first}' is {_NAMES[kind]} and '{second}' is {_NAMES[other]}: explain one kind at a time"
             )
@@ -45,9 +46,7 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     if len(files) > 1:
         raise UsageError(f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs")
     if np or pattern:
-        raise UsageError(
-            f"--np and --pattern go with logs, '{printable(files[0].name)}' is {_NAMES[kind]}: leave them out"
-        )
+        raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is {_NAMES[kind]}: leave them out")
     if kind == "table":
         return read_table(files[0])
     return load(files[0], Scaling) if kind == "scaling" else study(load(files[0], Measurement))
@@ -79,7 +78,7 @@ def _record_in(path: Path) -> Path:
         if (path / name).is_file():
             return path / name
     raise UsageError(
-        f"the folder '{printable(str(path))}' holds no measurement.json: "
+        f"the folder '{plain(str(path))}' holds no measurement.json: "
         "name one that scalescope measure wrote, or a table or logs in it"
     )
 
@@ -93,5 +92,5 @@ def _record_kind(path: Path) -> Kind:
         return "measurement"
     if kind == "scaling":
         return "scaling"
-    holds = f"holds a scalescope '{printable(kind, 30)}'" if kind else "is JSON of another program"
-    raise UsageError(f"'{printable(path.name)}' {holds}: name {UNDERSTOOD}")
+    holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
+    raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")

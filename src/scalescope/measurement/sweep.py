@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from scalescope import __version__, host
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
 from scalescope.jobs.launch import launch, launch_folder
@@ -111,9 +112,9 @@ def check_requirements(settings: Settings) -> None:
             raise UsageError(f"{launcher.program} is not on the PATH: {launcher.remedy}")
         if launcher.module and not has_module(settings.python, launcher.module):
             raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
-    needs_horovod = "horovod" in settings.engines and "own" not in settings.launchers.values()
-    if needs_horovod and not has_module(settings.python, "horovod"):
-        raise UsageError(f"{settings.python} has no Horovod: {find_launcher('horovodrun').remedy}")
+    for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
+        if engine.package and not has_module(settings.python, engine.package):
+            raise UsageError(f"{settings.python} has no {engine.title}: see docs/{engine.package}.md")
     if settings.request.port:
         check_port(settings.request.port)
 

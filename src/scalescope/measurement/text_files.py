@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
+from scalescope.text import plain, without_escapes
 
 LONGEST_LINE = 4096  # Characters of a line that are looked at
 _HEAD = 65_536
 _CHUNK = 1 << 20
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
 UNDERSTOOD = (
@@ -29,7 +28,7 @@ class Line(NamedTuple):
 
 def head(path: Path) -> str:
     """The beginning of a text file; one line that names the next action when it is none."""
-    shown = printable(str(path))
+    shown = plain(str(path))
     if not path.exists():
         raise UsageError(f"there is no file or folder '{shown}': check the path")
     if not path.is_file():
@@ -56,7 +55,7 @@ def head(path: Path) -> str:
 def whole(path: Path, largest: int = 1 << 25) -> str:
     """All of a small UTF-8 file, without a byte order mark."""
     head(path)
-    shown = printable(str(path))
+    shown = plain(str(path))
     if path.stat().st_size > largest:
         raise UsageError(f"'{shown}' is larger than {largest >> 20} MiB: keep the rows of the scaling table only")
     data = path.read_bytes()
@@ -93,11 +92,5 @@ def lines(path: Path) -> Iterator[Line]:
 def _shown(data: bytes) -> str:
     text = data.decode(errors="replace")
     if b"\x1b" in data or b"\b" in data:
-        text = _CONTROL.sub("", _ESCAPE.sub("", text))
+        text = without_escapes(text)
     return text[:LONGEST_LINE].strip()
-
-
-def printable(text: str, longest: int = 200) -> str:
-    """The text on one line, without control characters, and shortened."""
-    line = " ".join(_CONTROL.sub("", _ESCAPE.sub("", text)).split())
-    return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."

@@ -6,7 +6,6 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -16,6 +15,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.records.cluster import BACKENDS, Algorithm, Cluster, Costs, Link, Operation, Overlap
 from scalescope.records.store import writing
+from scalescope.text import did_you_mean
 
 RATES = {
     "B/s": Fraction(1),
@@ -119,9 +119,8 @@ class _Table:
         self._path, self._head, self._content = path, head, content
         for key in content:
             if key not in _KEYS[name]:
-                near = get_close_matches(key, _KEYS[name], n=1, cutoff=0.4)
-                hint = f"did you mean {near[0]}?" if near else f"it may hold {', '.join(_KEYS[name])}"
-                raise UsageError(f"{path}: {head}there is no key {_shown(key)}: {hint}")
+                near = did_you_mean(key, _KEYS[name])
+                raise UsageError(f"{path}: {head}there is no key {_shown(key)}{near}: use {', '.join(_KEYS[name])}")
 
     def check_header(self) -> None:
         """Kind and version may be left out, but not be others."""

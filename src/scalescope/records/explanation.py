@@ -38,7 +38,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     what: str  # The model or the command, for people
     command: tuple[str, ...] = ()  # Empty for a model
     point: Point
-    engine: Literal["none", "ddp", "horovod"]  # As the ranks showed it
+    engine: str  # As the ranks showed it; none: there is none
     backend: str
     np: int
     cores: int | None = None  # Of the machine that launched it; None when ranks ran on other hosts
@@ -199,7 +199,7 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     files: tuple[str, ...]
     ranks: tuple[int, ...]
     world_size: int | None
-    engine: Literal["ddp", "horovod", "none"]
+    engine: str
     backend: str
     device: Literal["cpu", "cuda"]
     steps_from: str

@@ -1,6 +1,4 @@
-"""Knobs: the settings of an engine, as one object that is simulated, run and tuned.
-What is to be run: a Job, the commands a launcher makes of it, and how they ended.
-"""
+"""What is to be run: an engine's knobs, a Job, the commands that a launcher makes of it, and how they ended."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -26,6 +24,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
     # live: may change while training; relaunch: fixed when the processes start.
     changes: Literal["live", "relaunch"] = "relaunch"
     variable: str = ""  # The environment variable that carries it, if the engine reads one
+    is_argument: bool = False  # Whether the engine's wrapper takes it as an argument of this name
     meaning: str
 
 

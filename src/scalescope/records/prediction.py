@@ -12,7 +12,7 @@ Scaling = Literal["strong", "weak"]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration; times in seconds, the interval holds 90 %."""
+    """One configuration; times in seconds, intervals have the level stats.PREDICTED."""
 
     np: int
     nodes: int

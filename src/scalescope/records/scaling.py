@@ -28,7 +28,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
-    # t: a 95 % t-interval; range: smallest to largest of too few repetitions for an interval.
+    # t: a t-interval of level stats.MEASURED; range: smallest to largest of too few repetitions for an interval.
     interval: Literal["t", "range"] = "range"
     count: int = 1  # Repetitions behind it
     over: Literal["launches", "blocks"] = "launches"  # What was repeated

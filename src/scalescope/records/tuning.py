@@ -95,7 +95,7 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Step time of the default over that of the finalist, minus 1, with its 95 % interval."""
+    """Step time of the default over that of the finalist, minus 1, with its interval of level stats.MEASURED."""
 
     value: float
     low: float

@@ -7,6 +7,7 @@ from typing import Any
 
 from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Fit, Scaling, ScalingPoint
+from scalescope.stats import MEASURED, percent
 from scalescope.units import format_rate, format_seconds, plural
 
 
@@ -234,7 +235,7 @@ def _sure(point: ScalingPoint) -> str:
     steady = point.speedup["steady"]
     if steady.interval == "t":
         repeated = plural(steady.count, "launch" if steady.over == "launches" else "turn")
-        return f" (95 % interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
+        return f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
     if steady.count == 1:
         return f" (one launch each; launches differ: {REPEAT})"
     return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"

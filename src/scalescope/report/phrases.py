@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
-from scalescope.stats import FEWEST
+from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.units import plural
 
 LOSS_NAMES = {
@@ -163,7 +163,7 @@ def interval_note(estimates: Iterable[Estimate | None], *, t: str, span: str) ->
     for over in ("launches", "blocks"):
         here = [each for each in known if each.over == over and has_spread(each)]
         if any(each.interval == "t" for each in here):
-            notes.append(f"{t}: 95 % t-intervals over {over}")
+            notes.append(f"{t}: {percent(MEASURED)} t-intervals over {over}")
         ranges = [each for each in here if each.interval == "range"]
         if ranges:
             fewer = f"fewer than {FEWEST} " if all(each.count < FEWEST for each in ranges) else ""

@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scaling
 from scalescope.report.phrases import number, shortened
+from scalescope.stats import PREDICTED, percent
 from scalescope.units import format_bytes, format_rate, plural
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
@@ -252,7 +253,8 @@ def trust_words(prediction: Prediction) -> str:
 
 def interval_words(prediction: Prediction) -> str:
     """What intervals hold and where they come from."""
-    return f"intervals hold 90 %; {_percent(prediction.residual)} (one sigma) of them is the model's own error"
+    own = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
+    return f"intervals hold {percent(PREDICTED)}; {own}"
 
 
 def check_words(prediction: Prediction) -> str:

@@ -33,6 +33,7 @@ from scalescope.report.prediction import (
     trust_words,
     verdict_words,
 )
+from scalescope.stats import PREDICTED, percent
 from scalescope.units import plural
 
 _MOST_ROWS = 30
@@ -191,7 +192,7 @@ def _check_table(prediction: Prediction) -> Table:
         title="Run for real", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0, show_edge=False
     )
     table.add_column("scaling")
-    for heading in ("np", "batch", "predicted (90 %)", "measured", "error%", "inside"):
+    for heading in ("np", "batch", f"predicted ({percent(PREDICTED)})", "measured", "error%", "inside"):
         table.add_column(heading, justify="right")
     for check in prediction.checks:
         table.add_row(

@@ -34,6 +34,7 @@ from scalescope.report.tuning import (
     value_words,
     with_error,
 )
+from scalescope.stats import MEASURED, percent
 from scalescope.units import format_seconds, plural
 
 
@@ -146,7 +147,7 @@ def confirmation_lines(tuning: Tuning) -> list[str]:
     sides = [_side(tuning, by_itself) for by_itself in (False, True)]
     against = f"{setting_words(tuning.finalist, ' and ')} against {DEFAULT_WORDS}"
     met = f"{against}, {pairs_words(tuning, gain.pairs)}: {', '.join(filter(None, sides))}"
-    sure = f"{gain_times(gain)}, or {gain_percent(gain)}, with 95 % confidence: {_outcome(tuning)}"
+    sure = f"{gain_times(gain)}, or {gain_percent(gain)}, with {percent(MEASURED)} confidence: {_outcome(tuning)}"
     return [met.rstrip(": "), sure, *ended]
 
 

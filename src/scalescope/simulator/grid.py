@@ -15,12 +15,13 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.step import Steps, steps
+from scalescope.stats import PREDICTED, normal_width
 
 RESIDUAL = 0.04  # Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)
 EFFICIENT = 0.8  # An efficiency that is worth its devices, unless another is asked for
 _NEARLY = 0.9  # Part of the wished efficiency from which on the interval of a cell may make up for the rest
 _REGRET = 0.05  # Throughput that may be given up for fewer processes
-_INTERVAL = 1.645
+_INTERVAL = normal_width(PREDICTED)
 _SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
 _CHUNK = 16384
 _SAMPLES_PER_DEVICE_HOURS = 1e6

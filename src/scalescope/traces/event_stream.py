@@ -10,7 +10,8 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.records.explanation import Loss
-from scalescope.traces.trace_bytes import CHUNK, TraceBytes, shown
+from scalescope.text import plain
+from scalescope.traces.trace_bytes import CHUNK, TraceBytes
 
 Event = TypeVar("Event", bound=msgspec.Struct)
 Batch = TypeVar("Batch")
@@ -55,9 +56,9 @@ class EventStream(Generic[Event]):
         self.bytes_read = 0  # Of the unpacked file
         beginning = _beginning(path)
         if not beginning.strip():
-            raise UsageError(f"'{shown(path)}' is empty: {_UNDERSTOOD}")
+            raise UsageError(f"'{plain(path.name)}' is empty: {_UNDERSTOOD}")
         if _kind(beginning) is None:
-            raise UsageError(f"'{shown(path)}' is not a trace: {_UNDERSTOOD}")
+            raise UsageError(f"'{plain(path.name)}' is not a trace: {_UNDERSTOOD}")
         self._one = msgspec.json.Decoder(event_type)
         self._many: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
         self._lost_events = 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 from scalescope.errors import UsageError
+from scalescope.text import plain
 
 CHUNK = 1 << 20  # Bytes that are looked at together
 _GZIP = b"\x1f\x8b"
@@ -31,7 +32,7 @@ class TraceBytes:
                     yield first
                     first = file.read(CHUNK)
         except OSError as problem:
-            raise UsageError(f"cannot read '{shown(self.path)}': {problem.strerror}: check the path") from None
+            raise UsageError(f"cannot read '{plain(self.path.name)}': {problem.strerror}: check the path") from None
 
     def _unpacked(self, packed: bytes, more: Callable[[], bytes]) -> Iterator[bytes]:
         """Members one after the other; what follows the last one is not looked at."""
@@ -54,8 +55,3 @@ class TraceBytes:
             packed = member.unused_data
             if len(packed) < len(_GZIP):
                 packed += more()
-
-
-def shown(path: Path) -> str:
-    """The name of the file on one line, without anything a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in path.name)[:200]

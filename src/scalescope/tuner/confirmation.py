@@ -3,11 +3,11 @@
 import itertools
 import math
 from collections.abc import Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from scalescope.records.tuning import Gain
-from scalescope.stats import FEWEST, relative_deviation
+from scalescope.stats import FEWEST, GIVE_UP, WIN, WIN_EARLY, half_width, relative_deviation
 
 _MEDIAN = 1.2533  # Standard error of a median over that of a mean, of normal noise
 _MEMORY = 1.5  # Steps resemble the one before: their median is less certain than that of independent ones
@@ -49,17 +49,17 @@ def score(block: Block, batch: float | None, least_error: float) -> Score:
 
 
 WORTH_HAVING = 0.01  # A gain below this is not worth more pairs
-# One-sided quantiles of t: to win with fewer than FEWEST pairs, to win with more, to give up. There is a look after
-# every pair; all looks together let a setting that gains nothing win at most once in 40 (benchmarks/tune_synthetic).
-_FEW, _MORE, _FUTILE = 0.995, 0.992, 0.95
 
 Verdict = Literal["wins", "gains nothing", "open"]
 
 
 def gain_of(ratios: Sequence[float]) -> Gain:
-    """The gain and its interval; `ratios`: logarithm of the default's step over the finalist's, one per pair."""
+    """The gain and its interval; `ratios`: logarithm of the default's step over the finalist's, one per pair.
+
+    There is a look after every pair; all together let a setting that gains nothing win at most once in 40.
+    """
     middle = fmean(ratios)
-    half = _half_width(ratios, _FEW if len(ratios) < FEWEST else _MORE)
+    half = half_width(ratios, WIN_EARLY if len(ratios) < FEWEST else WIN)
     low, high = (math.expm1(max(min(end, 50.0), -50.0)) for end in (middle - half, middle + half))
     return Gain(value=math.expm1(middle), low=low, high=high, pairs=len(ratios))
 
@@ -70,16 +70,8 @@ def verdict(ratios: Sequence[float], fewest: int, most: int) -> Verdict:
         return "open" if len(ratios) < most else "gains nothing"
     if gain_of(ratios).low > 0:
         return "wins"
-    hopeless = fmean(ratios) + _half_width(ratios, _FUTILE) < math.log1p(WORTH_HAVING)
+    hopeless = fmean(ratios) + half_width(ratios, GIVE_UP) < math.log1p(WORTH_HAVING)
     return "gains nothing" if hopeless or len(ratios) >= most else "open"
-
-
-def _half_width(ratios: Sequence[float], quantile: float) -> float:
-    from scipy.special import stdtrit
-
-    if len(ratios) < 2:
-        return math.inf
-    return float(stdtrit(len(ratios) - 1, quantile)) * stdev(ratios) / math.sqrt(len(ratios))
 
 
 class Confirmation:

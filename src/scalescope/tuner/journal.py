@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.jobs.watch import Audience as LaunchListener
-from scalescope.measurement.text_files import printable
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
 from scalescope.records.tuning import Method, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
+from scalescope.text import plain
 from scalescope.tuner.search import Options
 from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import Space
@@ -214,12 +214,12 @@ class SampleLog:
 
     def _write(self, mode: str, row: Sequence[str]) -> None:
         with writing(self._path), open(self._path, mode, newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerow([printable(text) for text in row])
+            csv.writer(file, lineterminator="\n").writerow([plain(text) for text in row])
 
 
 def check_log_file(path: Path) -> None:
     """A log of an earlier search may be replaced, anything else not."""
-    shown = printable(str(path))
+    shown = plain(str(path))
     if not path.exists():
         return
     if not path.is_file():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands
 from scalescope.jobs.folders import check_record, held, result_folder
@@ -19,6 +20,7 @@ from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
+from scalescope.text import assignment, knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
 from scalescope.tuner.offline import tune_native, tune_offline, use_setting
 from scalescope.tuner.online import tune_online
@@ -98,19 +100,21 @@ def dry_run(request: TuneRequest) -> list[str]:
 
 
 def _method(request: TuneRequest, engine: str) -> Method:
-    if request.method == "online" and engine == "horovod":
-        raise UsageError("Horovod's knobs are fixed when it starts: use --offline, or --method native")
-    if request.method == "native" and engine != "horovod":
-        raise UsageError("--method native is Horovod's autotune: leave it out for DDP, which is tuned while it trains")
-    return request.method or ("offline" if engine == "horovod" else "online")
+    chosen = find_engine(engine)
+    if request.method == "online" and not chosen.changes_live:
+        native = ", or --method native" if chosen.autotunes else ""
+        raise UsageError(f"{chosen.title}'s knobs are fixed when it starts: use --offline{native}")
+    if request.method == "native" and not chosen.autotunes:
+        raise UsageError(f"--method native is Horovod's autotune: leave it out for {chosen.title}")
+    return request.method or ("online" if chosen.changes_live else "offline")
 
 
 def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     """Settings of every launch, and the one point that is launched."""
-    threads = [text.partition("=")[2] for text in request.hold if text.partition("=")[0].replace("-", "_") == THREADS]
+    threads = [assignment(text, "--hold", f"{THREADS}=2")[1] for text in request.hold if knob_name(text) == THREADS]
     if threads and not (threads[-1].isdigit() and int(threads[-1])):
         raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
-    holds = tuple(text for text in request.hold if text.partition("=")[0].replace("-", "_") != THREADS)
+    holds = tuple(text for text in request.hold if knob_name(text) != THREADS)
     settings = settle_here(
         MeasureRequest(
             workload=request.workload,

@@ -1,6 +1,5 @@
 """A found setting as files that people keep: horovodrun's YAML, environment variables, and lines to paste."""
 
-import difflib
 import json
 import shlex
 from collections.abc import Iterable, Sequence
@@ -9,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
-from scalescope.measurement.text_files import printable
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.store import load, writing
 from scalescope.records.tuning import Tuning, Values
+from scalescope.text import did_you_mean, plain
 
 YAML, ENVIRONMENT, TEXT = "tuned.yaml", "tuned.env", "tuned.txt"
 
@@ -29,7 +28,6 @@ THREADS = Knob(
     meaning="threads that a rank computes with",
 )  # Of every engine, and no engine's own
 
-_DDP_ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
 _LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
 _LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
 _SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
@@ -90,7 +88,7 @@ def as_yaml(engine: str, values: Values, about: str = "") -> str:
         document[engine] = rest
     if threads is not None:
         document[THREADS.name] = threads
-    return (f"# {printable(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
+    return (f"# {plain(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
 
 
 def environment_of(engine: str, values: Values) -> dict[str, str]:
@@ -125,7 +123,7 @@ def _horovodrun(values: Values, path: str) -> list[str]:
 
 def _lines_of_a_script(values: Values, path: str) -> list[str]:
     """DDP's own arguments; what has none is applied to the wrapped model."""
-    arguments = [f"{name}={_plain(values[name])!r}" for name in _DDP_ARGUMENTS if name in values]
+    arguments = [f"{name}={_plain(values[name])!r}" for name in DDP.arguments if name in values]
     cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
     smaller_first = first is not None and (cap is None or float(first) < float(cap))
     lines = []
@@ -206,7 +204,7 @@ def _sections(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {source}: {problem.strerror}: name an existing settings file") from None
     except yaml.MarkedYAMLError as problem:
         line = f" at line {problem.problem_mark.line + 1}" if problem.problem_mark else ""
-        why = printable(problem.problem or "damaged")
+        why = plain(problem.problem or "damaged")
         raise UsageError(f"{source} is no readable YAML{line} ({why}): correct it") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
         raise UsageError(f"{source} is no readable YAML: name a settings file such as {YAML}") from None
@@ -243,8 +241,8 @@ def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]
 def _check_names(said: Iterable[str], known: Sequence[str], complaint: str) -> None:
     for name in said:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known
-            raise UsageError(f"{complaint} '{printable(name, 60)}': use one of {', '.join(near)}")
+            near = did_you_mean(name, known)
+            raise UsageError(f"{complaint} '{plain(name, 60)}'{near}: use one of {', '.join(known)}")
 
 
 def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
@@ -256,7 +254,7 @@ def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> V
         if not isinstance(value, bool | int | float | str):
             raise UsageError(f"{source}: {name} takes one value, not a list")
         try:
-            values[known[name].name] = parse_value(known[name], printable(shown_value(value), 60))
+            values[known[name].name] = parse_value(known[name], plain(shown_value(value), 60))
         except (UsageError, ValueError) as problem:
             raise UsageError(f"{source}: {str(problem).removeprefix('knob ')}") from None
     return values
@@ -268,10 +266,10 @@ def _read_options(said: dict[str, Any], source: str) -> dict[str, KnobValue]:
     log_file = said.get("log_file")
     if log_file is None:
         return options
-    if not isinstance(log_file, str) or not log_file.isprintable() or not log_file:
+    if not isinstance(log_file, str) or plain(log_file) != log_file or not log_file:
         raise UsageError(f"{source}: log_file takes the name of a file")
     return {**options, "log_file": log_file}
 
 
 def _shown(path: Path) -> str:
-    return printable(str(path))
+    return plain(str(path))

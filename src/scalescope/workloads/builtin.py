@@ -1,6 +1,5 @@
 """The models that come with scalescope: one visible table, built when asked for."""
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from typing import Literal
 
 from scalescope.errors import UsageError
 from scalescope.records.profile import Scalar
+from scalescope.text import did_you_mean
 from scalescope.workloads.inputs import FLOATS, InputSpec, parse_input
-from scalescope.workloads.references import did_you_mean
 
 Data = Literal["features", "images", "tokens"]
 
@@ -24,23 +23,22 @@ EXAMPLES: dict[Data, str] = {"features": "1024", "images": "3x224x224", "tokens"
 
 @dataclass(frozen=True)
 class Builtin:
-    """A built-in model: the file of this room that holds its factory (of the model's name), its data and its loss."""
+    """A built-in model; models.py holds its factory, under the same name."""
 
-    file: str
     data: Data
     description: str
     loss: str = "cross_entropy"
 
 
 BUILTINS: dict[str, Builtin] = {
-    "mlp": Builtin("mlp", "features", "fully connected layers: few large gradients, little compute"),
-    "cnn": Builtin("cnn", "images", "three convolutions with BatchNorm: small, for first tries"),
-    "resnet18": Builtin("resnet", "images", "residual network of 18 layers"),
-    "resnet50": Builtin("resnet", "images", "residual network of 50 layers, the usual benchmark"),
-    "resnet101": Builtin("resnet", "images", "residual network of 101 layers: many small gradients"),
-    "vgg19": Builtin("vgg", "images", "plain convolutions and, from 64 pixels up, one very large linear layer"),
-    "transformer": Builtin("transformer", "tokens", "transformer encoder that classifies a sequence"),
-    "gpt": Builtin("gpt", "tokens", "decoder-only language model that predicts the next token", loss="next_token"),
+    "mlp": Builtin("features", "fully connected layers: few large gradients, little compute"),
+    "cnn": Builtin("images", "three convolutions with BatchNorm: small, for first tries"),
+    "resnet18": Builtin("images", "residual network of 18 layers"),
+    "resnet50": Builtin("images", "residual network of 50 layers, the usual benchmark"),
+    "resnet101": Builtin("images", "residual network of 101 layers: many small gradients"),
+    "vgg19": Builtin("images", "plain convolutions and, from 64 pixels up, one very large linear layer"),
+    "transformer": Builtin("tokens", "transformer encoder that classifies a sequence"),
+    "gpt": Builtin("tokens", "decoder-only language model that predicts the next token", loss="next_token"),
 }
 
 
@@ -58,8 +56,10 @@ def find(name: str) -> Builtin:
 
 def factory_of(name: str) -> Callable[..., object]:
     """The function that makes a built-in model."""
-    module = importlib.import_module("scalescope.workloads.models")
-    factory: Callable[..., object] = getattr(module, name)
+    find(name)
+    from scalescope.workloads import models  # imports torch
+
+    factory: Callable[..., object] = getattr(models, name)
     return factory
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError
 from scalescope.records.profile import Scalar, WorkloadSpec
+from scalescope.text import did_you_mean
 from scalescope.workloads import builtin
 from scalescope.workloads.inputs import Data, beside_model, labelled, next_tokens, parse_input, seeded
-from scalescope.workloads.models import classes_for
-from scalescope.workloads.references import did_you_mean, one_line, parse_model_args, resolve
+from scalescope.workloads.references import one_line, parse_model_args, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn, optim
@@ -136,6 +136,8 @@ def is_builtin(model: str) -> bool:
 def load_builtin(spec: WorkloadSpec, seed: int) -> Workload:
     """A built-in model, fitted to its input and in the precision of it."""
     import torch
+
+    from scalescope.workloads.models import classes_for
 
     kind = builtin.find(spec.model)
     factory = builtin.factory_of(spec.model)

@@ -1,11 +1,4 @@
-"""What image models decide by the size of their images.
-Fully connected layers.
-A small convolutional network with BatchNorm.
-VGG-19 (Simonyan and Zisserman, 2014), without BatchNorm.
-Residual networks (He et al., 2015), with the stride of a bottleneck in its 3x3 convolution.
-A transformer encoder that classifies sequences of tokens.
-A decoder-only language model in the shape of GPT-2.
-"""
+"""The built-in models: one factory each, with the sizes people publish."""
 
 from collections.abc import Callable
 

@@ -10,29 +10,20 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
 from scalescope.errors import UsageError
 from scalescope.records.profile import Scalar
-
-LONGEST_MESSAGE = 200
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean a or b?)` with the names nearest to `name`, or nothing."""
-    near = get_close_matches(name, list(known), n=3)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
+from scalescope.text import assignment, did_you_mean, plain
 
 
 def one_line(error: BaseException) -> str:
     """An exception's own message as one short line; its type where it has no message."""
     lines = str(error).strip().splitlines()
-    message = lines[0].strip().rstrip(".") if lines else type(error).__name__
-    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+    return plain(lines[0].strip().rstrip(".")) if lines else type(error).__name__
 
 
 def resolve(reference: str) -> tuple[object, ModuleType]:
@@ -112,11 +103,9 @@ def parse_model_args(texts: Sequence[str], annotations: Mapping[str, object] | N
     """Typed constructor arguments from `name=value` texts; `annotations` are the factory's, by argument."""
     arguments: dict[str, Scalar] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(
-                f"bad --model-arg {text!r}: write --model-arg name=value, for example --model-arg width=512"
-            )
+        name, value = assignment(text, "--model-arg", "width=512")
+        if not name.isidentifier():
+            raise UsageError(f"--model-arg: {plain(name)!r} cannot name an argument: write it like width=512")
         if name in arguments:
             raise UsageError(f"--model-arg {name} is given twice: keep one of them")
         arguments[name] = parse_value(name, value, (annotations or {}).get(name))

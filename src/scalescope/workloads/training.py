@@ -10,7 +10,8 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from scalescope.errors import UsageError
-from scalescope.workloads.references import did_you_mean, resolve
+from scalescope.text import did_you_mean
+from scalescope.workloads.references import resolve
 
 Loss = Callable[[object, object], Tensor]
 

@@ -12,10 +12,10 @@ from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences
 from scalescope.measurement.logs.lines import Reading, read_log
 from scalescope.measurement.observation import Observation, infer
-from scalescope.measurement.text_files import printable
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
+from scalescope.text import plain
 from scalescope.units import plural
 from scalescope.warmup import warmup_steps
 
@@ -54,7 +54,7 @@ def _from_name(path: Path) -> int:
         if counts:
             break
     raise UsageError(
-        f"the name '{printable(path.name)}' does not tell how many processes wrote it: add --np with one count per log"
+        f"the name '{plain(path.name)}' does not tell how many processes wrote it: add --np with one count per log"
     )
 
 

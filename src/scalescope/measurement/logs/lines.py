@@ -9,7 +9,8 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.measurement.logs.patterns import EXAMPLE, Found, OwnPattern, Patterns
-from scalescope.measurement.text_files import head, lines, printable
+from scalescope.measurement.text_files import head, lines
+from scalescope.text import plain
 
 _LOOKED_AT = 2000  # Among so many lines a typical one is looked for
 _TELLING_WORDS = ("epoch", "step", "time", "sec", "iter", "loss")
@@ -41,7 +42,7 @@ class _Reader(Protocol):
 def read_log(path: Path, np: int, pattern: str) -> Reading:
     """Everything of use in a log; one line that names the next action when there is nothing."""
     head(path)
-    name = printable(path.name)
+    name = plain(path.name)
     reader: _Reader = OwnPattern(pattern) if pattern else Patterns()
     told: dict[str, list[_Told]] = {}
     sample: list[str] = []
@@ -55,7 +56,7 @@ def read_log(path: Path, np: int, pattern: str) -> Reading:
     if not told:
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
         raise UsageError(
-            f"no line of '{name}' matches {tried}; a line there is '{printable(_typical(sample), 80)}': write {EXAMPLE}"
+            f"no line of '{name}' matches {tried}; a line there is '{plain(_typical(sample), 80)}': write {EXAMPLE}"
         )
     epochs, notes = _epochs(told.get("epoch_s", []), np, name)
     tests = [each.test_s for each in epochs if each.test_s is not None]

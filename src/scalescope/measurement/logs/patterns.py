@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
-from scalescope.measurement.text_files import printable
+from scalescope.text import plain
 
 # What a line can tell; each is also a named group of --pattern.
 GROUPS = ("epoch_s", "step_s", "examples_per_s", "examples_per_s_total", "examples_per_s_per_worker")
@@ -255,5 +255,5 @@ def _checked(name: str, told: str, number: int) -> float:
         return _number(told.strip())
     except ValueError:
         raise UsageError(
-            f"--pattern finds '{printable(told, 40)}' for {name} on line {number}: let the group match a number only"
+            f"--pattern finds '{plain(told, 40)}' for {name} on line {number}: let the group match a number only"
         ) from None

@@ -10,7 +10,7 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.measurement.tables.text import KNOWN, Meaning, Row, TableText, meaning_of, parse_number
-from scalescope.measurement.text_files import printable
+from scalescope.text import plain
 
 _WHOLE_NUMBERS = ("np", "nodes", "launches")
 _MAY_BE_ZERO = ("init_s",)
@@ -84,7 +84,7 @@ def understand(text: TableText) -> Table:
                 **{name: value for name, value in values.items() if name in fields},  # type: ignore[arg-type]
             )
         )
-    headings = {name: printable(column.heading, 40) for name, column in columns.items()}
+    headings = {name: plain(column.heading, 40) for name, column in columns.items()}
     return Table(text.name, rows, headings, findings, _differing_labels(text, rows, columns))
 
 
@@ -112,8 +112,8 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
             ignored.append(heading)
         else:
             raise UsageError(
-                f"'{text.name}': the columns '{printable(found[meaning.name].heading, 40)}' and "
-                f"'{printable(heading, 40)}' both mean {meaning.name}: rename or remove one"
+                f"'{text.name}': the columns '{plain(found[meaning.name].heading, 40)}' and "
+                f"'{plain(heading, 40)}' both mean {meaning.name}: rename or remove one"
             )
     if "time" in found:
         column = found.pop("time")
@@ -121,7 +121,7 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
             ignored.append(column.heading)
         else:
             found["total_s"] = column
-            name = printable(column.heading, 40)
+            name = plain(column.heading, 40)
             findings.append(f"'{name}' is read as the time of the whole job; name it train_s if it is the training's")
     if "np" not in found and unfit:
         found["np"] = unfit  # its first cell will tell what is wrong with it
@@ -130,7 +130,7 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
     if not any(name in found for name in _TELLING):
         raise UsageError(f"'{text.name}' has neither times nor rates: name its columns {KNOWN}")
     if ignored:
-        names = ", ".join(f"'{printable(heading, 40)}'" for heading in ignored)
+        names = ", ".join(f"'{plain(heading, 40)}'" for heading in ignored)
         findings.append(f"not understood and left out: {'column' if len(ignored) == 1 else 'columns'} {names}")
     return found, findings
 
@@ -151,12 +151,12 @@ def _is_number(name: str) -> bool:
 def _value(text: TableText, row: Row, column: _Column) -> float | None:
     """A cell's number in SI units; a clear line when it is none, or not above 0."""
     cell, name = row.cells[column.at], column.meaning.name
-    where = f"'{text.name}' line {row.line}, column '{printable(column.heading, 40)}'"
+    where = f"'{text.name}' line {row.line}, column '{plain(column.heading, 40)}'"
     try:
         value = parse_number(cell, decimal_comma=text.decimal_comma)
     except ValueError:
         hint = " (a decimal comma is understood in files separated by ;)" if re.fullmatch(r"\d+,\d+", cell) else ""
-        raise UsageError(f"{where}: '{printable(cell, 40)}' is no number{hint}: correct or empty the cell") from None
+        raise UsageError(f"{where}: '{plain(cell, 40)}' is no number{hint}: correct or empty the cell") from None
     if value is None:
         return None
     if name not in _ANY_SIGN and (value < 0 or (value == 0 and name not in _MAY_BE_ZERO)):
@@ -172,7 +172,7 @@ def _total_rate(values: dict[str, float | None], np: int) -> float | None:
 
 
 def _label(row: Row, column: _Column | None) -> str:
-    return printable(row.cells[column.at], 40) if column else ""
+    return plain(row.cells[column.at], 40) if column else ""
 
 
 def _scaling(text: TableText, row: Row, column: _Column | None) -> str:
@@ -180,7 +180,7 @@ def _scaling(text: TableText, row: Row, column: _Column | None) -> str:
     if word in ("", "-", "strong", "weak"):
         return word.strip("-")
     where = f"'{text.name}' line {row.line}, column '{column.heading if column else ''}'"
-    raise UsageError(f"{where}: '{printable(word, 40)}' is neither strong nor weak: write one of them or nothing")
+    raise UsageError(f"{where}: '{plain(word, 40)}' is neither strong nor weak: write one of them or nothing")
 
 
 def _differing_labels(text: TableText, rows: list[TableRow], columns: dict[str, _Column]) -> list[str]:
@@ -197,9 +197,9 @@ def _differing_labels(text: TableText, rows: list[TableRow], columns: dict[str, 
         kinds = {row.cells[at] for group in groups.values() if len(group) > 1 for row in group}
         differ = any(len({row.cells[at] for row in group}) > 1 for group in groups.values())
         if differ and not any(re.match(r"[\d.+-]", kind) for kind in kinds):
-            named = " and ".join(f"'{printable(kind, 30)}'" for kind in sorted(kinds)[:2])
+            named = " and ".join(f"'{plain(kind, 30)}'" for kind in sorted(kinds)[:2])
             warnings.append(
-                f"rows with '{printable(heading, 40)}' {named} are read as repeated launches of one thing: "
+                f"rows with '{plain(heading, 40)}' {named} are read as repeated launches of one thing: "
                 "keep the rows of one, or name the column engine to compare them"
             )
     return warnings

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
-from scalescope.measurement.text_files import printable, whole
+from scalescope.measurement.text_files import whole
+from scalescope.text import plain
 
 _SEPARATORS = ("\t", ";", ",")
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
@@ -41,7 +42,7 @@ class TableText(NamedTuple):
 
 def read_table_text(path: Path) -> TableText:
     """The table in a file; one line that names the next action when there is none."""
-    name = printable(path.name)
+    name = plain(path.name)
     numbered = [
         (number, line)
         for number, line in enumerate(whole(path).splitlines(), start=1)

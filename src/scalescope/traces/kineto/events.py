@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.traces.trace_bytes import shown
+from scalescope.text import plain
 
 NOT_A_NUMBER = math.nan
 
@@ -226,6 +226,6 @@ def _count(told: dict[str, Any], name: str, path: Path) -> int | None:
         return None
     if value > _MOST_RANKS:
         raise UsageError(
-            f"'{shown(path)}' says a {name} above {_MOST_RANKS:,} in distributedInfo: correct it or name another trace"
+            f"'{plain(path.name)}' has a {name} above {_MOST_RANKS:,} in distributedInfo: name another trace"
         )
     return value

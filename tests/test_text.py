@@ -1,0 +1,83 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scalescope
+from scalescope.errors import UsageError
+from scalescope.text import assignment, did_you_mean, knob_name, plain, plural, without_escapes
+
+PACKAGE = Path(scalescope.__file__).parent
+
+
+def test_an_assignment_is_split_at_the_first_equals_sign() -> None:
+    assert assignment(" A = b=c ", "--env", "A=b") == ("A", " b=c ")
+
+
+@pytest.mark.parametrize("text", ["", "secret", "=secret", " =secret"])
+def test_a_bad_assignment_names_the_option_and_hides_the_text(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        assignment(text, "--env", "NCCL_DEBUG=INFO")
+    assert str(caught.value) == "--env takes NAME=VALUE, for example NCCL_DEBUG=INFO"
+
+
+def test_knobs_may_be_written_with_dashes() -> None:
+    assert [knob_name(text) for text in ("bucket-cap-mb", " bucket_cap-mb =a-b")] == ["bucket_cap_mb"] * 2
+
+
+def test_escapes_go_and_tabs_stay() -> None:
+    assert without_escapes("a\x1b[31mred\x1b[0m\x07\x9b2J b\tc\n\x1b]0;title\x07d") == "ared2J b\tc\nd"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("two\nlines\tand\x1b[2J all", "two lines and all"),
+        ("right\u202eto left", "right?to left"),
+        ("\udcff", "?"),
+        ("a" * 21, "a" * 17 + "..."),
+        ("a" * 20, "a" * 20),
+        ("grün", "grün"),
+    ],
+)
+def test_plain_text(text: str, clean: str) -> None:
+    assert plain(text, 20) == clean
+
+
+@given(st.text(st.characters(codec=None)), st.integers(4, 50))
+def test_plain_text_is_printable_and_short(text: str, longest: int) -> None:
+    assert plain(text, longest).isprintable()
+    assert len(plain(text, longest)) <= longest
+
+
+def test_plurals() -> None:
+    assert [plural(1, "launch"), plural(2, "launch"), plural(3_000, "step")] == [
+        "1 launch",
+        "2 launches",
+        "3,000 steps",
+    ]
+
+
+def test_near_names_are_offered() -> None:
+    assert did_you_mean("toruchrun", ["torchrun", "srun"]) == " (did you mean torchrun?)"
+    assert did_you_mean("zebra", ["torchrun", "srun"]) == ""
+
+
+# What marks a second copy of something in text.py or units.py, and where else the mark has another meaning.
+ONE_TRUTH = {
+    r'partition\("="\)': ["text.py"],
+    r"difflib": ["text.py"],
+    r"isprintable": ["text.py"],
+    r"\\x1b\\\[": ["text.py"],
+    r'"s", 1(\.0)?\) if': ["units.py"],
+}
+# These still hold copies.
+PENDING = ("report", "charts", "cli")
+
+
+@pytest.mark.parametrize("mark", ONE_TRUTH)
+def test_there_is_no_second(mark: str) -> None:
+    files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")) if re.search(mark, path.read_text())]
+    assert [str(file) for file in files if file.parts[0] not in PENDING] == ONE_TRUTH[mark]
