@@ -35,7 +35,7 @@ test: setup lint
 
 test-scripts: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test-scripts: setup .venv-scripts/.python
-	.venv-scripts/bin/python -m pytest tests/user_scripts --numprocesses 2 --dist loadgroup
+	.venv-scripts/bin/python -m pytest tests/user_scripts --numprocesses 2 --dist worksteal
 
 check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)

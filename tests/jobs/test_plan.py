@@ -156,6 +156,7 @@ def test_hosts_and_environment_as_people_write_them() -> None:
         ("python -m torch.distributed.run x.py", True),
         ("python3.11 -u -m torch.distributed.launch x.py", True),
         ("env A=1 B=2 accelerate launch x.py", True),
+        ("accelerate-launch x.py", True),
         ("python -m accelerate.commands.launch x.py", True),
         ("deepspeed --num_gpus 2 x.py", True),
         ("fabric run --devices 2 x.py", True),

@@ -113,10 +113,10 @@ def test_a_file_that_no_log_would_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_very_many_rows_are_read(tmp_path: Path) -> None:
-    rows = [f"0,0,0, 1,5,{fusion / 500:.6g},{100 + fusion % 7}" for fusion in range(20_000)]
+    rows = [f"0,0,0, 1,5,{fusion / 75:.6g},{100 + fusion % 7}" for fusion in range(3_000)]
     record = judged(tmp_path, "\n".join([HEADER, *rows, ""]))
-    assert len(record.samples) == 20_000
-    assert sum(setting.samples for setting in record.settings) == 20_000
+    assert len(record.samples) == 3_000
+    assert sum(setting.samples for setting in record.settings) == 3_000
 
 
 row_like = st.lists(

@@ -1,10 +1,10 @@
 """What the scripts share: seeded data, a small network, and a checkpoint of every rank in the folder they are given."""
 
-import os
 import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -32,4 +32,5 @@ def network() -> nn.Sequential:
 
 
 def save(model: nn.Module) -> None:
-    torch.save(model.state_dict(), Path(sys.argv[1]) / f"rank{os.environ['RANK']}.pt")
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    torch.save(model.state_dict(), Path(sys.argv[1]) / f"rank{rank}.pt")

@@ -1,6 +1,7 @@
-"""Scripts as people write them end with the same parameters under measure, explain and tune as by themselves."""
+"""Scripts as people write and start them end under measure, explain and tune with the parameters of a plain run."""
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from scalescope.jobs.environment import free_port
 
 import needs
 from command_line import CommandLine
@@ -25,7 +27,16 @@ VERBS = {
 }
 THREADS = ("--threads-per-rank", "1")  # the number of threads decides in which order sums are made
 LIMIT_S = 200
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+}
+STEPS = 50
+"""Of each rank of a script that starts its ranks itself."""
 
 Digests = dict[str, str]
 """Of the parameters, per file; every rank of a script writes one, of an example only the first."""
@@ -41,26 +52,38 @@ class Case(NamedTuple):
     """Named where it is not guessed: slow_training.py can do both."""
     np: int = 2
     starts_ranks: bool = False
+    starter: str = ""
+    """The words before the script, if not those of Python; PORT is a free one, as two tests run at a time."""
+    launcher: str = ""
+    """Named where torchrun would start what can start its ranks itself."""
     tunes: bool = True
     """Whether tune searches; otherwise it says why not, and the training goes on to its end all the same."""
 
     @property
     def name(self) -> str:
         options = self.arguments.removeprefix("OUT").strip() if self.script.parent == HERE else ""
-        return f"{self.script.parent.name}/{self.script.name} {options}".rstrip()
+        launcher = f"--launcher {self.launcher} --" if self.launcher else ""
+        script = f"{self.script.parent.name}/{self.script.name}"
+        return " ".join(word for word in (launcher, self.starter, script, options) if word)
 
     def command(self, out: Path) -> list[str]:
-        return [sys.executable, str(self.script), *self.arguments.replace("OUT", str(out)).split()]
+        starter = self.starter.replace("PORT", str(free_port())).split() or [sys.executable]
+        return [*starter, str(self.script), *self.arguments.replace("OUT", str(out)).split()]
 
 
 TRAINING = "--epochs 2 --batch-size 8 --save OUT/rank0.pt"
 HF = ("transformers", "accelerate")
+FABRIC = "fabric run --accelerator=cpu --devices=2 --strategy=ddp --main-port PORT"
+ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 --main_process_port PORT"  # the script wants no GPU
 CASES = (
     Case(EXAMPLES / "train_ddp.py", f"{TRAINING} --samples 400"),
     Case(EXAMPLES / "slow_training.py", "--epochs 2 --steps 25 --save OUT/rank0.pt", engine="ddp"),
     Case(EXAMPLES / "train_single.py", f"{TRAINING} --samples 200", np=1, tunes=False),
     Case(EXAMPLES / "train_horovod.py", f"{TRAINING} --samples 400", libraries=("horovod",), engine="horovod"),
     Case(HERE / "lightning_trainer.py", libraries=("lightning",)),
+    Case(HERE / "lightning_trainer.py", libraries=("lightning",), starts_ranks=True, launcher="own"),
+    Case(HERE / "fabric_loop.py", libraries=("lightning",), starts_ranks=True, starter=FABRIC),
+    Case(HERE / "accelerate_loop.py", libraries=("accelerate",), starts_ranks=True, starter=ACCELERATE),
     Case(HERE / "hf_trainer.py", libraries=HF, tunes=False),
     Case(HERE / "hf_trainer.py", "OUT --ddp_find_unused_parameters False", libraries=HF),
     Case(HERE / "ignite_trainer.py", libraries=("pytorch-ignite",)),
@@ -101,9 +124,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Digests]
 @pytest.mark.user_scripts
 @pytest.mark.timeout(3 * LIMIT_S)
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(case.name)) for case in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_a_script_ends_with_the_parameters_of_its_plain_run(
     case: Case, verb: str, plain: Callable[[Case], Digests], tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
@@ -116,17 +137,48 @@ def test_a_script_ends_with_the_parameters_of_its_plain_run(
     expected = plain(case)
     scalescope = CommandLine(tmp_path)
     engine = ("--engine", case.engine) if case.engine else ()
+    launcher = ("--launcher", case.launcher) if case.launcher else ()
     np = "2" if verb == "tune" else str(case.np)  # which refuses one process before it starts anything
     words = scalescope.words(
-        verb, *VERBS[verb], *engine, *THREADS, "--np", np, "-o", "out", "--", *case.command(tmp_path)
+        verb, *VERBS[verb], *engine, *launcher, *THREADS, "--np", np, "-o", "out", "--", *case.command(tmp_path)
     )
     code, said = finish(words, tmp_path)
     refused = verb == "tune" and not case.tunes
     assert code == (2 if refused else 0), said
     assert digests(tmp_path) == expected, said
     assert scalescope.processes() == []
+    if verb == "measure" and case.starts_ranks:
+        assert measured(tmp_path / "out") == [("ddp", case.np, STEPS)]
+        assert "torch.distributed.run" not in next((tmp_path / "out").glob("launches/*/command.txt")).read_text()
     why = said.rpartition("not tuned: ")[2].replace(";", ":").partition(":")[0]
     record_property("outcome", f"equal; not tuned: {why}" if refused else "equal")
+
+
+@pytest.mark.launches
+@pytest.mark.user_scripts
+@pytest.mark.timeout(3 * LIMIT_S)
+def test_accelerate_starts_ranks_on_cores_through_mpirun(tmp_path: Path) -> None:
+    needs.installed("accelerate")
+    needs.openmpi()
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    script = (str(HERE / "accelerate_loop.py"), str(tmp_path))
+    port = ("--main_process_port", str(free_port()))
+    accelerate = ("accelerate", "launch", "--cpu", "--num_processes", "{np}", *port)
+    measure = CommandLine(tmp_path).words("measure", *VERBS["measure"], "--np", "1,2", "-o", "out", "--")
+    code, said = finish([*measure, *accelerate, "--mpirun_hostfile", "hosts", *script], tmp_path)
+    assert code == 0, said
+    assert measured(tmp_path / "out") == [("none", 1, 2 * STEPS), ("ddp", 2, STEPS)]
+    measure = CommandLine(tmp_path).words("measure", *VERBS["measure"], "--np", "2", "-o", "one", "--")
+    code, said = finish([*measure, *accelerate, *script], tmp_path)  # which starts one process, whatever it is told
+    assert code == 1
+    assert "--np 2 was asked for and the command started 1 rank: it was told {np}, and may need another option" in said
+
+
+def measured(folder: Path) -> list[tuple[str, int, int]]:
+    """The engine that was seen, ranks and steps of each, at every point."""
+    runs = json.loads((folder / "measurement.json").read_text())["runs"]
+    assert all(rank["steps"] == run["steps"] for run in runs for rank in run["ranks"])
+    return sorted(((run["engine_seen"], len(run["ranks"]), run["steps"]) for run in runs), key=lambda run: run[1])
 
 
 def finish(words: list[str], folder: Path) -> tuple[int, str]:

@@ -123,9 +123,7 @@ def scaling(measurement: "Measurement") -> "Scaling":
     return study(measurement)
 
 
-def estimate(
-    model: "str | WorkloadSpec", *, listener: Any = None, **options: Unpack[EstimateOptions]
-) -> "Prediction":
+def estimate(model: "str | WorkloadSpec", *, listener: Any = None, **options: Unpack[EstimateOptions]) -> "Prediction":
     """How fast a model would be at every number of processes and batch size.
 
     Args:
@@ -208,9 +206,7 @@ def explain(
     return read([captured], estimate=beside)
 
 
-def tune(
-    model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: "Unpack[TuneOptions]"
-) -> "Tuning":
+def tune(model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: "Unpack[TuneOptions]") -> "Tuning":
     """Search for faster knobs of a model, or a command; the default is kept unless another setting is clearly faster.
 
     Args:

@@ -172,7 +172,11 @@ def workload_of(model: str | WorkloadSpec, asked: dict[str, Any], verb: str) -> 
     """The model with its options, which are taken out of what was asked; None for a command."""
     if bool(model) == bool(asked.get("command")):
         raise UsageError(f"name one thing to {verb}: a MODEL such as cnn, or -- and your command")
-    own = {name: asked.pop(name) for name in ("model_args", "inputs", "loss", "optimizer", "learning_rate") if name in asked}
+    own = {
+        name: asked.pop(name)
+        for name in ("model_args", "inputs", "loss", "optimizer", "learning_rate")
+        if name in asked
+    }
     if isinstance(model, WorkloadSpec):
         return model
     if not model:

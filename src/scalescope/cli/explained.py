@@ -116,7 +116,9 @@ def tell_scaling(
         scaling,
         files=said,
         answer=_answer(scaling),
-        follow=folder_command("explain", list(traced)[-1]) if traced else next_after_table(scaling, files, folder, told),
+        follow=folder_command("explain", list(traced)[-1])
+        if traced
+        else next_after_table(scaling, files, folder, told),
         document=lambda: _document(scaling) | {"traces": [as_document(each) for each in traced.values()]},
     )
 

@@ -66,10 +66,10 @@ def measure(
         work: Any = lambda listener: sweep.continue_measurement(where, checked_options(told), listener)
     else:
         if smallest not in ("", "smallest"):
-            raise UsageError(f"--relative-to takes 'smallest', not '{smallest}': leave it out to compare with 1 process")
-        request = measure_request(
-            model, command=context.obj or (), folder=folder, smallest=bool(smallest), **told
-        )
+            raise UsageError(
+                f"--relative-to takes 'smallest', not '{smallest}': leave it out to compare with 1 process"
+            )
+        request = measure_request(model, command=context.obj or (), folder=folder, smallest=bool(smallest), **told)
         if dry_run:
             return _print_commands(request)
         work = lambda listener: sweep.measure(request, listener)

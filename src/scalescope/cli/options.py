@@ -116,9 +116,9 @@ class OutputOptions:
     details: Annotated[bool, _output("--details", help="Show all tables, not only the answer.")] = False
     quiet: Annotated[bool, _output("--quiet", "-q", help="Show only the answer.")] = False
     verbose: Annotated[bool, _output("--verbose", help="Show one line per launch or sample.")] = False
-    formats: Annotated[
-        str, _output(metavar="LIST", help="Formats of the pictures, out of html, png, svg and pdf.")
-    ] = "html,png"
+    formats: Annotated[str, _output(metavar="LIST", help="Formats of the pictures, out of html, png, svg and pdf.")] = (
+        "html,png"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +153,7 @@ class Statistics:
 
     launches: Annotated[
         int | None,
-        _statistics(
-            min=1, metavar="N", help="Maximum launches per configuration (default: 5; 30 with --precision)."
-        ),
+        _statistics(min=1, metavar="N", help="Maximum launches per configuration (default: 5; 30 with --precision)."),
     ] = None
     precision: Annotated[
         str, _statistics(metavar="FRACTION", help="Launch until steady speedups are known within this: 5%.")
@@ -174,9 +172,7 @@ class Statistics:
         str, _statistics(help="'smallest': baseline is the smallest number of processes (default: 1 process).")
     ] = ""
     seed: Annotated[int | None, _statistics(metavar="N", help="Random seed for the launch order.")] = None
-    resume: Annotated[
-        Path | None, _statistics(metavar="DIR", help="Resume the measurement in this folder.")
-    ] = None
+    resume: Annotated[Path | None, _statistics(metavar="DIR", help="Resume the measurement in this folder.")] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +180,9 @@ class Capture:
     """What explain runs and captures."""
 
     engine: Engine = ""
-    batch: Annotated[int | None, _main(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")] = None
+    batch: Annotated[
+        int | None, _main(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
+    ] = None
     knobs: Knobs = None
 
 
@@ -194,9 +192,9 @@ class Map:
 
     np: Annotated[str, _main(metavar="LIST", help="Numbers of processes: 1..32 or 1,2,4 (default: all slots).")] = ""
     max_np: Annotated[int | None, _main(min=1, metavar="N", help="Short for --np 1..N.")] = None
-    batch: Annotated[
-        str, _main(metavar="LIST", help="Batch sizes: 32,64 or 8,16,...,512 (default: 8,16,...,512).")
-    ] = ""
+    batch: Annotated[str, _main(metavar="LIST", help="Batch sizes: 32,64 or 8,16,...,512 (default: 8,16,...,512).")] = (
+        ""
+    )
     max_batch: Annotated[int | None, _main(min=1, metavar="N", help="Batch sizes 1, 2, 4, ... up to N.")] = None
     scaling: ScalingOption = ScalingChoice.weak
     engine: Annotated[str, _main(help="ddp or horovod.")] = "ddp"
@@ -243,7 +241,9 @@ class Search:
     offline: Annotated[bool, _search("--offline", help="Short for --method offline.")] = False
     warmup_samples: Annotated[
         int | None,
-        _search("--warmup-samples", "--autotune-warmup-samples", min=0, metavar="N", help="Warm-up length, in samples."),
+        _search(
+            "--warmup-samples", "--autotune-warmup-samples", min=0, metavar="N", help="Warm-up length, in samples."
+        ),
     ] = None
     steps_per_sample: Annotated[
         int | None,
@@ -307,22 +307,28 @@ def _amount(unit: str, text: str) -> Any:
 class FixedKnobs:
     """Knobs that tune leaves as told; all but the first two are short for --hold NAME=VALUE."""
 
-    hold: Annotated[
-        list[str] | None, _knobs(metavar="NAME=VALUE", help="Keep this knob fixed; repeatable.")
-    ] = None
+    hold: Annotated[list[str] | None, _knobs(metavar="NAME=VALUE", help="Keep this knob fixed; repeatable.")] = None
     config_file: Annotated[
         Path | None,
         _knobs(metavar="YAML", help="Knobs and search options from a config file of horovodrun, or a tuned.yaml."),
     ] = None
     bucket_cap_mb: Annotated[str | None, _amount("MIB", "DDP: bucket size.")] = None
     first_bucket_mb: Annotated[str | None, _amount("MIB", "DDP: size of the first bucket.")] = None
-    gradient_as_bucket_view: Annotated[bool | None, _switch("gradient-as-bucket-view", "DDP: gradients are views of the buckets.")] = None
+    gradient_as_bucket_view: Annotated[
+        bool | None, _switch("gradient-as-bucket-view", "DDP: gradients are views of the buckets.")
+    ] = None
     static_graph: Annotated[bool | None, _switch("static-graph", "DDP: every step uses the same parameters.")] = None
-    hierarchical_allreduce: Annotated[bool | None, _switch("hierarchical-allreduce", "Reduce inside each host first.")] = None
-    hierarchical_allgather: Annotated[bool | None, _switch("hierarchical-allgather", "Horovod: gather inside each host first.")] = None
+    hierarchical_allreduce: Annotated[
+        bool | None, _switch("hierarchical-allreduce", "Reduce inside each host first.")
+    ] = None
+    hierarchical_allgather: Annotated[
+        bool | None, _switch("hierarchical-allgather", "Horovod: gather inside each host first.")
+    ] = None
     fusion_threshold_mb: Annotated[str | None, _amount("MIB", "Horovod: size of the fusion buffer.")] = None
     cycle_time_ms: Annotated[str | None, _amount("MS", "Horovod: cycle time of the background thread.")] = None
-    cache_capacity: Annotated[str | None, _amount("COUNT", "Horovod: capacity of the response cache, in tensors.")] = None
+    cache_capacity: Annotated[str | None, _amount("COUNT", "Horovod: capacity of the response cache, in tensors.")] = (
+        None
+    )
 
     def assignments(self) -> list[str]:
         """All of them as NAME=VALUE."""

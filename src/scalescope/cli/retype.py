@@ -17,7 +17,19 @@ Request = MeasureRequest | EstimateRequest | TuneRequest
 _USUAL_BATCHES = EstimateRequest(workload=WorkloadSpec(model="")).batch
 # What belongs to one run and not to the training: typed again only when it is said anew.
 _OF_ONE_RUN = {
-    *("launches", "precision", "budget_s", "quick", "aa", "trace", "seed", "folder", "log_file", "method", "start_from"),
+    *(
+        "launches",
+        "precision",
+        "budget_s",
+        "quick",
+        "aa",
+        "trace",
+        "seed",
+        "folder",
+        "log_file",
+        "method",
+        "start_from",
+    ),
     *("warmup_samples", "steps_per_sample", "max_samples", "gp_noise", "verify", "repeats", "seconds", "profile"),
 }
 

@@ -41,7 +41,9 @@ def tune(
     building: ModelOptions,
     shown: OutputOptions,
     model: Model = "",
-    np: Annotated[str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")] = "",
+    np: Annotated[
+        str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
+    ] = "",
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
     ] = None,
@@ -78,7 +80,7 @@ def tune(
         request = tune_request(model, note=lambda text: None if shown.quiet else ending.say(text), **told)
         if dry_run:
             print(*run.dry_run(request), sep="\n")
-            return
+            return None
         with interruptible(lambda where: _kept_of(request, where)), progress:
             place, tuning = run.tune(request, progress)
     tell(ending, tuning, load(place / PLAN, TunePlan).request if search.resume else request, place)
@@ -180,4 +182,6 @@ def _kept_of(request: "TuneRequest", folder: str) -> str:
 def _kept(folder: str, *, resumable: bool) -> str:
     where = f" in {from_here(Path(folder))}" if folder else ""
     resume = f"resume with: scalescope tune --resume {shlex.quote(str(from_here(Path(folder))))}"
-    return f" and every finished sample is kept{where}; {resume if resumable else 'type the same command to start over'}"
+    return (
+        f" and every finished sample is kept{where}; {resume if resumable else 'type the same command to start over'}"
+    )

@@ -53,8 +53,10 @@ def _inside(spans: Sequence[Span], window: Span) -> int:
 FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
-def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool) -> Run:
-    """The launch as measured by the agents in its ranks; `own`: the command started them itself."""
+def collect(
+    point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool, told: bool = False
+) -> Run:
+    """The launch as measured by the agents in its ranks; `own`: the command started them, `told` how many or not."""
     warnings = []
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
@@ -63,7 +65,7 @@ def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, 
             "no rank made an optimizer step: check that the script trains with torch.optim, "
             "or give --pattern with a regular expression for the lines it prints per step"
         )
-    _check_world(point, logs, own=own)
+    _check_world(point, logs, own=own, told=told)
     count = min(len(steps_of[id(log)]) for log in logs)
     slowest = [max(steps_of[id(log)][index].seconds for log in logs) for index in range(count)]
     warmup = warmup_steps(slowest)
@@ -117,15 +119,15 @@ def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
     return max(counts) >= steps if counts and len(logs) > 1 else None
 
 
-def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False) -> None:
+def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False, told: bool = False) -> None:
     """The launched processes really train together."""
     sizes = {log.world_size for log in logs if log.world_size}
     started = max([len(logs), *sizes])
     if own and started != point.np:
-        raise WorkFailed(
-            f"--np {point.np} was asked for and the command started {plural(started, 'rank')}: "
-            "put {np} where the command takes the number of its processes"
-        )
+        remedy = "put {np} where the command takes the number of its processes"
+        if told:
+            remedy = "it was told {np}, and may need another option to start as many here"
+        raise WorkFailed(f"--np {point.np} was asked for and the command started {plural(started, 'rank')}: {remedy}")
     if point.np > 1 and not sizes:
         raise WorkFailed(
             f"{point.np} processes ran and none joined a process group: each trained alone; "

@@ -18,6 +18,7 @@ from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import compile_pattern, last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
+from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.watch import Audience, LaunchWatch
 from scalescope.launchers import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
@@ -173,7 +174,8 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            return collect(point, watch.logs, ending, relative, own=own)
+            told = uses_placeholder(settings.request.command, "np")
+            return collect(point, watch.logs, ending, relative, own=own, told=told)
         except UsageError:
             raise
         except ScalescopeError as trouble:

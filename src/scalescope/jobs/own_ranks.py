@@ -11,7 +11,10 @@ from pathlib import Path
 
 from scalescope.jobs.rank_log import RankLog
 
-_PROGRAMS = {"torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun", "accelerate", "deepspeed"}
+_PROGRAMS = {
+    *("torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun"),
+    *("accelerate", "accelerate-launch", "deepspeed"),
+}
 _TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
 # Launch lines that stay on this machine unless --nnodes says otherwise.
 _ON_ONE_HOST = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from scalescope.measurement.autotune_rows import CYCLE, FUSION, MOST, Row, noise_and_surface, read_rows
-from scalescope.measurement.autotune_rows import is_autotune_log as is_autotune_log
+from scalescope.measurement.autotune_log import CYCLE, FUSION, Row, read_rows
+from scalescope.measurement.autotune_log import is_autotune_log as is_autotune_log
+from scalescope.measurement.autotune_noise import MOST, noise_and_surface
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CACHE,
@@ -26,9 +27,7 @@ from scalescope.records.scaling import Estimate
 from scalescope.stats import MEASURED, of_logarithms, t_width
 from scalescope.text import plain
 
-# Settings this near to each other are one: 0.2 % of the space and 2 % of the value.
-_SAME_MS, _SAME_MB, _SAME_RELATIVE = 0.2, 0.13, 0.02
-_SAME_ANYWAY = 0.1  # Of these distances, however small the value is
+_SAME = 0.01  # Settings that are this near to each other are one: 1 % of the value, or this many ms or MiB
 _ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
 _VARIABLES = {
@@ -43,13 +42,17 @@ def read_autotune(path: Path) -> Autotune:
     """The log, judged; one line that names the next action when there is nothing to judge."""
     log = read_rows(path)
     samples = _samples(log.rows)
-    held = _held(samples)
-    settings, noise = _settings(samples, held)
+    fixed = _fixed(samples)
+    settings, noise = _settings(samples, fixed)
     winner = max(range(len(samples)), key=lambda index: samples[index].score)
     best = settings[samples[winner].setting]
     others = [index for index in range(len(settings)) if index != samples[winner].setting]
     runner_up = max(others, key=lambda index: settings[index].score, default=None)
-    walked = tuple(_switch(name, settings) for name in best.knobs.switches if _is_walked(name, settings))
+    walked = tuple(
+        _switch(name, settings)
+        for name in best.knobs.switches
+        if len({each.knobs.switches[name] for each in settings}) > 1
+    )
     recommended = max(range(len(settings)), key=lambda index: _careful_score(settings[index], noise))
     lead_next = None if runner_up is None else best.score / settings[runner_up].score - 1
     lead_median = None if runner_up is None else best.score / median(each.score for each in settings) - 1
@@ -65,13 +68,15 @@ def read_autotune(path: Path) -> Autotune:
         runner_up=runner_up,
         recommended=recommended,
         walked=walked,
-        held=held,
+        held=fixed,
         noise=noise,
         lead_next=lead_next,
         lead_median=lead_median,
         needed=needed,
         luck=luck,
-        alike=None if noise is None else sum(not _is_below(each, best, noise) for each in settings),
+        alike=None
+        if noise is None
+        else sum(best.score / each.score - 1 <= _needed(noise, best, each) for each in settings),
         verdict=_verdict(lead_next, needed, lead_median, luck),
         default_tried=any(_is_default(each.knobs) for each in settings),
         cache_not_applied=log.finished
@@ -85,38 +90,34 @@ def read_autotune(path: Path) -> Autotune:
 def _samples(rows: Sequence[Row]) -> tuple[Sample, ...]:
     """Rows with the number of their setting; settings that are practically equal are one."""
     samples: list[Sample] = []
-    first: list[Knobs] = []
-    places: dict[tuple[int, int, tuple[bool, ...]], list[int]] = {}
+    settings: list[Knobs] = []
     for row in rows:
-        across, down = _cell(row.knobs.cycle_time_ms, _SAME_MS), _cell(row.knobs.fusion_threshold_mb, _SAME_MB)
-        switches = tuple(row.knobs.switches.values())
-        around = [(across + right, down + up, switches) for right in (-1, 0, 1) for up in (-1, 0, 1)]
-        near = [setting for place in around for setting in places.get(place, ())]
-        setting = next((each for each in near if _same_place(first[each], row.knobs)), len(first))
-        if setting == len(first):
-            first.append(row.knobs)
-            places.setdefault((across, down, switches), []).append(setting)
+        setting = next(
+            (
+                at
+                for at, known in enumerate(settings)
+                if known.switches == row.knobs.switches and _same_place(known, row.knobs)
+            ),
+            len(settings),
+        )
+        if setting == len(settings):
+            settings.append(row.knobs)
         samples.append(Sample(line=row.line, setting=setting, knobs=row.knobs, score=row.score))
     return tuple(samples)
 
 
-def _cell(value: float, width: float) -> int:
-    return math.floor(value / width)
+def _is_same(one: Knobs, other: Knobs) -> bool:
+    return one.switches == other.switches and _same_place(one, other)
 
 
-def _same_place(first: Knobs, second: Knobs) -> bool:
+def _same_place(one: Knobs, other: Knobs) -> bool:
     """Whether cycle time and fusion threshold are practically equal."""
-
-    def alike(one: float, other: float, most: float) -> bool:
-        relative = _SAME_RELATIVE * max(abs(one), abs(other))
-        return abs(one - other) <= min(most, max(relative, _SAME_ANYWAY * most))
-
-    return alike(first.cycle_time_ms, second.cycle_time_ms, _SAME_MS) and alike(
-        first.fusion_threshold_mb, second.fusion_threshold_mb, _SAME_MB
-    )
+    cycles = one.cycle_time_ms, other.cycle_time_ms
+    fusions = one.fusion_threshold_mb, other.fusion_threshold_mb
+    return math.isclose(*cycles, rel_tol=_SAME, abs_tol=_SAME) and math.isclose(*fusions, rel_tol=_SAME, abs_tol=_SAME)
 
 
-def _held(samples: Sequence[Sample]) -> dict[str, float]:
+def _fixed(samples: Sequence[Sample]) -> dict[str, float]:
     """Columns that have one value in all of several rows."""
     columns = {FUSION: {each.knobs.fusion_threshold_mb for each in samples}}
     columns[CYCLE] = {each.knobs.cycle_time_ms for each in samples}
@@ -124,16 +125,14 @@ def _held(samples: Sequence[Sample]) -> dict[str, float]:
     return {name: min(values) for name, values in columns.items() if len(samples) > 1 and len(values) == 1}
 
 
-def _settings(samples: Sequence[Sample], held: dict[str, float]) -> tuple[tuple[Setting, ...], Noise | None]:
+def _settings(samples: Sequence[Sample], fixed: dict[str, float]) -> tuple[tuple[Setting, ...], Noise | None]:
     """Every setting with what its samples and its neighbours say, and the noise."""
     groups: dict[int, list[float]] = {}
     for sample in samples:
         groups.setdefault(sample.setting, []).append(sample.score)
     by_score = sorted(samples, key=lambda sample: -sample.score)
     fitted = by_score[:: 1 + (len(by_score) - 1) // MOST]
-    noise, surface = noise_and_surface(
-        [each.knobs for each in fitted], [each.score for each in fitted], list(groups.values())
-    )
+    noise, surface = noise_and_surface(fitted, list(groups.values()))
     smoothed: dict[int, tuple[float, float]] = {}
     if surface:
         smoothed = {
@@ -150,18 +149,18 @@ def _settings(samples: Sequence[Sample], held: dict[str, float]) -> tuple[tuple[
             high=max(scores),
             smoothed=smoothed[index][0] if index in smoothed else None,
             error=smoothed[index][1] if index in smoothed else None,
-            out_of_range=_is_outside(knobs[index], held),
+            out_of_range=_is_outside(knobs[index], fixed),
         )
         for index, scores in groups.items()
     )
     return settings, noise
 
 
-def _is_outside(knobs: Knobs, held: dict[str, float]) -> bool:
-    """Whether autotune itself went beyond its space; what is held may lie anywhere."""
+def _is_outside(knobs: Knobs, fixed: dict[str, float]) -> bool:
+    """Whether autotune itself went beyond its space; what a user fixed may lie anywhere."""
     values = ((CYCLE, knobs.cycle_time_ms, CYCLE_SPACE_MS), (FUSION, knobs.fusion_threshold_mb, FUSION_SPACE_MB))
     return any(
-        name not in held and not low - _ROUNDING <= value <= high + _ROUNDING for name, value, (low, high) in values
+        name not in fixed and not low - _ROUNDING <= value <= high + _ROUNDING for name, value, (low, high) in values
     )
 
 
@@ -190,20 +189,12 @@ def _as_lead(logarithm: float) -> float:
     return math.expm1(min(logarithm, 20.0))
 
 
-def _is_below(setting: Setting, best: Setting, noise: Noise) -> bool:
-    return best.score / setting.score - 1 > _needed(noise, best, setting)
-
-
 def _verdict(lead_next: float | None, needed: float | None, lead_median: float | None, luck: float | None) -> Verdict:
     if lead_next is None or needed is None or lead_median is None or luck is None:
         return "unknown"
     if lead_next > needed:
         return "clear"
     return "among the best" if lead_median > luck else "noise"
-
-
-def _is_walked(name: str, settings: Sequence[Setting]) -> bool:
-    return len({each.knobs.switches[name] for each in settings}) > 1
 
 
 def _switch(name: str, settings: Sequence[Setting]) -> Switch:
