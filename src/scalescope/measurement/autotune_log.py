@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
-from scalescope.measurement.text_files import printable
 from scalescope.records.autotune import SWITCHES, Knobs
 from scalescope.records.explanation import Loss
+from scalescope.text import plain
 
 CYCLE, FUSION, SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _LARGEST = 1 << 23  # Bytes of a file
@@ -40,7 +40,7 @@ def is_autotune_log(beginning: str) -> bool:
 
 def read_rows(path: Path) -> Log:
     """Every row that can be read; UsageError names the next action when there is none."""
-    shown = printable(str(path))
+    shown = plain(str(path))
     columns: tuple[str, ...] | None = None
     rows: list[Row] = []
     unread: list[tuple[int, int, str]] = []  # Line, bytes, why
@@ -93,7 +93,7 @@ def _bytes(path: Path, shown: str) -> bytes:
 
 def _header(line: str) -> tuple[str, ...] | None:
     """The columns that a line names; None when it is no header of such a log."""
-    names = tuple(printable(cell.strip(_AROUND), 60).lower() for cell in line.split(","))
+    names = tuple(plain(cell.strip(_AROUND), 60).lower() for cell in line.split(","))
     return names if {CYCLE, FUSION, SCORE} <= set(names) else None
 
 
