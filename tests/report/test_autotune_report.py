@@ -11,8 +11,7 @@ import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from rich.console import Console
 
-from scalescope.charts import FORMATS
-from scalescope.charts.autotune import charts, write_autotune_charts
+from scalescope.charts import FORMATS, charts, write_charts
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
@@ -35,7 +34,7 @@ def held() -> Autotune:
 
 def shown(record: Autotune, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(record, console)
+    show(record, console, details=True)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -52,7 +51,7 @@ def of_rows(tmp_path: Path, *lines: str) -> Autotune:
 
 def test_the_terminal_tells_what_was_tried_and_what_to_set(walked: Autotune) -> None:
     told = words(shown(walked))
-    assert "36 samples of 30 settings; finished: its last row crowns the sample of line 33" in told
+    assert "36 samples of 30 settings; finished: its last row selects line 33" in told
     assert "tried both ways: hierarchical_allgather, cache_enabled" in told
     assert "samples of one setting scatter by 26 %" in told
     assert "from settings that were sampled again, 6 repeats" in told
@@ -121,7 +120,7 @@ def test_little_is_said_about_little(tmp_path: Path) -> None:
     assert "which is the only setting that was tried; measure it against the default" in sentence(one)
     assert "the winner is the only setting that was tried" in words(shown(one))
     two = of_rows(tmp_path, "0,0,1,5,4,90", "0,0,1,50,32,60")
-    assert "leads the next setting by 50 %; how large noise is cannot be told from so few samples" in sentence(two)
+    assert "leads the next setting by 50 %; the noise cannot be told from this few samples" in sentence(two)
     assert as_document(two)["beat_the_noise"] is None
     for record in (one, two):
         for chart in charts(record).values():
@@ -137,7 +136,7 @@ def test_a_name_cannot_paint_the_terminal_or_leave_its_page(walked: Autotune, tm
     nasty = msgspec.structs.replace(walked, file=NASTY)
     assert "\x1b" not in shown(nasty)
     assert "[bold]" in shown(nasty)
-    for page in write_autotune_charts(nasty, tmp_path, ("html",)):
+    for page in write_charts(nasty, tmp_path, ("html",)):
         assert "<script>alert(1)" not in page.read_text()
 
 
@@ -164,7 +163,7 @@ def test_the_next_commands_measure_both_alike(walked: Autotune) -> None:
 
 
 def test_files_of_every_format_are_real(walked: Autotune, tmp_path: Path) -> None:
-    written = write_autotune_charts(walked, tmp_path / "new", FORMATS)
+    written = write_charts(walked, tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("autotune_scores", "autotune_landscape") for ending in FORMATS
     }

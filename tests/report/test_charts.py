@@ -7,7 +7,7 @@ import pytest
 from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
 
 import needs
-from scalescope.charts import FORMATS, charts, write_charts
+from scalescope.charts import FORMATS, charts, saving, write_charts
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint
 
@@ -70,6 +70,24 @@ def marks(spec: Any) -> list[dict[str, Any]]:
 def values(spec: Any, kind: str) -> dict[float, float]:
     found = {row["at"]: row["value"] for row in rows(spec) if str(row.get("kind", "")).startswith(kind)}
     return dict(sorted(found.items()))
+
+
+def test_a_page_needs_no_bundling_the_second_time(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    saving._vega_script.cache_clear()
+    (first, *_) = write_charts(lab11(), tmp_path / "one", ("html",))
+    (kept,) = (tmp_path / "cache" / "scalescope").iterdir()
+    assert kept.read_text() in first.read_text()
+    kept.write_text("/* kept */")
+    saving._vega_script.cache_clear()
+    (second, *_) = write_charts(lab11(), tmp_path / "two", ("html",))
+    assert "/* kept */" in second.read_text()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # cannot be written to
+    saving._vega_script.cache_clear()
+    (third, *_) = write_charts(lab11(), tmp_path / "three", ("html",))
+    saving._vega_script.cache_clear()
+    assert third.read_text() == first.read_text()
 
 
 def test_files_of_every_format_are_real(tmp_path: Path) -> None:

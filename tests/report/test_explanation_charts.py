@@ -8,8 +8,8 @@ import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from made_explanation import bare_horovod, compared, ddp, nasty, without_steps
 
-from scalescope.charts import FORMATS, save_charts
-from scalescope.charts.accounting import accounting_over_np, charts, write_explanation_charts
+from scalescope.charts import FORMATS, charts, save_charts, write_charts
+from scalescope.charts.accounting import accounting_over_np
 from scalescope.charts.step_times import step_times_chart
 from scalescope.errors import UsageError
 from scalescope.records.explanation import Change, Explanation, StepAccount
@@ -140,14 +140,14 @@ def test_one_step_is_no_run() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 16])
 def test_every_rank_is_named_once(ranks: int, tmp_path: Path) -> None:
-    written = write_explanation_charts(ddp(ranks, straggler=None), tmp_path, ("svg",))
+    written = write_charts(ddp(ranks, straggler=None), tmp_path, ("svg",))
     (path,) = [path for path in written if path.stem == "accounting"]
     said = [element.text for element in ElementTree.parse(path).iter() if element.text]
     assert [text for text in said if text.startswith("rank ")] == [f"rank {rank}" for rank in range(ranks)]
 
 
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
-    written = write_explanation_charts(nasty(), tmp_path / "new", FORMATS)
+    written = write_charts(nasty(), tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("accounting", "step", "step_times", "transfers") for ending in FORMATS
     }
@@ -163,4 +163,4 @@ def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path)
         else:
             assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF-"}[path.suffix])
     with pytest.raises(UsageError, match="choose from html, png, svg, pdf"):
-        write_explanation_charts(nasty(), tmp_path, ("gif",))
+        write_charts(nasty(), tmp_path, ("gif",))

@@ -31,7 +31,7 @@ every = pytest.mark.parametrize("explanation", EVERY.values(), ids=EVERY)
 def shown(explanation: Explanation, width: int = 80, *, colours: bool = False) -> str:
     text = io.StringIO()
     system = "truecolor" if colours else None
-    show(explanation, Console(file=text, width=width, force_terminal=colours, color_system=system))  # type: ignore[arg-type]
+    show(explanation, Console(file=text, width=width, force_terminal=colours, color_system=system), details=True)  # type: ignore[arg-type]
     return text.getvalue()
 
 
@@ -177,7 +177,11 @@ def test_terminals_obey_nothing_that_a_trace_says() -> None:
 def test_ascii_terminals_get_ascii() -> None:
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, encoding="ascii")
-    show(msgspec.structs.replace(bare_horovod(name="Schicht ä"), what="Modell ö"), Console(file=text, width=80))
+    show(
+        msgspec.structs.replace(bare_horovod(name="Schicht ä"), what="Modell ö"),
+        Console(file=text, width=80),
+        details=True,
+    )
     text.flush()
     assert b"horovod timeline: Modell ?" in raw.getvalue()
 

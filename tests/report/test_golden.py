@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "golden"
 WRITE = os.environ.get("SCALESCOPE_GOLDENS") == "write"
 WIDTH = 100
+SCREEN = 20  # Lines that an answer takes at most
 
 
 def compare(name: str, text: str) -> None:
@@ -123,18 +124,24 @@ RECORDS: dict[str, tuple[Callable[[], Any], Callable[..., None], Callable[[Any],
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_is_shown_and_documented(name: str) -> None:
     make, show, sentence, as_document = RECORDS[name]
-    record, console = make(), Console(file=io.StringIO(), width=WIDTH)
-    show(record, console)
-    assert isinstance(console.file, io.StringIO)
-    compare(f"{name}.txt", f"{console.file.getvalue()}{sentence(record)}\n")
+    record = make()
+    short = f"{sentence(record)}\n{shown(show, record)}"
+    compare(f"{name}.txt", short)
+    assert len(short.splitlines()) <= SCREEN
+    compare(f"{name}.details.txt", shown(show, record, details=True))
     compare(f"{name}.json", as_json(as_document(record)))
 
 
-def test_a_cluster_is_shown() -> None:
+def shown(show: Callable[..., None], record: Any, *, details: bool = False) -> str:
     console = Console(file=io.StringIO(), width=WIDTH)
-    show_cluster(made_predictions.cluster(), console)
+    show(record, console, details=details)
     assert isinstance(console.file, io.StringIO)
-    compare("probe/cluster.txt", console.file.getvalue())
+    return console.file.getvalue()
+
+
+def test_a_cluster_is_shown() -> None:
+    compare("probe/cluster.txt", shown(show_cluster, made_predictions.cluster()))
+    compare("probe/cluster.details.txt", shown(show_cluster, made_predictions.cluster(), details=True))
 
 
 FILES = {

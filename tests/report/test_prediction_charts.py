@@ -10,9 +10,8 @@ from made_predictions import both, checked, crowded, hopeless, large, predicted,
 from made_scalings import NASTY
 
 import needs
-from scalescope.charts import FORMATS, save_charts
+from scalescope.charts import FORMATS, charts, save_charts, write_charts
 from scalescope.charts.map import map_chart
-from scalescope.charts.prediction import charts, write_prediction_charts
 from scalescope.charts.quantities import QUANTITIES, range_of
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.prediction import Prediction
@@ -180,7 +179,7 @@ def test_checks_stand_against_the_diagonal(of_checked: Any) -> None:
 
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
     prediction = msgspec.structs.replace(checked(), what=NASTY)
-    written = write_prediction_charts(prediction, tmp_path / "new", FORMATS)
+    written = write_charts(prediction, tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
         f"{name}.{ending}" for name in ("map", "efficiency", "throughput", "checks") for ending in FORMATS
     }
@@ -194,13 +193,13 @@ def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path)
         else:
             assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF-"}[path.suffix])
     with pytest.raises(UsageError, match="choose from html, png, svg, pdf"):
-        write_prediction_charts(prediction, tmp_path, ("gif",))
+        write_charts(prediction, tmp_path, ("gif",))
     with pytest.raises(WorkFailed, match="choose another folder"):
-        write_prediction_charts(prediction, tmp_path / "new" / "map.svg", ("svg",))
+        write_charts(prediction, tmp_path / "new" / "map.svg", ("svg",))
 
 
 def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
-    (path, *_) = write_prediction_charts(both(), tmp_path, ("svg",))
+    (path, *_) = write_charts(both(), tmp_path, ("svg",))
     said = [element.text for element in ElementTree.parse(path).iter() if element.text]
     assert {"strong scaling: speedup", "weak scaling: speedup", "~0.25", "1.12", "~7.09", "2 nodes"} <= set(said)
     assert "undefined" not in said
@@ -209,7 +208,7 @@ def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
 @pytest.mark.launches
 def test_a_browser_shows_another_quantity_when_it_is_chosen(tmp_path: Path) -> None:
     needs.programs("chromium")
-    (page, *_) = write_prediction_charts(both(), tmp_path, ("html",))
+    (page, *_) = write_charts(both(), tmp_path, ("html",))
     before, _, after = page.read_text(encoding="utf-8").rpartition("</body>")
     choose = (
         "<script>setTimeout(() => { const menu = document.querySelector('select'); menu.selectedIndex = 2;"

@@ -20,7 +20,7 @@ from scalescope.report.prediction_tables import as_csv, as_document, as_markdown
 def shown(prediction: Prediction, width: int = 100, *, colours: bool = False) -> str:
     text = io.StringIO()
     system = "truecolor" if colours else None
-    show(prediction, Console(file=text, width=width, force_terminal=colours, color_system=system))  # type: ignore[arg-type]
+    show(prediction, Console(file=text, width=width, force_terminal=colours, color_system=system), details=True)  # type: ignore[arg-type]
     return text.getvalue()
 
 
@@ -69,7 +69,7 @@ def test_nodes_begin_at_a_rule() -> None:
 def test_ascii_terminals_get_ascii() -> None:
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, encoding="ascii")
-    show(checked(), Console(file=text, width=100))
+    show(checked(), Console(file=text, width=100), details=True)
     text.flush()
     assert b"-- 2 nodes --" in raw.getvalue()
 

@@ -13,7 +13,11 @@ from scalescope.report.scaling import show
 
 def shown(record: Scaling, width: int = 1000, *, colours: bool = False) -> str:
     text = io.StringIO()
-    show(record, Console(file=text, width=width, force_terminal=colours, color_system="standard" if colours else None))
+    show(
+        record,
+        Console(file=text, width=width, force_terminal=colours, color_system="standard" if colours else None),
+        details=True,
+    )
     return text.getvalue()
 
 
@@ -101,7 +105,7 @@ def test_what_was_found_comes_last_and_markup_is_left_alone() -> None:
     text = shown(ranges(), colours=True)
     trust, found, beware = (
         text.split("Which to trust")[1].split("What stands out")[0],
-        *text.split("What stands out")[1].split("Beware"),
+        *text.split("What stands out")[1].split("Warnings"),
     )
     assert "- Trust the steady speedup." in trust
     assert "- The engine alone costs 3 %" in found

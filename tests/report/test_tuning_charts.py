@@ -21,9 +21,10 @@ from made_tunings import (
     without_prior,
 )
 
+from scalescope.charts import charts, write_charts
 from scalescope.charts.convergence import convergence_chart
 from scalescope.charts.landscape import landscape_chart
-from scalescope.charts.tuning_cost import charts, cost_chart, write_tuning_charts
+from scalescope.charts.tuning_cost import cost_chart
 from scalescope.records.tuning import Tuning
 
 DRAWERS = {"landscape": landscape_chart, "convergence": convergence_chart, "cost": cost_chart}
@@ -210,7 +211,7 @@ def test_only_what_is_known_is_drawn() -> None:
 
 def test_files_are_written_and_a_name_cannot_leave_its_page(tmp_path: Path) -> None:
     nasty = msgspec.structs.replace(many_knobs(), samples=(), default_step_s=None)
-    page, picture = write_tuning_charts(nasty, tmp_path / "new", ("html", "png"))
+    page, picture = write_charts(nasty, tmp_path / "new", ("html", "png"))
     assert (page.name, picture.name) == ("landscape.html", "landscape.png")
     assert "<script>alert(1)" not in page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ from scalescope.report.tuning_show import as_document, sample_rows, show
 
 def shown(tuning: Tuning, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show(tuning, console)
+    show(tuning, console, details=True)
     return written(console)
 
 
@@ -99,7 +99,7 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
 
 def test_the_table_has_a_row_per_sample_of_the_search() -> None:
     heading, default, winner, *_ = rows = sample_rows(two_hosts())
-    assert heading == ["setting", "sample", "predicted", "step", "pace", "decision"]
+    assert heading == ["setting", "sample", "predicted", "step", "speedup", "decision"]
     assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "-", "what others are compared with"]
     assert winner == [
         "bucket_cap_mb 1, hierarchical allreduce",
@@ -110,7 +110,7 @@ def test_the_table_has_a_row_per_sample_of_the_search() -> None:
         "winner, best so far",
     ]
     assert len(rows) == 9
-    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "pace", "decision"]
+    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "speedup", "decision"]
 
 
 def test_of_many_samples_the_default_and_the_fastest_are_shown() -> None:
@@ -130,8 +130,8 @@ def test_cut_and_failed_samples_say_so() -> None:
 def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None:
     told = words(shown(two_hosts()))
     assert "Tuning of train.py: ddp on 4 processes of 2 hosts, while training" in told
-    assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB; by itself 25" in told
-    assert "held: first_bucket_mb 1" in told
+    assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB (default: 25)" in told
+    assert "fixed: first_bucket_mb 1" in told
     assert "left out: static_graph: needs a relaunch: ask with --offline" in told
     assert "6 pairs of blocks: finalist 353 ms, default 558 ms" in told
     assert "with 95 % confidence: it wins" in told
@@ -158,45 +158,53 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_paints_it(width: int) ->
     assert "\x1b" not in sentence(many_knobs())
 
 
-def followed(tuning: Tuning, console: Console, *, quiet: bool = False) -> str:
-    with TuneProgress(console, quiet=quiet, show_output=True) as progress:
+def followed(tuning: Tuning, console: Console, *, quiet: bool = False, verbose: bool = False) -> str:
+    """A search whose samples take 25 s each."""
+    now = [0.0]
+    with TuneProgress(console, quiet=quiet, show_output=True, verbose=verbose, clock=lambda: now[0]) as progress:
         progress.planned("About 20 [bold]samples.")
-        progress.launch_begins(1, "ddp on 4 processes")
         best = 1.0
         for sample in tuning.samples:
             progress.begins(sample.index, sample.phase, sample.values, 12)
             progress.steps(12 * sample.index)
             best = max(best, (tuning.default_step_s or 0.0) / (sample.step_s or 1.0))
             progress._live.refresh()
+            now[0] += 25.0
             progress.sampled(sample, best, tuning.default_step_s)
         progress.line("rank 0", "loss [red]0.1")
         progress.decided("Use it.")
     return written(console)
 
 
-def test_without_a_terminal_every_sample_has_a_line() -> None:
-    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200)).splitlines()
-    assert lines[:2] == ["About 20 [bold]samples.", "launch 1: ddp on 4 processes"]
-    assert lines[2] == "sample 0: the default: 556 +- 4.6 ms; what others are compared with"
-    assert lines[3] == (
-        "sample 1: bucket_cap_mb 1, hierarchical allreduce: 354 +- 2.9 ms, 1.57x the default's pace; best so far"
+def test_when_verbose_every_sample_has_a_line() -> None:
+    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200), verbose=True).splitlines()
+    assert lines[0] == "About 20 [bold]samples."
+    assert lines[1] == "sample 0: the default: 556 +- 4.6 ms; what others are compared with"
+    assert lines[2] == (
+        "sample 1: bucket_cap_mb 1, hierarchical allreduce: 354 +- 2.9 ms, 1.57x faster than the default; best so far"
     )
-    assert lines[10] == "confirming, pair 1: bucket_cap_mb 1, hierarchical allreduce: 356 +- 2.9 ms"
-    assert lines[11] == "confirming, pair 1: the default: 558 +- 4.6 ms · +57 % so far"
+    assert lines[9] == "confirming, pair 1: bucket_cap_mb 1, hierarchical allreduce: 356 +- 2.9 ms"
+    assert lines[10] == "confirming, pair 1: the default: 558 +- 4.6 ms · +57 % so far"
     assert lines[-2:] == ["[rank 0] loss [red]0.1", "Use it."]
-    assert len(lines) == 2 + 20 + 2
-    failed = followed(without_prior(), Console(file=io.StringIO(), width=200))
+    assert len(lines) == 1 + 20 + 2
+    failed = followed(without_prior(), Console(file=io.StringIO(), width=200), verbose=True)
     assert "sample 4: bucket_cap_mb 2: failed: rank 1 ended with code 1" in failed
+
+
+def test_in_a_log_there_is_a_line_a_minute() -> None:
+    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200)).splitlines()
+    assert [line.partition(":")[0] for line in lines[1:4]] == ["sample 2", "sample 5", "confirming, pair 1"]
+    assert len(lines) == 1 + 20 * 25 // 75 + 2
 
 
 def test_on_a_terminal_one_live_line_tells_where_the_search_is() -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None, legacy_windows=False)
     text = followed(two_hosts(), console)
-    assert "sample 2 of at most 12 · best so far 1.57x · now hierarchical allreduce · step 24 · 0:00" in text
+    assert "sample 2 of at most 12 · at most 4 min 10 s left · best so far 1.57x · now hierarchical allreduce" in text
     assert "confirming: pair 2 · +57 % so far · now the default" in text
     assert "sample 1: " not in text
     narrow = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
-    assert "· now…" in words(followed(two_hosts(), narrow)).replace(" …", "…")
+    assert "sample 0 of at most 12 · the default, which othe… · 0:00" in words(followed(two_hosts(), narrow))
 
 
 def test_quiet_says_nothing_but_output_that_was_asked_for() -> None:

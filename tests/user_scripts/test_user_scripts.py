@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from scalescope.jobs.environment import free_port
 
 import needs
 from command_line import CommandLine
+from scalescope.jobs.environment import free_port
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

@@ -1,75 +1,101 @@
-"""Drawings of records: one definition gives the interactive page, PNG, SVG and PDF."""
+"""Drawings of records: which figures a record has. A new figure is a function of its record and a line here."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scalescope.errors import UsageError
+from scalescope.charts.saving import FORMATS, USUAL, check_formats, save_charts, start_renderer
+from scalescope.records.autotune import Autotune
+from scalescope.records.cluster import Cluster
+from scalescope.records.explanation import Explanation
+from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
-from scalescope.records.store import writing
+from scalescope.records.tuning import Tuning
 
-if TYPE_CHECKING:
-    import altair as alt
+__all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "write_charts"]
 
-
-FORMATS = ("html", "png", "svg", "pdf")
-USUAL = ("html", "png")  # What is drawn unless others are asked for
+Drawable = Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
 
 
-class _InsideScript(json.JSONEncoder):
-    """JSON that stays inside its <script>: a user's text cannot close it."""
+def write_charts(record: Drawable, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
+    """Draw every figure of the record into the folder as NAME.FORMAT.
 
-    def encode(self, o: Any) -> str:
-        return super().encode(o).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    Args:
+        record: What was measured, predicted, explained, tuned or probed.
+        folder: Where to write; made when it is not there.
+        formats: Some of html, png, svg and pdf.
 
+    Returns:
+        The files.
 
-_SAVING: dict[str, dict[str, Any]] = {
-    "html": {"inline": True, "json_kwds": {"cls": _InsideScript}},
-    "png": {"scale_factor": 2},
-}
-
-
-def charts(scaling: Scaling) -> dict[str, "alt.TopLevelMixin"]:
-    """Every figure that the record has the numbers for, by name; the most telling first."""
-    from scalescope.charts.batch import batch_chart
-    from scalescope.charts.costs import itself_chart, phases_chart, waterfall_chart
-    from scalescope.charts.speedup import speedup_chart
-    from scalescope.charts.throughput import throughput_chart
-
-    drawn = {
-        "speedup": speedup_chart(scaling),
-        "waterfall": waterfall_chart(scaling),
-        "strong": throughput_chart(scaling, "strong"),
-        "weak": throughput_chart(scaling, "weak"),
-        "batch": batch_chart(scaling),
-        "phases": phases_chart(scaling),
-        "itself": itself_chart(scaling),
-    }
-    return {name: chart for name, chart in drawn.items() if chart is not None}
-
-
-def write_charts(scaling: Scaling, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Draw every figure into the folder as NAME.FORMAT; the files."""
+    Raises:
+        UsageError: A format is not known, or the folder cannot be written to.
+    """
     check_formats(formats)
-    return save_charts(charts(scaling), folder, formats)
+    start_renderer()
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # no validation of every part as it is made
+        return save_charts(charts(record), folder, formats)
 
 
-def check_formats(formats: Sequence[str]) -> None:
-    """Refuse what cannot be drawn, before anything is."""
-    for ending in formats:
-        if ending not in FORMATS:
-            raise UsageError(f"there is no picture format '{ending}': choose from {', '.join(FORMATS)}")
+def charts(record: Drawable) -> dict[str, Any]:
+    """Every figure that the record has the numbers for, by name; the most telling first."""
+    return {name: chart for name, chart in _drawn(record).items() if chart is not None}
 
 
-def save_charts(drawn: Mapping[str, "alt.TopLevelMixin"], folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Save figures into the folder as NAME.FORMAT; the files."""
-    written = []
-    for name, chart in drawn.items():
-        for ending in formats:
-            path = folder / f"{name}.{ending}"
-            with writing(path):
-                folder.mkdir(parents=True, exist_ok=True)
-                chart.save(path, **_SAVING.get(ending, {}))
-            written.append(path)
-    return written
+def _drawn(record: Drawable) -> dict[str, Any]:
+    if isinstance(record, Scaling):
+        from scalescope.charts.batch import batch_chart
+        from scalescope.charts.costs import phases_chart, waterfall_chart
+        from scalescope.charts.speedup import speedup_chart
+        from scalescope.charts.throughput import throughput_chart
+
+        return {
+            "speedup": speedup_chart(record),
+            "waterfall": waterfall_chart(record),
+            "strong": throughput_chart(record, "strong"),
+            "weak": throughput_chart(record, "weak"),
+            "batch": batch_chart(record),
+            "phases": phases_chart(record),
+        }
+    if isinstance(record, Prediction):
+        from scalescope.charts.checks import checks_chart
+        from scalescope.charts.map import efficiency_map, map_chart
+        from scalescope.charts.prediction import predicted_throughput_chart
+
+        return {
+            "map": map_chart(record),
+            "efficiency": efficiency_map(record),
+            "throughput": predicted_throughput_chart(record),
+            "checks": checks_chart(record),
+        }
+    if isinstance(record, Explanation):
+        from scalescope.charts.accounting import accounting_chart
+        from scalescope.charts.step import explained_step_chart
+        from scalescope.charts.step_times import step_times_chart
+        from scalescope.charts.transfers import transfers_chart
+
+        return {
+            "accounting": accounting_chart(record),
+            "step": explained_step_chart(record),
+            "step_times": step_times_chart(record),
+            "transfers": transfers_chart(record),
+        }
+    if isinstance(record, Tuning):
+        from scalescope.charts.convergence import convergence_chart
+        from scalescope.charts.landscape import landscape_chart
+        from scalescope.charts.tuning_cost import cost_chart
+
+        return {
+            "landscape": landscape_chart(record),
+            "convergence": convergence_chart(record),
+            "cost": cost_chart(record),
+        }
+    if isinstance(record, Autotune):
+        from scalescope.charts.autotune import autotune_landscape_chart, scores_chart
+
+        return {"autotune_scores": scores_chart(record), "autotune_landscape": autotune_landscape_chart(record)}
+    from scalescope.charts.cluster import costs_chart
+
+    return {"links": costs_chart(record)}

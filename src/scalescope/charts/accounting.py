@@ -1,18 +1,11 @@
-"""Where a step goes: one bar per rank, or per number of ranks, cut into its parts.
-Drawings of an explanation: one step of all ranks, the accounting, transfers, and steps over the run.
-"""
+"""Where a step goes: one bar per rank, or per number of ranks, cut into its parts."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.parts import Rows, data, frame
-from scalescope.charts.step import step_charts
-from scalescope.charts.step_times import step_times_chart
-from scalescope.charts.transfers import transfers_chart
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
@@ -24,7 +17,7 @@ from scalescope.report.explanation import (
     share,
     straggler_words,
 )
-from scalescope.units import format_seconds, plural
+from scalescope.units import format_seconds, plural, unit_of
 
 _WIDTH = 560
 _MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most
@@ -90,7 +83,7 @@ def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
 
 def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     longest = max(bar.parts.step_s for bar in bars) or 1.0
-    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(longest)
     rows = [row for index, bar in enumerate(bars) for row in _rows(index, bar, factor, longest)]
     totals = [
         {"row": index, "end": factor * bar.parts.step_s, "words": format_seconds(bar.parts.step_s)}
@@ -191,37 +184,3 @@ def _fields(bar: _Bar, part: str, begin: float, seconds: float, factor: float) -
         "percent": f"{100 * share(seconds, bar.parts):.1f} %",
         "late": "-" if bar.late_s is None else format_seconds(bar.late_s),
     }
-
-
-def charts(explanation: Explanation) -> dict[str, Any]:
-    """Every figure that the explanation has the numbers for, by name; the most telling first."""
-    drawn = {
-        "accounting": accounting_chart(explanation),
-        "step": _step(explanation),
-        "step_times": step_times_chart(explanation),
-        "transfers": transfers_chart(explanation),
-    }
-    return {name: chart for name, chart in drawn.items() if chart is not None}
-
-
-def write_explanation_charts(explanation: Explanation, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Draw every figure into the folder as NAME.FORMAT; the files."""
-    check_formats(formats)
-    return save_charts(charts(explanation), folder, formats)
-
-
-def _step(explanation: Explanation) -> Any:
-    """The representative step, with the predicted one above it where there is one."""
-    shown, predicted = explanation.shown_step, explanation.predicted_step
-    if shown is None or not shown.spans:
-        return None
-    index = explanation.shown_index
-    measured = "" if predicted is None else "measured"
-    timelines = {measured: shown} if predicted is None else {"predicted": predicted, measured: shown}
-    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
-    return step_charts(
-        timelines,
-        f"One step: {harmless(explanation.what)}",
-        "" if index is None else f"step {index:,}, a representative one",
-        exposed_s={measured: max(own, default=0.0)},
-    )

@@ -1,12 +1,10 @@
 """Drawings of an autotune log: scores as they came, and where in the space of knobs they lie."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from scalescope.charts import USUAL, check_formats, save_charts
 from scalescope.charts.parts import IDEAL_COLOUR, Rows, data, frame
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
@@ -43,17 +41,6 @@ _SETTING_TOOLTIP = [
     alt.Tooltip("low:Q", title="lowest", format=".4~g"),
     alt.Tooltip("high:Q", title="highest", format=".4~g"),
 ]
-
-
-def charts(record: Autotune) -> dict[str, Any]:
-    """Both figures by name."""
-    return {"autotune_scores": scores_chart(record), "autotune_landscape": landscape_chart(record)}
-
-
-def write_autotune_charts(record: Autotune, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Draw every figure into the folder as NAME.FORMAT; the files."""
-    check_formats(formats)
-    return save_charts(charts(record), folder, formats)
 
 
 def scores_chart(record: Autotune) -> Any:
@@ -100,7 +87,7 @@ def scores_chart(record: Autotune) -> Any:
     )
 
 
-def landscape_chart(record: Autotune) -> Any:
+def autotune_landscape_chart(record: Autotune) -> Any:
     """Settings over cycle time and fusion threshold, coloured by score, one panel per position of the switches."""
     rows = _setting_rows(record)
     combinations = list(dict.fromkeys(row["switches"] for row in rows))

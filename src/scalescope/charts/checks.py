@@ -17,7 +17,7 @@ from scalescope.charts.parts import (
 )
 from scalescope.records.prediction import Check, Prediction
 from scalescope.report.prediction import check_words, configuration, headline, trust_words
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 _MOST_ROWS = 30
 _INSIDE_COLOUR = "#0072b2"
@@ -76,7 +76,7 @@ def _diagonal(rows: Rows) -> Any:
     names = ("predicted", "low", "high", "measured", "measured_low", "measured_high")
     values = [row[name] for row in rows for name in names]
     low, high = min(values), max(values)
-    unit, factor = ("s", 1.0) if high >= 1 else ("ms", 1000.0)
+    unit, factor = unit_of(high)
     x, y, ends = _axes(low * factor, high * factor, unit)
     scaled = [{**row, **{name: row[name] * factor for name in names}} for row in rows]
     base = alt.Chart(data(scaled))

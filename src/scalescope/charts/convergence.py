@@ -15,10 +15,9 @@ from scalescope.report.tuning import (
     is_default,
     searched,
     setting_words,
-    unit_of,
     with_error,
 )
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 _HEIGHT = 300
 _DEFAULT, _FOUND, _SEARCH, _CUT, _BEST = "#111111", "#e6007e", "#0072b2", "#d55e00", "#009e73"

@@ -1,7 +1,4 @@
-"""Where the time went: one bar per point, cut into phases.
-From ideal to real speedup: what each loss takes away at the largest number of processes.
-Configurations against themselves: does the interval hold 1?
-"""
+"""Where wall time goes by phases, and what each loss takes away between ideal and real speedup."""
 
 from typing import Any
 
@@ -10,7 +7,6 @@ import altair as alt
 from scalescope.charts.parts import (
     GAIN_COLOUR,
     IDEAL_COLOUR,
-    IDEAL_DASH,
     LOSS_COLOUR,
     SPEEDUP_COLOURS,
     Rows,
@@ -22,7 +18,6 @@ from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.report.phrases import (
     Step,
     curves_in_order,
-    engine_name,
     known_title,
     largest,
     number,
@@ -30,7 +25,6 @@ from scalescope.report.phrases import (
     shortened,
     waterfall_steps,
 )
-from scalescope.stats import MEASURED, percent
 from scalescope.units import plural
 
 _COLOURS = {
@@ -153,48 +147,3 @@ def _words(step: Step) -> str:
     if step.kind in ("loss", "gain"):
         return f"{'-' if step.kind == 'loss' else '+'} {number(abs(step.end - step.start), 2)}"
     return number(step.end, 2)
-
-
-_FEW = "too few launches to tell"
-
-
-def itself_chart(scaling: Scaling) -> Any:
-    """One interval per configuration around the line at 1; None when nothing was compared with itself."""
-    if not scaling.self_comparisons:
-        return None
-    rows: Rows = []
-    for each in scaling.self_comparisons:
-        batch = "" if each.batch is None else f", batch {each.batch} each"
-        rows.append(
-            {
-                "what": f"{each.np} x {engine_name(each.engine)}{batch}",
-                "ratio": each.ratio.value,
-                "low": each.ratio.low,
-                "high": each.ratio.high,
-                "says": "does not hold 1" if each.covers_one is False else "holds 1" if each.covers_one else _FEW,
-            }
-        )
-    low = min(0.98, *(0.98 * row["low"] for row in rows))
-    high = max(1.02, *(1.02 * row["high"] for row in rows))
-    scale = alt.Scale(domain=[low, high], nice=False)
-    x = alt.X("ratio:Q", title="step time of A over step time of B", scale=scale)
-    y = alt.Y("what:N", title=None, axis=alt.Axis(labelLimit=320))
-    colour = alt.Color(
-        "says:N",
-        title=None,
-        scale=alt.Scale(domain=["holds 1", "does not hold 1", _FEW], range=[GAIN_COLOUR, LOSS_COLOUR, IDEAL_COLOUR]),
-    )
-    chart = alt.Chart(data(rows))
-    bars = chart.mark_errorbar(thickness=2, ticks=True).encode(
-        x=alt.X("low:Q", title="step time of A over step time of B", scale=scale), x2="high", y=y, color=colour
-    )
-    points = chart.mark_point(size=70, filled=True, opacity=1).encode(x=x, y=y, color=colour)
-    one = alt.Chart(data([{"ratio": 1.0}])).mark_rule(strokeDash=IDEAL_DASH, color=IDEAL_COLOUR).encode(x=x)
-    kinds = {each.ratio.interval for each in scaling.self_comparisons}
-    note = (
-        f"{percent(MEASURED)} t-intervals over launches"
-        if kinds == {"t"}
-        else "ranges of fewer than 5 launches, no intervals"
-    )
-    title = f"Against itself: {shortened(scaling.what)}"
-    return alt.layer(one, bars, points, width=460, height=alt.Step(36), **frame(title, note))

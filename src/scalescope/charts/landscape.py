@@ -10,8 +10,8 @@ from scalescope.charts.landscape_parts import Dimension, Slice, line_chart, slic
 from scalescope.charts.parts import Rows, data, frame, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
 from scalescope.report.prediction import RAMP
-from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, unit_of, with_error
-from scalescope.units import format_seconds
+from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
+from scalescope.units import format_seconds, unit_of
 
 _RING_COLOUR, _DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#e6007e", "#111111", "#bbbbbb"
 _LEAST_SPAN = 1.25  # Colours stretch over at least this ratio: noise must not look like a landscape

@@ -21,11 +21,10 @@ from scalescope.report.tuning import (
     searched,
     setting_words,
     switch_name,
-    unit_of,
     value_words,
     with_error,
 )
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 
 class Dimension(NamedTuple):

@@ -1,17 +1,13 @@
-"""Drawings of a prediction: maps, throughput against processes, and predictions against what was measured."""
+"""Predicted throughput against processes."""
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from math import log
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from scalescope.charts import USUAL, check_formats, save_charts
-from scalescope.charts.checks import checks_chart
-from scalescope.charts.map import efficiency_map, map_chart
 from scalescope.charts.parts import (
     IDEAL_DASH,
     Counts,
@@ -43,24 +39,7 @@ _BATCH_COLOURS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#e0b80
 _TOOLTIP = ["batch:N", "processes:Q", "nodes:Q", "throughput:N", "interval:N", "speedup:Q"]
 
 
-def charts(prediction: Prediction) -> dict[str, Any]:
-    """Every figure that the prediction has the numbers for, by name; the most telling first."""
-    drawn = {
-        "map": map_chart(prediction),
-        "efficiency": efficiency_map(prediction),
-        "throughput": throughput_chart(prediction),
-        "checks": checks_chart(prediction),
-    }
-    return {name: chart for name, chart in drawn.items() if chart is not None}
-
-
-def write_prediction_charts(prediction: Prediction, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Draw every figure into the folder as NAME.FORMAT; the files."""
-    check_formats(formats)
-    return save_charts(charts(prediction), folder, formats)
-
-
-def throughput_chart(prediction: Prediction) -> Any:
+def predicted_throughput_chart(prediction: Prediction) -> Any:
     """One line per batch with its interval, one panel per kind of scaling; None where nothing can be compared."""
     whole = [grid for grid in grids(prediction) if any(len(line) > 1 for line in _lines(grid).values())]
     if not whole:

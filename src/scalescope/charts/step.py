@@ -8,9 +8,10 @@ import altair as alt
 
 from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
+from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
 from scalescope.report.explanation import harmless
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, unit_of
 
 _COLOURS: dict[Activity, str] = {
     "input": "#999999",
@@ -44,6 +45,23 @@ _TOOLTIP = [
 def step_chart(timeline: Timeline, title: str, *lines: str) -> Any:
     """One step with all its ranks."""
     return step_charts({"": timeline}, title, *lines)
+
+
+def explained_step_chart(explanation: Explanation) -> Any:
+    """The representative step, with the predicted one above it where there is one."""
+    shown, predicted = explanation.shown_step, explanation.predicted_step
+    if shown is None or not shown.spans:
+        return None
+    index = explanation.shown_index
+    measured = "" if predicted is None else "measured"
+    timelines = {measured: shown} if predicted is None else {"predicted": predicted, measured: shown}
+    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
+    return step_charts(
+        timelines,
+        f"One step: {harmless(explanation.what)}",
+        "" if index is None else f"step {index:,}, a representative one",
+        exposed_s={measured: max(own, default=0.0)},
+    )
 
 
 def step_charts(
@@ -99,7 +117,7 @@ def _headline(step: OneStep) -> str:
 
 
 def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
-    unit, factor = ("s", 1.0) if longest >= 1 else ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(longest)
     ranks = sorted(step.exposed)
     scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
     y = _lane_axis(step, ranks)

@@ -9,7 +9,7 @@ import altair as alt
 from scalescope.charts.parts import Rows, data, frame
 from scalescope.records.explanation import Explanation, Period
 from scalescope.report.explanation import first_steady, harmless
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 720, 260
 _FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by one; more of them share a place
@@ -37,7 +37,7 @@ def step_times_chart(explanation: Explanation) -> Any:
     if len(places) < 2:
         return None
     end = _limit(explanation, places)
-    unit, factor = ("s", 1.0) if end >= 1 else ("ms", 1e3) if end >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(end)
     limit = factor * end
     rows = [_row(place, factor, limit) for place in places]
     several = len(explanation.per_rank) > 1

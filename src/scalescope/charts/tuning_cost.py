@@ -1,16 +1,9 @@
-"""Time that a tuning lost or gained against the default's pace, up to the step at which it has paid for itself.
-Drawings of a tuning: where step time goes down, how the search got there, and what it cost.
-"""
+"""Time that a tuning lost or gained against the default, up to the step at which it has paid for itself."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts import USUAL, check_formats, save_charts
-from scalescope.charts.convergence import convergence_chart
-from scalescope.charts.landscape import landscape_chart
 from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.report.tuning import (
@@ -20,9 +13,8 @@ from scalescope.report.tuning import (
     lost_words,
     setting_words,
     times,
-    unit_of,
 )
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 640, 280
 _PHASE_COLOURS = {"search": "#dce9f4", "confirmation": "#e4e4e4", "with the winner": "#dff1e8"}
@@ -192,19 +184,3 @@ def _break_even(tuning: Tuning, decided: dict[str, Any], last: dict[str, Any], a
     below = place.mark_text(align="right", baseline="top", dx=-6, dy=9, fontSize=12, color="#111111")
     ring = place.mark_point(size=150, fill=None, stroke=_MARK, strokeWidth=2.4, opacity=1)
     return [below.encode(x=axes.x, y=axes.y, text="words:N"), ring.encode(x=axes.x, y=axes.y)]
-
-
-def charts(tuning: Tuning) -> dict[str, Any]:
-    """Every figure that the record has the numbers for, by name."""
-    drawn = {
-        "landscape": landscape_chart(tuning),
-        "convergence": convergence_chart(tuning),
-        "cost": cost_chart(tuning),
-    }
-    return {name: chart for name, chart in drawn.items() if chart is not None}
-
-
-def write_tuning_charts(tuning: Tuning, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
-    """Draw every figure into the folder as NAME.FORMAT; the files."""
-    check_formats(formats)
-    return save_charts(charts(tuning), folder, formats)

@@ -72,15 +72,14 @@ def _tell(ending: Ending, request: "EstimateRequest", prediction: "Prediction", 
 
 
 def _draw(prediction: "Prediction", folder: Path, formats: Sequence[str]) -> list[Path]:
-    from scalescope.charts import save_charts
-    from scalescope.charts.prediction import write_prediction_charts
+    from scalescope.charts import save_charts, write_charts
     from scalescope.charts.step import step_chart
     from scalescope.estimation.estimate import STEP, step_to_draw
     from scalescope.records.store import load
     from scalescope.records.timeline import Timeline
     from scalescope.units import plural
 
-    written = write_prediction_charts(prediction, folder, formats)
+    written = write_charts(prediction, folder, formats)
     cell = step_to_draw(prediction)
     if cell is None:
         return written

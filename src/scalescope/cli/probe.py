@@ -76,8 +76,6 @@ def probe(
 
 
 def _draw(cluster: "Cluster", folder: Path, formats: Sequence[str]) -> list[Path]:
-    from scalescope.charts import save_charts
-    from scalescope.charts.cluster import costs_chart
+    from scalescope.charts import write_charts
 
-    chart = costs_chart(cluster)
-    return save_charts({"links": chart}, folder, formats) if chart is not None else []
+    return write_charts(cluster, folder, formats)

@@ -112,16 +112,6 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         return next(same, None)
 
 
-class SelfComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration measured against itself: the ratio of its step times should be 1."""
-
-    engine: str
-    np: int
-    batch: int | None  # Per process
-    ratio: Estimate
-    covers_one: bool | None  # None: too few launches to tell
-
-
 class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     """All curves of one study and what they say."""
 
@@ -134,4 +124,3 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     trust: tuple[str, ...] = ()  # Which speedup to trust, in sentences, from these numbers
     findings: tuple[str, ...] = ()  # What else stands out, in sentences
     warnings: tuple[str, ...] = ()
-    self_comparisons: tuple[SelfComparison, ...] = ()

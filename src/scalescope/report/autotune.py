@@ -1,6 +1,4 @@
-"""What a judged autotune log says, in lines that terminal and drawings share.
-A judged autotune log in the terminal, as JSON and in one sentence.
-"""
+"""A judged autotune log: in one sentence, in lines that terminal and drawings share, and as JSON."""
 
 import shlex
 from typing import Any
@@ -17,7 +15,8 @@ from scalescope.records.autotune import (
     Setting,
     Switch,
 )
-from scalescope.report.explanation import bullet, cut_rows, harmless, percent, say, table
+from scalescope.report.explanation import harmless, percent
+from scalescope.report.terminal import bullet, cut_rows, reasons, say, section
 from scalescope.units import plural
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
@@ -29,7 +28,7 @@ SWITCH_WORDS = {
 }
 _STEPS_PER_SAMPLE, _WARMUP_SAMPLES = 50, 3  # What Horovod takes when nothing is said
 _NEWER = "torus_allreduce"  # A column that logs have from 0.26 on
-_HELD_WORDS = {"tensor_fusion_threshold": "fusion threshold (MiB)", "cycle_time_ms": "cycle time (ms)"}
+_FIXED_WORDS = {"tensor_fusion_threshold": "fusion threshold (MiB)", "cycle_time_ms": "cycle time (ms)"}
 
 
 def knob_words(record: Autotune, knobs: Knobs) -> str:
@@ -48,9 +47,9 @@ def tried_lines(record: Autotune) -> list[str]:
     count = len(record.samples)
     line = record.samples[record.winner].line
     end = (
-        f"finished: its last row crowns the sample of line {line}"
+        f"finished: its last row selects line {line}"
         if record.finished
-        else f"not finished: no last row crowns a sample, the best so far is on line {line}; train longer for the rest"
+        else f"not finished: no last row selects a sample, the best so far is on line {line}; train longer for the rest"
     )
     steps = _STEPS_PER_SAMPLE * (count + _WARMUP_SAMPLES)
     lines = [
@@ -60,8 +59,8 @@ def tried_lines(record: Autotune) -> list[str]:
     if record.walked:
         lines.append(f"tried both ways: {', '.join(switch.name for switch in record.walked)}")
     if record.held:
-        held = ", ".join(f"{_HELD_WORDS.get(name, name)} {value:g}" for name, value in record.held.items())
-        lines.append(f"the same in every row: {held}")
+        fixed = ", ".join(f"{_FIXED_WORDS.get(name, name)} {value:g}" for name, value in record.held.items())
+        lines.append(f"the same in every row: {fixed}")
     outside = sum(each.out_of_range for each in record.settings)
     if outside:
         lines.append(f"{plural(outside, 'setting')} outside of the space it is said to search (0-64 MiB, 1-100 ms)")
@@ -121,7 +120,7 @@ def verdict_words(record: Autotune) -> str:
         return "is the only setting that was tried"
     leads = _lead_words(record.lead_next, "the next setting")
     if record.noise is None:
-        return f"{leads}; how large noise is cannot be told from so few samples"
+        return f"{leads}; the noise cannot be told from this few samples"
     end = {
         "clear": "it beat the noise",
         "among the best": "it is among the best, and did not beat the noise",
@@ -169,28 +168,26 @@ _SHORT = {
 
 
 def show(record: Autotune, console: Console, *, details: bool = False) -> None:
-    """What was tried, the best settings, whether they beat the noise, what to beware of, and what to set."""
+    """Whether the choice beat the noise and what to set; with `details` what was tried and the best settings too."""
+    exports = "export " + " ".join(f"{name}={value}" for name, value in record.environment.items())
+    if not details:
+        say(console, f"Horovod autotune log: {harmless(record.file)}: {tried_lines(record)[0]}")
+        more = "the best settings, what was tried and how noise was judged"
+        reasons(console, noise_lines(record), warnings=warning_lines(record), more=more)
+        console.print(f"Do: {exports}", markup=False, highlight=False, soft_wrap=True)
+        return
     say(console, f"Horovod autotune log: {harmless(record.file)}", "bold")
     for line in tried_lines(record):
         bullet(console, line)
     if record.lost.events:
-        bullet(
-            console, f"not read: {plural(record.lost.events, 'line')}: {harmless(record.lost.reason, 200)}", "yellow"
-        )
-    console.print()
-    say(console, "The best settings: fusion, cycle, score in MB/s (higher is better)", "bold")
-    table(setting_rows(record), console)
-    for heading, lines, style in (
-        ("Did it beat the noise?", noise_lines(record), ""),
-        ("Beware", warning_lines(record), "yellow"),
-    ):
-        console.print()
-        say(console, heading, f"bold {style}".strip())
-        for line in lines:
-            bullet(console, line, style)
+        lost = f"not read: {plural(record.lost.events, 'line')}: {harmless(record.lost.reason, 200)}"
+        bullet(console, lost, "yellow")
+    heading = "The best settings: fusion, cycle, score in MB/s (higher is better)"
+    section(console, heading, [], setting_rows(record))
+    section(console, "Did it beat the noise?", noise_lines(record))
+    section(console, "Warnings", warning_lines(record), style="yellow")
     console.print()
     say(console, f"What to use: {knob_words(record, recommended(record).knobs)}", "bold")
-    exports = "export " + " ".join(f"{name}={value}" for name, value in record.environment.items())
     console.print(exports, markup=False, highlight=False, soft_wrap=True)
     say(console, "the setting whose samples and neighbours promise most, less one standard error", "dim")
 

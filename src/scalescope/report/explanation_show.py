@@ -1,6 +1,4 @@
-"""What changes over a run: the first step, lasting changes, slow steps that come back, epochs.
-An explanation on the terminal: what was read, where a step goes, what stands out and what to change.
-"""
+"""An explanation on the terminal: what stands out and what to change, or everything that was read."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -15,79 +13,28 @@ from scalescope.records.explanation import Epoch, Explanation, Finding, RankAcco
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
     PARTS,
-    bullet,
     by_gain,
-    cut_rows,
-    encoded,
     engine_words,
     gain_words,
     harmless,
+    horovod_lines,
     loss_words,
     percent,
     rank_words,
-    say,
     seconds_of,
     share,
     slowest_steps,
     step_count,
     steps_from_words,
     straggler_words,
-    table,
+    tensor_rows,
 )
-from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
 from scalescope.report.phrases import number
+from scalescope.report.terminal import bullet, cut_rows, encoded, reasons, say, section
 from scalescope.units import format_bytes, format_rate, format_seconds, plural
 
 _MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
 _WORTH_A_LINE = 1.2  # A first step that takes less than so many steady ones is none to speak of
-
-
-def over_time_lines(explanation: Explanation) -> list[str]:
-    """The first step, changes and periods, a line each."""
-    lines = [*_first_step(explanation)]
-    for change in explanation.changes[:_MOST_CHANGES]:
-        before, after = format_seconds(change.before_s), format_seconds(change.after_s)
-        lines.append(f"from step {change.step:,} on a step takes {after} instead of {before}")
-    more = len(explanation.changes) - _MOST_CHANGES
-    lines += [plural(more, "more change")] if more > 0 else []
-    for period in explanation.periods[:_MOST_PERIODS]:
-        excess, times = format_seconds(period.excess_s), plural(period.count, "time")
-        lines.append(f"every {_ordinal(period.every)} step takes {excess} longer: seen {times}")
-    return lines
-
-
-def _first_step(explanation: Explanation) -> list[str]:
-    longest = slowest_steps(explanation)
-    if not longest or not explanation.step_s:
-        return []
-    first = next(iter(longest.values()))
-    times = first / explanation.step_s
-    return [f"the first step took {format_seconds(first)}, {times:.3g} steady ones"] if times >= _WORTH_A_LINE else []
-
-
-def _ordinal(count: int) -> str:
-    ending = "th" if 10 <= count % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
-    return f"{count:,}{ending}"
-
-
-def epoch_rows(explanation: Explanation) -> list[list[str]]:
-    """The first epochs, heading first."""
-    epochs = explanation.epochs
-    columns = [
-        ("epoch", [f"{epoch.number:,}" for epoch in epochs]),
-        ("steps", [f"{epoch.steps:,}" for epoch in epochs]),
-        ("time", [format_seconds(epoch.seconds) for epoch in epochs]),
-        ("negotiation %", [_share(epoch, "negotiation_share") for epoch in epochs]),
-        ("exposed %", [_share(epoch, "exposed_share") for epoch in epochs]),
-    ]
-    return cut_rows(columns, _MOST_EPOCHS, "epoch")
-
-
-def _share(epoch: Epoch, field: str) -> str:
-    value: float | None = getattr(epoch, field)
-    return "" if value is None else f"{100 * value:.1f}"
-
-
 _MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
 _FEWEST_FOR_TREND = 5
 _NOISE = 0.02  # An overhead below this is none that can be told
@@ -97,7 +44,30 @@ _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accou
 
 
 def show(explanation: Explanation, console: Console, *, details: bool = False) -> None:
-    """What was read, the accounting, Horovod, transfers, ranks, what changes over time, then findings."""
+    """What stands out and what to do; with `details` all that was read, the accounting of every rank and evidence."""
+    if details:
+        _show_all(explanation, console)
+        return
+    found = by_gain(explanation.findings)
+    say(console, f"{explanation.kind}: {harmless(explanation.what)}: {_steps_words(explanation)}")
+    if explanation.accounting:
+        parts = [part for part in PARTS if seconds_of(part, explanation.accounting)]
+        key = ", ".join(f"{part.letter} {part.name}" for part in parts)
+        console.print(_bar(explanation.accounting, _MOST_BAR).append(f"  {key}", Style(dim=True)), highlight=False)
+    why = [_with_gain(finding) for finding in found]
+    why += [*over_time_lines(explanation), *rank_lines(explanation)]
+    do = harmless(found[0].change, 300) if found else ""
+    lost = [words] if (words := loss_words(explanation)) else []
+    ranks = "every rank, " if len(explanation.per_rank) > 1 else ""
+    reasons(console, why, do=do, warnings=lost, more=f"{ranks}transfers, evidence and what changes over time")
+
+
+def _with_gain(finding: Finding) -> str:
+    gain = "" if finding.gain is None else f" ({gain_words(finding.gain)} faster steps without it)"
+    return harmless(finding.sentence, 300).removesuffix(".") + gain
+
+
+def _show_all(explanation: Explanation, console: Console) -> None:
     say(console, f"{explanation.kind}: {harmless(explanation.what)}", "bold")
     for line in reading_lines(explanation):
         bullet(console, line)
@@ -107,18 +77,10 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
         bullet(console, harmless(note, 300))
     if explanation.accounting:
         _accounting(explanation, explanation.accounting, console)
-    for heading, lines, rows in (
-        ("Horovod, per step", horovod_lines(explanation), tensor_rows(explanation)),
-        ("Transfers, those that take most first", [], transfer_rows(explanation.transfers)),
-        ("Ranks", rank_lines(explanation), []),
-        ("Over time", over_time_lines(explanation), epoch_rows(explanation)),
-    ):
-        if lines or rows:
-            console.print()
-            say(console, heading, "bold")
-        for line in lines:
-            bullet(console, line)
-        table(rows, console)
+    section(console, "Horovod, per step", horovod_lines(explanation), tensor_rows(explanation))
+    section(console, "Transfers, those that take most first", [], transfer_rows(explanation.transfers))
+    section(console, "Ranks", rank_lines(explanation))
+    section(console, "Over time", over_time_lines(explanation), epoch_rows(explanation))
     _findings(explanation, console)
 
 
@@ -127,16 +89,22 @@ def reading_lines(explanation: Explanation) -> list[str]:
     names = [harmless(name, 60) for name in explanation.files[:_MOST_FILES]]
     more = len(explanation.files) - len(names)
     files = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
-    steps, where = step_count(explanation), steps_from_words(explanation)
-    told = f"{plural(steps, 'step')}" + (f" from {where}" if where else "") if steps else "no steps were found"
-    warmup = f"; the first {plural(count, 'step')} are warm-up" if (count := explanation.warmup_steps) > 1 else ""
-    warmup = "; the first step is warm-up" if explanation.warmup_steps == 1 else warmup
     overhead = explanation.overhead
     return [
         *([f"{plural(len(explanation.files), 'file')}: {files}"] if names else []),
-        f"{rank_words(explanation)}, {engine_words(explanation)}; {told}{warmup}",
+        _steps_words(explanation),
         *([_overhead_words(overhead)] if overhead is not None else []),
     ]
+
+
+def _steps_words(explanation: Explanation) -> str:
+    """Which ranks and steps were read, and how many of them are warm-up."""
+    steps, where = step_count(explanation), steps_from_words(explanation)
+    told = f"{plural(steps, 'step')}" + (f" from {where}" if where else "") if steps else "no steps were found"
+    count = explanation.warmup_steps
+    warmup = f"; the first {plural(count, 'step')} are warm-up" if count > 1 else ""
+    warmup = "; the first step is warm-up" if count == 1 else warmup
+    return f"{rank_words(explanation)}, {engine_words(explanation)}; {told}{warmup}"
 
 
 def _overhead_words(overhead: float) -> str:
@@ -294,3 +262,49 @@ def _finding_lines(finding: Finding) -> list[tuple[str, str]]:
         source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
         lines.append(("gain", f"{gain_words(finding.gain)} faster steps{source}"))
     return lines
+
+
+def over_time_lines(explanation: Explanation) -> list[str]:
+    """The first step, changes and periods, a line each."""
+    lines = [*_first_step(explanation)]
+    for change in explanation.changes[:_MOST_CHANGES]:
+        before, after = format_seconds(change.before_s), format_seconds(change.after_s)
+        lines.append(f"from step {change.step:,} on a step takes {after} instead of {before}")
+    more = len(explanation.changes) - _MOST_CHANGES
+    lines += [plural(more, "more change")] if more > 0 else []
+    for period in explanation.periods[:_MOST_PERIODS]:
+        excess, times = format_seconds(period.excess_s), plural(period.count, "time")
+        lines.append(f"every {_ordinal(period.every)} step takes {excess} longer: seen {times}")
+    return lines
+
+
+def _first_step(explanation: Explanation) -> list[str]:
+    longest = slowest_steps(explanation)
+    if not longest or not explanation.step_s:
+        return []
+    first = next(iter(longest.values()))
+    times = first / explanation.step_s
+    return [f"the first step took {format_seconds(first)}, {times:.3g} steady ones"] if times >= _WORTH_A_LINE else []
+
+
+def _ordinal(count: int) -> str:
+    ending = "th" if 10 <= count % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count:,}{ending}"
+
+
+def epoch_rows(explanation: Explanation) -> list[list[str]]:
+    """The first epochs, heading first."""
+    epochs = explanation.epochs
+    columns = [
+        ("epoch", [f"{epoch.number:,}" for epoch in epochs]),
+        ("steps", [f"{epoch.steps:,}" for epoch in epochs]),
+        ("time", [format_seconds(epoch.seconds) for epoch in epochs]),
+        ("negotiation %", [_share(epoch, "negotiation_share") for epoch in epochs]),
+        ("exposed %", [_share(epoch, "exposed_share") for epoch in epochs]),
+    ]
+    return cut_rows(columns, _MOST_EPOCHS, "epoch")
+
+
+def _share(epoch: Epoch, field: str) -> str:
+    value: float | None = getattr(epoch, field)
+    return "" if value is None else f"{100 * value:.1f}"

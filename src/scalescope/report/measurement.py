@@ -1,12 +1,11 @@
-"""Scaling as the JSON document that scripts rely on.
-A measurement as one JSON document and one sentence.
-"""
+"""A measurement in one sentence, and as the JSON document that scripts rely on."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Fit, Scaling, ScalingPoint
+from scalescope.report.phrases import fastest
 from scalescope.stats import MEASURED, percent
 from scalescope.units import format_rate, format_seconds, plural
 
@@ -29,16 +28,6 @@ def points_document(scaling: Scaling) -> dict[str, Any]:
         "trust": list(scaling.trust),
         "findings": list(scaling.findings),
         "warnings": list(scaling.warnings),
-        "self_comparisons": [
-            {
-                "engine": each.engine,
-                "np": each.np,
-                "batch": each.batch,
-                "ratio": _estimate_document(each.ratio),
-                "covers_one": each.covers_one,
-            }
-            for each in scaling.self_comparisons
-        ],
     }
 
 
@@ -178,13 +167,12 @@ def sentence(scaling: Scaling) -> str:
 
 
 def _answer(scaling: Scaling) -> str:
-    if scaling.self_comparisons:
-        return _self_sentence(scaling)
     found = [(curve, point) for curve in scaling.curves for point in curve.points]
-    rated = [(curve, point) for curve, point in found if point.throughput]
-    if not rated:
+    rated = [point for _, point in found if point.throughput]
+    first = fastest(scaling)
+    if first is None:
         return _by_steps(found)
-    curve, best = max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0)
+    curve, best = first
     rate = format_rate(best.throughput.value if best.throughput else 0)
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
@@ -192,7 +180,7 @@ def _answer(scaling: Scaling) -> str:
     steady = best.speedup.get("steady")
     baseline = curve.baseline
     if baseline is best or steady is None or baseline is None:
-        more = any(point.np > best.np for _, point in rated)
+        more = any(point.np > best.np for point in rated)
         helped = "; more processes did not help" if more else ""
         return f"{_fastest(best)} {_where(best)}: {rate} samples/s{helped}{_again(best)}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
@@ -245,18 +233,3 @@ def _where(point: ScalingPoint) -> str:
     engine = "" if point.engine in ("none", "") else f"{point.engine} on "
     batch = "" if point.batch is None else f" with batch {point.batch:g} each"
     return f"{engine}{plural(point.np, 'process')}{batch}"
-
-
-def _self_sentence(scaling: Scaling) -> str:
-    """Whether measuring a thing twice gave the same."""
-    parts = []
-    for each in scaling.self_comparisons:
-        ratio = each.ratio
-        batch = "" if each.batch is None else f" with batch {each.batch} each"
-        what = f"{each.engine} on {plural(each.np, 'process')}{batch} against itself: {ratio.value:.3f}"
-        if each.covers_one is None:
-            parts.append(f"{what} ({ratio.low:.3f} to {ratio.high:.3f}): too few launches to tell, make 5")
-        else:
-            says = "covers 1" if each.covers_one else "does NOT cover 1"
-            parts.append(f"{what}, the interval {ratio.low:.3f} to {ratio.high:.3f} {says}")
-    return "; ".join(parts) + "."

@@ -138,6 +138,12 @@ def largest(curve: Curve) -> ScalingPoint | None:
     return max(own, key=lambda point: point.np, default=None)
 
 
+def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
+    """The point of the highest throughput and its curve, of which answers speak; None where no rates are known."""
+    rated = [(curve, point) for curve in scaling.curves for point in curve.points if point.throughput]
+    return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
+
+
 def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
     """Whether points differ in how many hosts they used."""
     nodes = {point.nodes for point in points}

@@ -224,7 +224,7 @@ def efficient_words(prediction: Prediction) -> str:
     goal = f"an efficiency of {100 * prediction.efficiency_goal:.0f} %"
     np = prediction.most_efficient_np
     if np is None or (np == 1 and max(cell.np for cell in prediction.cells) > 1):
-        return f"no number of processes above 1 keeps {goal}"
+        return f"no more than 1 process reaches {goal}"
     if max(cell.efficiency for cell in prediction.cells if cell.np == np) < prediction.efficiency_goal:
         return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
     return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"

@@ -3,11 +3,9 @@
 from math import log
 from typing import NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
 from scalescope.records.prediction import Cell, Prediction
@@ -33,10 +31,11 @@ from scalescope.report.prediction import (
     trust_words,
     verdict_words,
 )
+from scalescope.report.terminal import bullet, reasons, say, section, table
 from scalescope.stats import PREDICTED, percent
-from scalescope.units import plural
+from scalescope.units import plural, unit_of
 
-_MOST_ROWS = 30
+_MOST_ROWS, _FEW_ROWS = 30, 6  # Of a map, with and without --details
 _MANY_RULES = 8  # With more node boundaries than that, rows name their nodes instead
 _DARK_STEPS = 3  # Colours of the ramp that need white letters
 _DOES_NOT_FIT = "mem"
@@ -63,28 +62,43 @@ _LOOKS = {
 
 
 def show(prediction: Prediction, console: Console, *, details: bool = False) -> None:
-    """Whether to trust it, a map for every kind of scaling, the advice, what was checked, and warnings."""
+    """The map that the advice stands in and why; with `details` all maps, what was checked, and warnings."""
+    if details:
+        _show_all(prediction, console)
+        return
+    maps, best = grids(prediction), recommended_cell(prediction)
+    of_best = [grid for grid in maps if best and grid.scaling == best.scaling] or maps[:1]
+    for grid in of_best:
+        _show_map(grid, prediction, console, _FEW_ROWS)
+    why = [efficient_words(prediction), check_words(prediction) or trust_words(prediction), memory_words(prediction)]
+    others = f"the map of {maps[1 - maps.index(of_best[0])].scaling} scaling, " if len(maps) > 1 else ""
+    more = f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are"
+    reasons(console, why, warnings=prediction.warnings, more=more)
+
+
+def _show_all(prediction: Prediction, console: Console) -> None:
     if verdict := verdict_words(prediction):
         console.print()
-        console.print(Text(verdict[0].upper() + verdict[1:], style="bold yellow"))
+        say(console, verdict[0].upper() + verdict[1:], "bold yellow")
     for grid in grids(prediction):
         console.print()
-        rows, notes = _map(grid, prediction, console)
-        for row in rows:
-            console.print(row, no_wrap=True, crop=True, highlight=False)
-        for note in notes:
-            console.print(note)
+        _show_map(grid, prediction, console, _MOST_ROWS)
     console.print()
     for line in prediction_lines(prediction):
-        console.print(_bullet(line))
+        bullet(console, line)
     if prediction.checks:
         console.print()
-        console.print(_check_table(prediction))
-    if prediction.warnings:
-        console.print()
-        console.print(Text("Warnings", style="bold yellow"))
-        for warning in prediction.warnings:
-            console.print(_bullet(warning, "yellow"))
+        say(console, "Run for real", "bold")
+        table(_check_rows(prediction), console, tight=True)
+    section(console, "Warnings", prediction.warnings, style="yellow")
+
+
+def _show_map(grid: Grid, prediction: Prediction, console: Console, most: int) -> None:
+    rows, notes = _map(grid, prediction, console, most)
+    for row in rows:
+        console.print(row, no_wrap=True, crop=True, highlight=False)
+    for note in notes:
+        console.print(note)
 
 
 def prediction_lines(prediction: Prediction) -> list[str]:
@@ -96,14 +110,7 @@ def prediction_lines(prediction: Prediction) -> list[str]:
     return [line for line in lines if line]
 
 
-def _bullet(line: str, style: str = "") -> Table:
-    """A line that keeps its indent when it is wrapped."""
-    grid = Table.grid()
-    grid.add_row("- ", Text(line, style=style))
-    return grid
-
-
-def _map(grid: Grid, prediction: Prediction, console: Console) -> tuple[list[Text], list[Padding]]:
+def _map(grid: Grid, prediction: Prediction, console: Console, most: int) -> tuple[list[Text], list[Padding]]:
     """The lines of one map with its heading, and what to say below it."""
     best = recommended_cell(prediction)
     wide = max(len(speedup_number(cell.speedup)) for cell in grid.cells.values())
@@ -111,7 +118,7 @@ def _map(grid: Grid, prediction: Prediction, console: Console) -> tuple[list[Tex
     heads = _row_heads(grid)
     margin = max(len("processes"), *(len(head) for head in heads.values())) + 1
     columns = max(3, (console.width - margin) // wide)
-    shown = reduced(grid, _MOST_ROWS, columns, prediction)
+    shown = reduced(grid, most, columns, prediction)
     rules = {} if _names_nodes(grid) else shown.boundaries()
     top = max((cell.speedup for cell in shown.shown() if cell.fits), default=1.0)
     title = f"{grid.scaling} scaling: speedup over one process, {headline(prediction)}"
@@ -186,30 +193,27 @@ def _style(cell: Cell | None, kind: str, top: float) -> Style:
     return Style(color=letters, bgcolor=RAMP[step], bold=bold, underline=bold)
 
 
-def _check_table(prediction: Prediction) -> Table:
-    """Predicted against measured steps."""
-    table = Table(
-        title="Run for real", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0, show_edge=False
-    )
-    table.add_column("scaling")
-    for heading in ("np", "batch", f"predicted ({percent(PREDICTED)})", "measured", "error%", "inside"):
-        table.add_column(heading, justify="right")
+def _check_rows(prediction: Prediction) -> list[list[str]]:
+    """Predicted against measured steps, heading first."""
+    rows = [["scaling", "np", "batch", f"predicted ({percent(PREDICTED)})", "measured", "error%", "inside"]]
     for check in prediction.checks:
-        table.add_row(
-            check.scaling,
-            f"{check.np:,}",
-            f"{check.batch:,}",
-            _step_with_ends(check.predicted_s, check.low_s, check.high_s),
-            _step_with_ends(check.measured_s, check.measured_low_s, check.measured_high_s),
-            f"{100 * check.error:+.1f}",
-            ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else ""),
+        rows.append(
+            [
+                check.scaling,
+                f"{check.np:,}",
+                f"{check.batch:,}",
+                _step_with_ends(check.predicted_s, check.low_s, check.high_s),
+                _step_with_ends(check.measured_s, check.measured_low_s, check.measured_high_s),
+                f"{100 * check.error:+.1f}",
+                ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else ""),
+            ]
         )
-    return table
+    return rows
 
 
 def _step_with_ends(middle: float, low: float, high: float) -> str:
     """`16.8 ms (16.0-17.6)`."""
-    unit, factor = ("s", 1.0) if middle >= 1 else ("ms", 1e3) if middle >= 1e-3 else ("us", 1e6)
+    unit, factor = unit_of(middle)
     decimals = 2 if factor * middle < 10 else 1 if factor * middle < 100 else 0
     value, *ends = (number(factor * each, decimals) for each in (middle, low, high))
     return f"{value} {unit} ({'-'.join(ends)})"

@@ -1,8 +1,7 @@
-"""Progress of a measurement on the terminal.
-Progress of an estimate or a probe on the terminal: what is going on, and how much of its time has passed.
-"""
+"""Progress of long work: one line with the time left; a line per launch and stage only when verbose."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -12,8 +11,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Failure, Point, Run
-from scalescope.report.prediction_show import show
+from scalescope.report.prediction import sentence
 from scalescope.units import format_rate, format_seconds, plural
+
+_EVERY_S = 60.0  # Between lines where there is no live one
 
 
 def progress_bar(console: Console, field: str, *, quiet: bool) -> Progress:
@@ -29,14 +30,47 @@ def progress_bar(console: Console, field: str, *, quiet: bool) -> Progress:
     )
 
 
-class MeasureProgress:
-    """Says what is going to happen, what happens, and how long the rest will take."""
+class NowAndThen:
+    """Whether a line is due where no live line can be drawn, such as in a job's log: at most one a minute."""
 
-    def __init__(self, console: Console, *, quiet: bool, show_output: bool, verbose: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def due(self) -> bool:
+        """Whether the last line is a minute old; the next one is then a minute away."""
+        if self._clock() - self._last < _EVERY_S:
+            return False
+        self._last = self._clock()
+        return True
+
+
+class MeasureProgress:
+    """Says what is going to happen, and then on one line what happens and how long the rest will take.
+
+    Args:
+        console: Where to print; one that is no terminal gets a line a minute instead of a live one.
+        quiet: Say nothing.
+        show_output: Show what ranks print.
+        verbose: Say when each launch begins and ends.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        quiet: bool,
+        show_output: bool,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._quiet = quiet
         self._show_output = show_output
         self._verbose = verbose
+        self._clock = clock
+        self._now_and_then = NowAndThen(clock)
         self._expected = 0
         self._guess_s: float | None = None
         self._done_s: list[float] = []
@@ -67,14 +101,14 @@ class MeasureProgress:
 
     def begins(self, index: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
-        self._began = time.monotonic()
+        self._began = self._clock()
         self._expected = max(self._expected, index)
         left = self._time_left(index)
         label = f"launch {index}/{self._expected} {escape(point.label)}" + (f", {left} left" if left else "")
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(label, total=steps, steps="starting")
-        if not self._console.is_terminal:
+        if self._verbose or (self._now_and_then.due() and not self._console.is_terminal):
             self._say(label)
 
     def _time_left(self, index: int) -> str:
@@ -94,9 +128,11 @@ class MeasureProgress:
 
     def ends(self, outcome: Run | Failure) -> None:
         """A launch has ended."""
-        self._done_s.append(time.monotonic() - self._began)
+        self._done_s.append(self._clock() - self._began)
         if isinstance(outcome, Failure):
             self._say(f"{escape(outcome.point.label)}: failed", style="red")
+            return
+        if not self._verbose:
             return
         rate = f", {format_rate(outcome.throughput)} samples/s" if outcome.throughput else ""
         self._say(f"{escape(outcome.point.label)}: {format_seconds(outcome.step_s)} a step{rate}")
@@ -122,15 +158,17 @@ class EstimateProgress(MeasureProgress):
     def stage(self, what: str, seconds: float | None) -> None:
         """A part of the work begins; about what it takes."""
         self._close()
-        self._say(f"{escape(what[0].upper() + what[1:])}" + (f", about {format_seconds(seconds)}." if seconds else "."))
-        self._since = time.monotonic()
+        if self._verbose or not self._console.is_terminal:
+            about = f", about {format_seconds(seconds)}." if seconds else "."
+            self._say(f"{escape(what[0].upper() + what[1:])}{about}")
+        self._since = self._clock()
         self._stages.start()
         self._stage = self._stages.add_task(escape(what), total=seconds, done="starting")
 
     def tick(self, done: int) -> None:
         """Blocks of it that are done."""
         if self._stage is not None:
-            passed = time.monotonic() - self._since
+            passed = self._clock() - self._since
             self._stages.update(self._stage, completed=passed, done=f"{done} timed" if done else "starting")
 
     def remark(self, text: str) -> None:
@@ -142,11 +180,9 @@ class EstimateProgress(MeasureProgress):
         self._say(f"Continuing the interrupted estimate in {escape(str(folder))}: what it finished is used again.")
 
     def mapped(self, prediction: Prediction) -> None:
-        """The map before its checks."""
+        """What the map says before its checks."""
         self._close()
-        if not self._quiet:
-            show(prediction, self._console)
-            self._console.print()
+        self._say(escape(f"Before its checks: {sentence(prediction)}"))
 
     def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
         """Before the first launch of what is verified."""

@@ -1,14 +1,11 @@
-"""Scaling in the terminal: tables, and what they mean in sentences."""
+"""Scaling in the terminal: the answer's curve and its reasons, or every table and what it means in sentences."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import QUESTIONS, SPEEDUP_NAMES, SPEEDUPS, Curve, Fit, Scaling, ScalingPoint
@@ -18,6 +15,7 @@ from scalescope.report.phrases import (
     curve_title,
     curves_in_order,
     engine_name,
+    fastest,
     interval_note,
     largest,
     mean_matters,
@@ -27,57 +25,74 @@ from scalescope.report.phrases import (
     waterfall_steps,
     with_interval,
 )
+from scalescope.report.terminal import bullet, reasons, say, section, table
 from scalescope.units import format_rate, format_seconds, plural
 
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
+_MOST_ROWS = 8  # Of a curve's table, without --details
 
 
 def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
-    """A table and what it means for every curve, then what to trust, what stands out and what to beware of."""
+    """The curve that the answer speaks of and why; with `details` all curves, phases, findings and warnings."""
+    if details:
+        _show_all(scaling, console)
+        return
+    curves = curves_in_order(scaling)
+    best = fastest(scaling)
+    curve = best[0] if best else curves[0] if curves else None
+    why: list[str] = []
+    if curve:
+        _show_curve(curve, console, _MOST_ROWS)
+        note = interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")
+        if note:
+            say(console, note, "dim")
+        point = largest(curve)
+        why = [_waterfall_words(point)] if point else []
+        why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
+        why += [_ninety_words(point)] if point else []
+    others = f"{plural(len(curves) - 1, 'other curve')}, " if len(curves) > 1 else ""
+    more = f"{others}phases, fixed cost, break-even and what each speedup answers" if why else ""
+    reasons(console, why, warnings=scaling.warnings, more=more)
+
+
+def _show_all(scaling: Scaling, console: Console) -> None:
     for curve in curves_in_order(scaling):
         console.print()
-        columns = _columns(curve)
-        if len(columns) > 1:
-            relative = f", relative to {base}" if (base := baseline_words(curve)) else ""
-            console.print(Text(curve_title(curve) + relative, style="bold"))
-            console.print(_table(columns))
-        else:
-            console.print(Text(f"{curve_title(curve)}: no speeds are known"))
+        _show_curve(curve, console)
         for line in curve_lines(curve):
-            console.print(_bullet(line))
-    phases = _phase_table(scaling)
-    if phases:
+            bullet(console, line)
+    if phases := _phase_rows(scaling):
+        several = any(point.launches > 1 for curve in scaling.curves for point in curve.points)
         console.print()
-        console.print(phases)
+        over = "mean over ranks and launches" if several else "mean over ranks"
+        say(console, f"Where the wall time went, in seconds ({over})", "bold")
+        table(phases, console, tight=True)
     asked = [
         name for name in SPEEDUPS if any(name in point.speedup for each in scaling.curves for point in each.points)
     ]
-    if len(asked) > 1:
-        console.print()
-        console.print(Text("What each speedup answers", style="bold"))
-        for name in asked:
-            console.print(_bullet(f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}"))
-    for heading, sentences, style in (
-        ("Which to trust", scaling.trust, ""),
-        ("What stands out", scaling.findings, ""),
-        ("Beware", scaling.warnings, "yellow"),
-    ):
-        if sentences:
-            console.print()
-            console.print(Text(heading, style=f"bold {style}".strip()))
-        for sentence in sentences:
-            console.print(_bullet(sentence, style))
+    answers = [f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}" for name in asked] if len(asked) > 1 else []
+    section(console, "What each speedup answers", answers)
+    section(console, "Which to trust", scaling.trust)
+    section(console, "What stands out", scaling.findings)
+    section(console, "Warnings", scaling.warnings, style="yellow")
 
 
-def _bullet(line: str, style: str = "") -> Table:
-    """A line that keeps its indent when it is wrapped."""
-    grid = Table.grid()
-    grid.add_row("- ", Text(line, style=style))
-    return grid
+def _show_curve(curve: Curve, console: Console, most: int | None = None) -> None:
+    """Its table, or that there is none; of many rows the first and the last ones."""
+    columns = _columns(curve)
+    if len(columns) < 2:
+        say(console, f"{curve_title(curve)}: no speeds are known")
+        return
+    relative = f", relative to {base}" if (base := baseline_words(curve)) else ""
+    say(console, curve_title(curve) + relative, "bold")
+    rows = [[cell or "-" for cell in cells] for cells in zip(*columns.values(), strict=True)]
+    if most and len(rows) > most:
+        rows = [rows[0], ["..."] * len(columns), *rows[2 - most :]]
+    table([list(columns), *rows], console, (), tight=True)
 
 
 def curve_lines(curve: Curve) -> list[str]:
-    """What a curve says beside its table, a line each: intervals, fit, waterfall, how long a run must be, notes."""
+    """What a curve says below its table, a line each: intervals, fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
     lines = [interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")]
     lines += [_mean_words(curve), _warmup_words(curve)]
@@ -91,31 +106,18 @@ def curve_lines(curve: Curve) -> list[str]:
     return [line for line in lines if line]
 
 
-def _phase_table(scaling: Scaling) -> Table | None:
-    """Where the wall time of every point went."""
+def _phase_rows(scaling: Scaling) -> list[list[str]]:
+    """Where the wall time of every point went, heading first; a measurement knows."""
     points = points_with_phases(scaling)
     shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= 0.005 for point in points.values())]
     if not points or scaling.source != "measurement":
-        return None
-    several = any(point.launches > 1 for point in points.values())
-    title = f"Where the wall time went, in seconds (mean over ranks{' and launches' if several else ''})"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("")
-    for phase in [*shown, "wall"]:
-        table.add_column({"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase), justify="right")
+        return []
+    names = {"warmup": "warm-up", "evaluation": "eval"}
+    rows = [["", *(names.get(phase, phase) for phase in shown), "wall"]]
     for label, point in points.items():
         cells = [f"{point.phases.get(phase, 0.0):.2f}" for phase in shown]
-        table.add_row(Text(label), *cells, "-" if point.wall_s is None else f"{point.wall_s:.2f}")
-    return table
-
-
-def _table(columns: dict[str, list[str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
-    for heading in columns:
-        table.add_column(heading, justify="right", overflow="fold")
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*(Text(cell or "-") for cell in cells))
-    return table
+        rows.append([label, *cells, "-" if point.wall_s is None else f"{point.wall_s:.2f}"])
+    return rows
 
 
 def _columns(curve: Curve) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
 from scalescope.report.explanation import harmless
 from scalescope.report.phrases import number, shortened
-from scalescope.units import format_seconds, plural
+from scalescope.units import format_seconds, plural, unit_of
 
 DEFAULT_WORDS = "the default"
 _METHOD_WORDS = {
@@ -87,11 +87,6 @@ def with_error(step_s: float, error_s: float | None, plus_minus: str = "±") -> 
         return format_seconds(step_s)
     unit, factor = unit_of(step_s)
     return f"{digits(factor * step_s)} {plus_minus} {factor * error_s:.2g} {unit}"
-
-
-def unit_of(seconds: float) -> tuple[str, float]:
-    """The unit in which such a time reads well, and how many of it a second has."""
-    return ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
 
 
 def digits(value: float) -> str:

@@ -1,6 +1,8 @@
 """Progress of a search for better knobs on the terminal."""
 
 import math
+import time
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console
@@ -9,8 +11,11 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.text import Text
 
 from scalescope.records.tuning import Phase, Sample, Values
-from scalescope.report.explanation import encoded, harmless
+from scalescope.report.explanation import harmless
+from scalescope.report.progress import NowAndThen
+from scalescope.report.terminal import encoded
 from scalescope.report.tuning import setting_words, signed_percent, times, with_error
+from scalescope.units import format_seconds
 
 
 class _LiveLine(ProgressColumn):
@@ -33,17 +38,28 @@ class _LiveLine(ProgressColumn):
 
 
 class TuneProgress:
-    """The audience of a search: one live line on a terminal, one line per sample elsewhere.
+    """Progress listener of a search: one live line on a terminal, a line a minute elsewhere, all samples when verbose.
 
-    The search calls `planned` before long work, `begins` and `sampled` around every sample, `launch_begins` at every
-    launch, `steps` and `line` while ranks run, and `decided` at the end. Inside of `with`.
+    The search calls `planned` before long work, `begins` and `sampled` around every sample, `steps` and `line` while
+    ranks run, and `decided` at the end. Inside of `with`.
     """
 
-    def __init__(self, console: Console, *, quiet: bool, show_output: bool, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        quiet: bool,
+        show_output: bool,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._quiet = quiet
         self._show_output = show_output
         self._verbose = verbose
+        self._clock = clock
+        self._began: float | None = None
+        self._now_and_then = NowAndThen(clock)
         self._best = 1.0
         self._default: Values = {}
         self._confirmed: dict[int, dict[bool, float]] = {}
@@ -68,23 +84,25 @@ class TuneProgress:
         """Before long work: what comes and about how long it takes."""
         self._say(text)
 
-    def launch_begins(self, index: int, label: str) -> None:
-        """A launch begins, the first is 1; offline every sample is one."""
-        text = f"launch {index}: {harmless(label, 80)}"
-        self._now(text)
-        if not self._console.is_terminal:
-            self._say(text)
-
     def begins(self, index: int, phase: Phase, values: Values, most: int) -> None:
         """A sample begins; `most` is the largest number of samples before the confirmation."""
+        where = f"sample {index} of at most {most}{self._time_left(index, most)}"
         if phase == "default":
             self._default = dict(values)
-            self._now(f"sample {index} of at most {most} · the default, which others are compared with")
+            self._now(f"{where} · the default, which others are compared with")
         elif phase == "search":
-            best = f"best so far {times(self._best)}"
-            self._now(f"sample {index} of at most {most} · {best} · now {setting_words(values)}")
+            self._now(f"{where} · best so far {times(self._best)} · now {setting_words(values)}")
         else:
             self._now(f"confirming: pair {self._blocks // 2 + 1}{self._so_far()} · now {setting_words(values)}")
+
+    def _time_left(self, index: int, most: int) -> str:
+        """` · at most 3 min left`, by the samples so far; the confirmation is not in it."""
+        if self._began is None:
+            self._began = self._clock()
+            return ""
+        each = (self._clock() - self._began) / max(1, index)
+        left = each * max(0, most - index)
+        return f" · at most {format_seconds(left)} left" if left >= 1 else ""
 
     def steps(self, count: int) -> None:
         """Steps that the training has made."""
@@ -104,7 +122,7 @@ class TuneProgress:
             if sample.pair is not None and sample.step_s:
                 sides = self._confirmed.setdefault(sample.pair, {})
                 sides[sample.values == self._default] = sample.step_s
-        if not self._console.is_terminal:
+        if self._verbose or (self._now_and_then.due() and not self._console.is_terminal):
             self._say(self._told(sample, default_step_s))
 
     def decided(self, text: str) -> None:
@@ -115,7 +133,7 @@ class TuneProgress:
         self._say(text)
 
     def _told(self, sample: Sample, default_step_s: float | None) -> str:
-        """`sample 4: bucket_cap_mb 1: 353 ms +- 4 ms, 1.58x the default's pace; best so far`."""
+        """`sample 4: bucket_cap_mb 1: 353 ms +- 4 ms, 1.58x faster than the default; best so far`."""
         where = f"sample {sample.index}"
         if sample.phase == "confirm":
             where = "confirming" + (f", pair {sample.pair + 1}" if sample.pair is not None else "")
@@ -127,7 +145,7 @@ class TuneProgress:
             complete = len(self._confirmed.get(-1 if sample.pair is None else sample.pair, {})) == 2
             return told + (self._so_far() if complete else "")
         if default_step_s and sample.values != self._default:
-            told += f", {times(default_step_s / sample.step_s)} the default's pace"
+            told += f", {_against(default_step_s / sample.step_s)}"
         return told + (f"; {harmless(sample.decision, 100)}" if sample.decision else "")
 
     def _so_far(self) -> str:
@@ -146,3 +164,8 @@ class TuneProgress:
     def _say(self, text: str) -> None:
         if text and not self._quiet:
             self._console.print(Text(encoded(text, self._console)), highlight=False, soft_wrap=True)
+
+
+def _against(factor: float) -> str:
+    """`1.58x faster than the default`, `2.09x slower than the default`."""
+    return f"{times(factor)} faster than the default" if factor >= 1 else f"{times(1 / factor)} slower than the default"

@@ -2,19 +2,16 @@
 A tuning on the terminal: what was tried, what was not, whether the finalist won, and what the search cost.
 """
 
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.report.explanation import bullet, cut_rows, encoded, harmless, say
+from scalescope.report.explanation import harmless
 from scalescope.report.phrases import shortened
+from scalescope.report.terminal import bullet, cut_rows, reasons, say, section, table
 from scalescope.report.tuning import (
     DEFAULT_WORDS,
     against_default,
@@ -82,38 +79,43 @@ def _without_kind(trial: dict[str, Any]) -> dict[str, Any]:
 
 _MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
 _NARROW = 100  # Columns of a terminal below which predictions are not shown
-_ON_THE_LEFT = ("setting", "decision")
 
 
 def show(tuning: Tuning, console: Console, *, details: bool = False) -> None:
-    """The space, the samples, the confirmation and the cost."""
+    """How it was decided and what that cost; with `details` the space, every sample and notes too."""
+    if details:
+        _show_all(tuning, console)
+        return
+    say(console, f"{headline(tuning)}: {conditions(tuning)}")
+    reasons(
+        console,
+        [*confirmation_lines(tuning)[:2], *(harmless(note, 300) for note in tuning.notes), *_cost_lines(tuning)],
+        more="what was searched, every sample and all costs",
+    )
+
+
+def _show_all(tuning: Tuning, console: Console) -> None:
     say(console, f"Tuning of {headline(tuning)}: {conditions(tuning)}", "bold")
-    for line in space_lines(tuning):
+    for line in [*space_lines(tuning), *(harmless(note, 300) for note in tuning.notes)]:
         bullet(console, line)
-    for note in tuning.notes:
-        bullet(console, harmless(note, 300))
     if tuning.samples:
         console.print()
         say(console, f"Samples, {_order_words(tuning)}; step times with their standard errors", "bold")
-        _table(sample_rows(tuning, narrow=console.width < _NARROW), console)
-    for heading, lines in (("Confirmation", confirmation_lines(tuning)), ("What it cost", _cost_lines(tuning))):
-        if lines:
-            console.print()
-            say(console, heading, "bold")
-            for line in lines:
-                bullet(console, line)
+        table(sample_rows(tuning, narrow=console.width < _NARROW), console, ("setting", "decision"))
+    section(console, "Confirmation", confirmation_lines(tuning))
+    section(console, "What it cost", _cost_lines(tuning))
 
 
 def space_lines(tuning: Tuning) -> list[str]:
-    """What was searched, held and left out, and where predictions came from."""
+    """What was searched, fixed and left out, and where predictions came from."""
     lines = []
     for knob in tuning.knobs:
         values = [value_words(value) for value in knob.values]
         several = values if len(values) <= _MOST_VALUES else [*values[:3], "...", *values[-2:]]
         unit = f" {harmless(knob.unit, 12)}" if knob.unit else ""
-        usual = "" if knob.default is None else f"; by itself {value_words(knob.default)}"
+        usual = "" if knob.default is None else f" (default: {value_words(knob.default)})"
         lines.append(f"searched: {harmless(knob.name, 40)}: {', '.join(several)}{unit}{usual}")
-    lines += [f"held: {knob_words(name, value)}" for name, value in tuning.held.items()]
+    lines += [f"fixed: {knob_words(name, value)}" for name, value in tuning.held.items()]
     left = [f"left out: {harmless(name, 40)}: {harmless(why, 200)}" for name, why in tuning.left_out.items()]
     lines += left[:_MOST_LEFT_OUT]
     if len(left) > _MOST_LEFT_OUT:
@@ -131,7 +133,7 @@ def sample_rows(tuning: Tuning, *, narrow: bool = False) -> list[list[str]]:
         ("sample", [str(sample.index) for sample in shown]),
         ("predicted", ["" if narrow or not each.predicted_s else format_seconds(each.predicted_s) for each in shown]),
         ("step", [_step(sample) for sample in shown]),
-        ("pace", [_pace(tuning, sample) for sample in shown]),
+        ("speedup", [_pace(tuning, sample) for sample in shown]),
         ("decision", [_decision(tuning, sample) for sample in shown]),
     ]
     return cut_rows(columns, _MOST_SAMPLES, "sample")
@@ -190,19 +192,3 @@ def _decision(tuning: Tuning, sample: Sample) -> str:
         return told
     mark = "winner" if tuning.decision == "use" and tuning.complete else "finalist"
     return ", ".join(filter(None, (mark, told)))
-
-
-def _table(rows: Sequence[Sequence[str]], console: Console) -> None:
-    """The first row is the heading; a row of one cell is a note."""
-    grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
-    for heading in rows[0]:
-        words = heading in _ON_THE_LEFT
-        grid.add_column(heading, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
-        grid.columns[-1].no_wrap = not words
-    for row in rows[1:]:
-        if len(row) > 1:
-            grid.add_row(*(Text(encoded(cell, console)) for cell in row))
-    console.print(grid)
-    for row in rows[1:]:
-        if len(row) == 1:
-            say(console, row[0], "dim")

@@ -1,0 +1,97 @@
+"""What terminal texts are made of: lines, bullets, tables, and the few lines that give the reasons of an answer."""
+
+from collections.abc import Collection, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scalescope.units import plural
+
+_FACTS = 3  # Reasons of an answer that are shown without --details
+
+
+def say(console: Console, line: str, style: str = "") -> None:
+    """A line of its own."""
+    console.print(Text(encoded(line, console), style=style), highlight=False)
+
+
+def bullet(console: Console, line: str, style: str = "") -> None:
+    """A line that keeps its indent when it is wrapped."""
+    grid = Table.grid()
+    grid.add_row("- ", Text(encoded(line, console), style=style))
+    console.print(grid)
+
+
+def section(
+    console: Console, heading: str, lines: Sequence[str], rows: Sequence[Sequence[str]] = (), style: str = ""
+) -> None:
+    """A heading with bullets and a table below it; nothing where there are neither."""
+    if not lines and not rows:
+        return
+    console.print()
+    say(console, heading, f"bold {style}".strip())
+    for line in lines:
+        bullet(console, line, style)
+    table(rows, console)
+
+
+def table(
+    rows: Sequence[Sequence[str]], console: Console, left: Collection[str] | None = None, *, tight: bool = False
+) -> None:
+    """The first row is the heading, a row of one cell a note below.
+
+    Args:
+        rows: Headings, then cells.
+        console: Where to print.
+        left: Headings of columns that hold words, which are wrapped; by default the first column holds names.
+        tight: Columns stand one space apart, for tables with many of them.
+    """
+    if not rows:
+        return
+    padding = 0 if tight else (0, 1, 0, 0)
+    grid = Table(box=SIMPLE_HEAD, padding=padding, show_edge=False, pad_edge=tight)
+    for index, heading in enumerate(rows[0]):
+        words = left is not None and heading in left
+        fold = words or tight
+        grid.add_column(heading, justify="right", overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+        if words or (left is None and not index):
+            grid.columns[-1].justify = "left"
+    for row in rows[1:]:
+        if len(row) > 1:
+            grid.add_row(*(Text(encoded(cell, console)) for cell in row))
+    console.print(grid)
+    for row in rows[1:]:
+        if len(row) == 1:
+            say(console, row[0], "dim")
+
+
+def reasons(
+    console: Console, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = (), more: str = ""
+) -> None:
+    """What stands below an answer: up to three facts, the first warning, what to do, and what --details would show."""
+    for line in [line for line in why if line][:_FACTS]:
+        bullet(console, line)
+    if warnings:
+        others = f" ({plural(len(warnings) - 1, 'more warning')}: --details)" if len(warnings) > 1 else ""
+        say(console, f"Warning: {warnings[0]}{others}", "yellow")
+    if do:
+        say(console, f"Do: {do}")
+    if more:
+        say(console, f"--details shows {more}.", "dim")
+
+
+def encoded(text: str, console: Console) -> str:
+    """With a question mark for what the terminal has no letter for."""
+    return text.encode(console.encoding, "replace").decode(console.encoding)
+
+
+def cut_rows(columns: Sequence[tuple[str, list[str]]], most: int, noun: str) -> list[list[str]]:
+    """Rows of the columns that say something; a last one counts what was cut."""
+    told = [(heading, cells) for heading, cells in columns if any(cells)]
+    if not told:
+        return []
+    count = len(told[0][1])
+    rows = [[heading for heading, _ in told], *([cells[at] or "-" for _, cells in told] for at in range(count))]
+    return rows if count <= most else [*rows[: most + 1], [f"... {plural(count - most, noun)} more"]]
