@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
-from scalescope.text import plain
 from scalescope.records.autotune import SWITCHES, Knobs
 from scalescope.records.explanation import Loss
+from scalescope.text import plain
 
 CYCLE, FUSION, SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _LARGEST = 1 << 23  # Bytes of a file
