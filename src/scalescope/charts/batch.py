@@ -10,11 +10,12 @@ from scalescope.charts.parts import (
     Rows,
     counts_axis,
     data,
-    engine_colours,
+    engine_colour,
     frame,
     interval_fields,
     interval_marks,
     point_marks,
+    shared_axis,
 )
 from scalescope.records.scaling import BestBatch, Scaling, best_batch
 from scalescope.report.phrases import engine_name, engine_order, interval_note, shortened
@@ -59,12 +60,8 @@ def _layers(best: BestBatch) -> list[alt.Chart]:
         for size, estimate in sorted(sizes.items())
     ]
     scale = alt.Scale(domain=[0, 1.08 * max(row["high"] for row in rows)], nice=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"samples/s of {plural(best.np, 'process')}", scale=scale)
-
-    legend = alt.Legend(title=None, orient="bottom", symbolSize=90) if len(engines) > 1 else None
-    color = alt.Color("engine:N", scale=engine_colours(engines), legend=legend)
+    y = shared_axis(alt.Y, f"samples/s of {plural(best.np, 'process')}", scale)
+    color = engine_colour(engines, legend=len(engines) > 1)
     at = counts.beside(best.batch, places[best.engine])
     ring = alt.Chart(data([{"at": at, "rate": best.rate.value}]))
     return [

@@ -4,7 +4,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame
+from scalescope.charts.parts import IDEAL_DASH, RING_COLOUR, Rows, data, frame, named, shared_axis
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.report.explanation import harmless
 from scalescope.report.tuning import (
@@ -20,7 +20,7 @@ from scalescope.report.tuning import (
 from scalescope.units import format_seconds, unit_of
 
 _HEIGHT = 300
-_DEFAULT, _FOUND, _SEARCH, _CUT, _BEST = "#111111", "#e6007e", "#0072b2", "#d55e00", "#009e73"
+_DEFAULT, _FOUND, _SEARCH, _CUT, _BEST = "#111111", RING_COLOUR, "#0072b2", "#d55e00", "#009e73"
 _KINDS = {
     "the default": (_DEFAULT, "diamond"),
     "the winner": (_FOUND, "square"),
@@ -58,17 +58,12 @@ def convergence_chart(tuning: Tuning) -> Any:
         axis=alt.Axis(grid=False, tickMinStep=1, format="d", tickCount=min(count, 20)),
     )
     scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"step time, {unit}", scale=scale)
-
+    y = shared_axis(alt.Y, f"step time, {unit}", scale)
     width = max(560, min(900, 26 * count))
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
     legend = alt.Legend(title=None, orient="bottom", symbolSize=70) if len(kinds) > 1 else None
-    colour = alt.Color(
-        "kind:N", scale=alt.Scale(domain=kinds, range=[_KINDS[kind][0] for kind in kinds]), legend=legend
-    )
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[_KINDS[kind][1] for kind in kinds]), legend=legend)
+    colour = named("kind", {kind: _KINDS[kind][0] for kind in kinds}, legend)
+    shape = named("kind", {kind: _KINDS[kind][1] for kind in kinds}, legend, alt.Shape)
     base = alt.Chart(data(rows))
     layers: list[Any] = [
         *_confirmation(tuning, count, x),

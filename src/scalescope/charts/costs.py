@@ -12,6 +12,7 @@ from scalescope.charts.parts import (
     Rows,
     data,
     frame,
+    panel_title,
 )
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
@@ -139,7 +140,7 @@ def _panel(curve: Curve, point: ScalingPoint, *, wide: bool) -> Any:
         words.encode(x="end:Q", y=y, text="words:N"),
         width=480 if wide else 330,
         height=alt.Step(24),
-        title=alt.TitleParams(where, anchor="start", frame="bounds", fontSize=13, offset=6),
+        title=panel_title(where, frame="bounds"),
     )
 
 

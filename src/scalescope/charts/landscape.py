@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from scalescope.charts.landscape_parts import Dimension, Slice, line_chart, slice_of
-from scalescope.charts.parts import Rows, data, frame, round_numbers
+from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, outline, panel_title, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
 from scalescope.report.prediction import RAMP
 from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
 from scalescope.units import format_seconds, unit_of
 
-_RING_COLOUR, _DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#e6007e", "#111111", "#bbbbbb"
+_DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#111111", "#bbbbbb"
 _LEAST_SPAN = 1.25  # Colours stretch over at least this ratio: noise must not look like a landscape
 _WIDE = 520  # Pixels of a panel from which the second one stands below the first
 _LOW = 180  # Pixels of a panel below which the vertical axis has its title on top
@@ -180,7 +180,7 @@ def _panel(tuning: Tuning, part: Slice, grid: _Grid, colours: _Colours, name: st
         *_outlines(part, grid),
         *(_circles(_circle_rows(tuning, part, grid), grid) if field == "expected_s" else []),
     ]
-    title = alt.TitleParams(name, anchor="start", fontSize=13, fontWeight="normal", offset=8)
+    title = panel_title(name, 8, fontWeight="normal")
     return alt.layer(*layers, title=title, width=grid.width, height=grid.height)
 
 
@@ -217,13 +217,9 @@ def _outlines(part: Slice, grid: _Grid) -> list[Any]:
     layers = []
     looks: list[tuple[Values, str, list[int]]] = []
     looks += [({}, _DEFAULT_COLOUR, [5, 3])] if part.shows_default() else []
-    looks += [(part.base, _RING_COLOUR, [1, 0])] if part.base else []
+    looks += [(part.base, RING_COLOUR, [1, 0])] if part.base else []
     for values, colour, dash in looks:
-        place = alt.Chart(data([grid.at(values)]))
-        for stroke, width in (("white", 5.5), (colour, 2.6)):
-            look: dict[str, Any] = {"strokeDash": dash} if stroke == colour else {}
-            ring = place.mark_rect(fillOpacity=0, stroke=stroke, strokeWidth=width, cornerRadius=3, **look)
-            layers.append(ring.encode(x=grid.x(), y=grid.y()))
+        layers += [each.encode(x=grid.x(), y=grid.y()) for each in outline(grid.at(values), colour, 2.6, dash)]
     return layers
 
 

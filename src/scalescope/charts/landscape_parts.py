@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame
+from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, ring, shared_axis
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Cell, SearchedKnob, Tuning, Values
 from scalescope.report.explanation import harmless
@@ -155,7 +155,7 @@ def _other_words(knob: SearchedKnob, place: KnobValue | None) -> str:
 
 
 _WIDTH, _HEIGHT = 560, 300
-_EXPECTED, _SAMPLE, _RING = "#0072b2", "#111111", "#e6007e"
+_EXPECTED, _SAMPLE = "#0072b2", "#111111"
 _TWO_LINES = "split(datum.label, '\\n')"
 _ABOVE = 6  # Pixels between a sample and its number
 
@@ -172,10 +172,7 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     times = [row[name] for row in (*cells, *samples) for name in ("low", "high", "predicted") if row.get(name)]
     room = 0.06 * (max(times) - min(times))
     domain = alt.Scale(domain=[max(0.0, min(times) - room), max(times) + room], nice=True, zero=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"step time, {unit}", scale=domain)
-
+    y = shared_axis(alt.Y, f"step time, {unit}", domain)
     tooltip = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("told:N", title="step"),
@@ -207,8 +204,7 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     ]
     found = [row for row in samples if part.base and row["found"]]
     if found:
-        ring = alt.Chart(data(found[:1])).mark_point(size=260, fill=None, stroke=_RING, strokeWidth=2.4, opacity=1)
-        layers.append(ring.encode(x=x, y=y("time")))
+        layers.append(ring(found[0], width=2.4).encode(x=x, y=y("time")))
     return alt.layer(
         *layers,
         width=max(_WIDTH, 44 * len(dimension.places)),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.parts import Rows, data, frame, shared_axis
 from scalescope.records.explanation import Explanation, Period
 from scalescope.report.explanation import first_steady, harmless
 from scalescope.units import format_seconds, unit_of
@@ -134,16 +134,12 @@ class _Axis:
     """Both axes."""
 
     def __init__(self, places: Sequence[_Place], limit: float, unit: str) -> None:
-        self.first, self.last, self.title = places[0].first, places[-1].last, f"step time, {unit}"
+        self.first, self.last = places[0].first, places[-1].last
         room = 0.01 * (self.last - self.first)
-        self.steps = alt.Scale(domain=[self.first - room, self.last + room], nice=False, zero=False)
-        self.times = alt.Scale(domain=[0, limit], nice=False)
-
-    def x(self, field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="step", scale=self.steps, axis=_STEP_AXIS)
-
-    def y(self, field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=self.title, scale=self.times, axis=alt.Axis(format=",~r"))
+        steps = alt.Scale(domain=[self.first - room, self.last + room], nice=False, zero=False)
+        times = alt.Scale(domain=[0, limit], nice=False)
+        self.x = shared_axis(alt.X, "step", steps, _STEP_AXIS)
+        self.y = shared_axis(alt.Y, f"step time, {unit}", times, alt.Axis(format=",~r"))
 
     def pixels(self, steps: float) -> float:
         """How wide so many steps are drawn."""

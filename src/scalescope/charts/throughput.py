@@ -1,7 +1,6 @@
 """Weak and strong scaling: steady throughput against processes, one panel per batch, one line per engine."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -14,14 +13,14 @@ from scalescope.charts.parts import (
     Counts,
     Rows,
     data,
-    engine_colours,
+    engine_colour,
     frame,
     interval_fields,
     interval_marks,
-    logarithmic_domain,
+    panel_title,
     point_marks,
     processes_axis,
-    round_numbers,
+    rate_axis,
 )
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.report.phrases import (
@@ -64,7 +63,7 @@ def throughput_chart(scaling: Scaling, kind: str) -> Any:
             *_layers(here, axes),
             width=width,
             height=height,
-            title=alt.TitleParams("".join(batch_words(here[0])), anchor="start", fontSize=13, offset=6),
+            title=panel_title("".join(batch_words(here[0]))),
         )
         for batch in batches
         if (here := [curve for curve in curves if curve.batch == batch])
@@ -90,20 +89,9 @@ def _axes(curves: Sequence[Curve], points: Sequence[ScalingPoint]) -> _Axes:
     counts = processes_axis(points)
     rates = [edge for point in points if point.throughput for edge in (point.throughput.low, point.throughput.high)]
     rates += [row["rate"] for curve in curves for row in _ideal(curve)]
-    scale = alt.Scale(domain=[0, 1.05 * max(rates)], nice=False)
-    axis = alt.Axis(format=",~r")
-    if counts.logarithmic:
-        domain = logarithmic_domain(rates)
-        scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
-        axis = alt.Axis(format=",~r", values=round_numbers(*domain))
     engines = sorted({point.engine for point in points}, key=engine_order)
-    legend = None if engines == [""] else alt.Legend(title=None, orient="bottom", symbolSize=90)
-    color = alt.Color("engine:N", scale=engine_colours(engines), legend=legend)
-    return _Axes(counts, partial(_y, scale=scale, axis=axis), color, engines)
-
-
-def _y(field: str, *, scale: alt.Scale, axis: alt.Axis) -> alt.Y:
-    return alt.Y(f"{field}:Q", title="samples/s over all processes", scale=scale, axis=axis)
+    y = rate_axis(rates, logarithmic=counts.logarithmic)
+    return _Axes(counts, y, engine_colour(engines, legend=engines != [""]), engines)
 
 
 def _layers(curves: Sequence[Curve], axes: _Axes) -> list[alt.Chart]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, round_numbers
+from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, named, powers_of_ten, size_axis
 from scalescope.records.explanation import Explanation, Transfer
 from scalescope.report.explanation import engine_words, harmless
 from scalescope.units import format_bytes, format_seconds
@@ -47,8 +47,8 @@ def transfers_chart(explanation: Explanation) -> Any:
     )
     domain = list(dict.fromkeys(names.values()))
     legend = alt.Legend(title=None, orient="bottom", columns=4) if len(domain) > 1 else None
-    color = alt.Color("operation:N", scale=alt.Scale(domain=domain, range=list(_COLOURS[: len(domain)])), legend=legend)
-    shape = alt.Shape("operation:N", scale=alt.Scale(domain=domain, range=list(_SHAPES[: len(domain)])), legend=legend)
+    color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
+    shape = named("operation", dict(zip(domain, _SHAPES, strict=False)), legend, alt.Shape)
     size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
     x, y = _sizes(rows), _bandwidths([row["bandwidth"] for row in [*rows, *probed]])
     points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
@@ -111,14 +111,7 @@ def _sizes(rows: Rows) -> alt.X:
     low, high = min(sizes) / 2, max(sizes) * 2
     powers = [power for power in range(60) if low < 2**power < high]
     every = 1 + len(powers) // _FEW
-    ticks = [2**power for power in powers if power % every == 0]
-    labels = "".join(f"datum.value == {tick} ? '{format_bytes(tick)}' : " for tick in ticks) + "''"
-    return alt.X(
-        "bytes:Q",
-        title="size of the message",
-        scale=alt.Scale(type="log", base=2, domain=[low, high], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=labels, labelOverlap="greedy"),
-    )
+    return size_axis(low, high, [power for power in powers if power % every == 0])
 
 
 def _bandwidths(values: list[float]) -> alt.Y:
@@ -126,9 +119,7 @@ def _bandwidths(values: list[float]) -> alt.Y:
     low, high = logarithmic_domain(values)
     room = 1.3 if high > 10 * low else 3.0
     low, high = low / room, high * room
-    rounds = round_numbers(low, high)
-    tens = [tick for tick in rounds if f"{tick:e}".startswith("1.0")]
-    ticks = tens if len(rounds) > _FEW else rounds
+    ticks = powers_of_ten(low, high, _FEW)
     labels = "".join(f"abs(datum.value / {tick:g} - 1) < 1e-6 ? '{_rate(tick)}' : " for tick in ticks) + "''"
     return alt.Y(
         "bandwidth:Q",
