@@ -11,17 +11,6 @@ from scalescope.report.phrases import shortened
 from scalescope.units import format_bytes, format_seconds, plural
 
 _COLOURS = ("#0072b2", "#56b4e9", "#332288", "#e69f00", "#d55e00", "#882255", "#009e73", "#b0a000", "#cc79a7")
-    "#0072b2",
-    "#56b4e9",
-    "#332288",
-    "#e69f00",
-    "#d55e00",
-    "#882255",
-    "#009e73",
-    "#b0a000",
-    "#cc79a7",
-    "#808080",
-]
 _DASHES = {"allreduce": [1, 0], "broadcast": [4, 3]}
 _WIDTH, _HEIGHT = 360, 300
 _FEW = 6  # Round numbers up to which all of them are ticks
