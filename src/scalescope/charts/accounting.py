@@ -12,11 +12,11 @@ from scalescope.report.explanation import (
     HIDDEN_COLOUR,
     PARTS,
     engine_words,
-    harmless,
     seconds_of,
     share,
     straggler_words,
 )
+from scalescope.text import plain
 from scalescope.units import format_seconds, plural, unit_of
 
 _WIDTH = 560
@@ -56,7 +56,7 @@ def accounting_chart(explanation: Explanation) -> Any:
     fewer = f"{len(bars)} of {len(accounts):,} ranks are drawn" if len(bars) < len(accounts) else ""
     return _chart(
         bars,
-        f"Where a step goes: {harmless(explanation.what)}",
+        f"Where a step goes: {plain(explanation.what, 60)}",
         f"mean over steady steps, {engine_words(explanation)}",
         straggler_words(explanation),
         fewer,
@@ -76,7 +76,7 @@ def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
         same = sum(bar.label.partition(" #")[0] == label for bar in bars)
         unique = f"{label} #{same + 1}" if same else label
         bars.append(_Bar(unique, parts, explanation.possibly_hidden_s, None))
-    names = list(dict.fromkeys(harmless(each.what, 40) for each, _ in known))
+    names = list(dict.fromkeys(plain(each.what, 40) for each, _ in known))
     what = names[0] if len(names) == 1 else f"{len(known)} jobs"
     return _chart(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
 

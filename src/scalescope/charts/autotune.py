@@ -17,7 +17,7 @@ from scalescope.records.autotune import (
     Sample,
 )
 from scalescope.report.autotune import DEFAULT_WORDS, SWITCH_WORDS, knob_words, recommended, verdict_words, winning
-from scalescope.report.explanation import harmless
+from scalescope.text import plain
 from scalescope.units import plural
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")
@@ -73,15 +73,10 @@ def scores_chart(record: Autotune) -> Any:
         width=_WIDTH,
         height=_HEIGHT,
         **frame(
-            f"What autotune tried: {harmless(record.file)}",
+            f"What autotune tried: {plain(record.file, 60)}",
             *_headlines(record),
-            "; ".join(
-                [
-                    "dashed: the best so far",
-                    f"ring: {'its choice' if record.finished else 'the best'}",
-                    *(["joined: samples of one setting"] if repeated else []),
-                ]
-            ),
+            f"dashed: the best so far; ring: {'its choice' if record.finished else 'the best'}"
+            + ("; joined: samples of one setting" if repeated else ""),
             _left_out(record),
         ),
     )
@@ -109,7 +104,7 @@ def autotune_landscape_chart(record: Autotune) -> Any:
         columns=2,
         spacing=26,
         **frame(
-            f"Where autotune looked: {harmless(record.file)}",
+            f"Where autotune looked: {plain(record.file, 60)}",
             *_headlines(record),
             f"ring: {choice}; square: recommended; cross: {DEFAULT_WORDS}"
             + ("" if record.default_tried else ", never tried"),

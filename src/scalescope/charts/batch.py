@@ -18,7 +18,8 @@ from scalescope.charts.parts import (
     shared_axis,
 )
 from scalescope.records.scaling import BestBatch, Scaling, best_batch
-from scalescope.report.phrases import engine_name, engine_order, interval_note, shortened
+from scalescope.report.phrases import engine_name, engine_order, interval_note
+from scalescope.text import plain
 from scalescope.units import format_rate, plural
 
 _TOOLTIP = ["engine:N", "batch:Q", "words:N", "repetitions:Q"]
@@ -30,7 +31,7 @@ def batch_chart(scaling: Scaling) -> Any:
     if best is None:
         return None
     note = interval_note([each for sizes in best.rates.values() for each in sizes.values()], **BARS)
-    title = f"Batch size on {plural(best.np, 'process')}: {shortened(scaling.what)}"
+    title = f"Batch size on {plural(best.np, 'process')}: {plain(scaling.what, 60)}"
     return alt.layer(*_layers(best), width=440, height=280, **frame(title, f"ring: {_words(best)}", note))
 
 
@@ -50,7 +51,7 @@ def _layers(best: BestBatch) -> list[alt.Chart]:
     rows: Rows = [
         {
             "engine": engine_name(engine),
-            "at": counts.beside(size, places[engine]),
+            "at": counts.next_to(size, places[engine]),
             "batch": size,
             "rate": estimate.value,
             "words": f"{format_rate(estimate.value)} samples/s",
@@ -62,7 +63,7 @@ def _layers(best: BestBatch) -> list[alt.Chart]:
     scale = alt.Scale(domain=[0, 1.08 * max(row["high"] for row in rows)], nice=False)
     y = shared_axis(alt.Y, f"samples/s of {plural(best.np, 'process')}", scale)
     color = engine_colour(engines, legend=len(engines) > 1)
-    at = counts.beside(best.batch, places[best.engine])
+    at = counts.next_to(best.batch, places[best.engine])
     ring = alt.Chart(data([{"at": at, "rate": best.rate.value}]))
     return [
         alt.Chart(data(rows)).mark_line(strokeWidth=2).encode(x=counts.x, y=y("rate"), color=color),

@@ -30,7 +30,7 @@ _TOOLTIP = ["configuration:N", "predicted_words:N", "measured_words:N", "error_w
 
 
 def checks_chart(prediction: Prediction) -> Any:
-    """Steps on both axes beside the errors by configuration; None where nothing was run."""
+    """Steps on both axes, and the errors by configuration; None where nothing was run."""
     if not prediction.checks:
         return None
     rows = [_fields(check) for check in prediction.checks]

@@ -7,7 +7,7 @@ import altair as alt
 
 from scalescope.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.records.cluster import Cluster, Costs
-from scalescope.report.phrases import shortened
+from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds, plural
 
 _COLOURS = ("#0072b2", "#56b4e9", "#332288", "#e69f00", "#d55e00", "#882255", "#009e73", "#b0a000", "#cc79a7")
@@ -26,7 +26,7 @@ _TOOLTIP = [
 
 
 def costs_chart(cluster: Cluster) -> Any:
-    """Seconds beside bus bandwidth, one line per backend, operation and group; None where nothing was measured."""
+    """Seconds and bus bandwidth, one line per backend, operation and group; None where nothing was measured."""
     rows = [row for costs in cluster.costs for row in _rows(costs)]
     if not rows:
         return None
@@ -42,7 +42,7 @@ def costs_chart(cluster: Cluster) -> Any:
         _panel(rows, "seconds", "time", ("us", "ms", "s"), (1e-6, 1e-3, 1.0), look),
         _panel(rows, "bandwidth", "bus bandwidth", ("kB/s", "MB/s", "GB/s"), (1e3, 1e6, 1e9), look),
     ]
-    where = shortened(cluster.name) or "this machine"
+    where = plain(cluster.name, 60) or "this machine"
     place = f"{plural(cluster.nodes, 'node')} with {plural(cluster.slots_per_node, 'slot')} each"
     return alt.hconcat(
         *panels,
@@ -66,7 +66,7 @@ def _rows(costs: Costs) -> Rows:
             bandwidth = moved * size / seconds
             rows.append(
                 {
-                    "line": f"{shortened(costs.backend, 24)}, {plural(costs.ranks, 'rank')}{nodes}",
+                    "line": f"{plain(costs.backend, 24)}, {plural(costs.ranks, 'rank')}{nodes}",
                     "operation": costs.operation,
                     "bytes": size,
                     "seconds": seconds,

@@ -1,12 +1,11 @@
-"""The step time of every sample in order, the best so far, and the default it has to beat."""
+"""The step time of every sample in order, the best so far, and the default it is compared with."""
 
 from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, RING_COLOUR, Rows, data, frame, named, shared_axis
+from scalescope.charts.parts import IDEAL_DASH, RING_COLOUR, Rows, data, frame, key, named, shared_axis
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.report.explanation import harmless
 from scalescope.report.tuning import (
     confirming,
     digits,
@@ -17,6 +16,7 @@ from scalescope.report.tuning import (
     setting_words,
     with_error,
 )
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 _HEIGHT = 300
@@ -91,18 +91,18 @@ def convergence_chart(tuning: Tuning) -> Any:
         **frame(
             f"Step time of every sample: {headline(tuning)}",
             *heading_lines(tuning),
-            "; ".join(
-                [
-                    "green: the best so far",
-                    *(["dashed: the default's step"] if tuning.default_step_s else []),
-                    "bars: two standard errors",
-                ]
+            key(
+                {
+                    "green: the best so far": True,
+                    "dashed: the default's step": bool(tuning.default_step_s),
+                    "bars: two standard errors": True,
+                }
             ),
-            "; ".join(
-                [
-                    *(["grey: the confirmation, finalist and default in turn"] if confirming(tuning) else []),
-                    *(["at the upper edge: samples beyond it"] if beyond else []),
-                ]
+            key(
+                {
+                    "grey: the confirmation, finalist and default interleaved": bool(confirming(tuning)),
+                    "at the upper edge: samples beyond it": bool(beyond),
+                }
             ),
         ),
     )
@@ -157,7 +157,7 @@ def _row(tuning: Tuning, sample: Sample, factor: float, ends: tuple[float, float
         "setting": setting_words({} if is_default(tuning, sample) else sample.values),
         "told": with_error(sample.step_s, sample.error_s) if sample.step_s else "failed",
         "steps": sample.steps,
-        "decision": harmless(sample.problem or sample.decision, 100) or "-",
+        "decision": plain(sample.problem or sample.decision, 100) or "-",
     }
 
 

@@ -23,9 +23,9 @@ from scalescope.report.phrases import (
     largest,
     number,
     points_with_phases,
-    shortened,
     waterfall_steps,
 )
+from scalescope.text import plain
 from scalescope.units import plural
 
 _COLOURS = {
@@ -88,7 +88,7 @@ def phases_chart(scaling: Scaling) -> Any:
         width=520,
         height=alt.Step(28 if len(points) <= _MANY else 18),
         **frame(
-            f"Where the time went: {shortened(scaling.what)}",
+            f"Where the time went: {plain(scaling.what, 60)}",
             f"mean over ranks{launches}" if measured else "",
         ),
     )
@@ -112,7 +112,7 @@ def waterfall_chart(scaling: Scaling) -> Any:
         *(_panel(curve, point, wide=len(found) == 1) for curve, point in found),
         columns=2,
         spacing=26,
-        **frame(f"From ideal to real speedup: {shortened(scaling.what)}", f"full bars: speedups; {colours}"),
+        **frame(f"From ideal to real speedup: {plain(scaling.what, 60)}", f"full bars: speedups; {colours}"),
     )
 
 

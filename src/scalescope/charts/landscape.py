@@ -1,4 +1,4 @@
-"""Step time over the two most telling knobs: what the search thinks of it beside what the simulator predicted."""
+"""Step time over the two most telling knobs: what the search expects, and what the simulator predicted."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.landscape_parts import Dimension, Slice, line_chart, slice_of
-from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, outline, panel_title, round_numbers
+from scalescope.charts.landscape_parts import Dimension, Slice, found_words, line_chart, slice_of
+from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
 from scalescope.report.prediction import RAMP
 from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
@@ -84,9 +84,9 @@ class _Grid(NamedTuple):
     def y(self, band: float = 0.5) -> alt.Y:
         """The largest on top; band 0 is the upper edge of a row."""
         above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -6}
-        beside: dict[str, Any] = above if self.height < _LOW else {}
+        look: dict[str, Any] = above if self.height < _LOW else {}
         axis = alt.Axis(
-            ticks=False, domain=False, grid=False, labelExpr=_TWO_LINES, labelLimit=130, labelPadding=6, **beside
+            ticks=False, domain=False, grid=False, labelExpr=_TWO_LINES, labelLimit=130, labelPadding=6, **look
         )
         scale = alt.Scale(domain=self.down.labels[::-1])
         return alt.Y("y:O", title=self.down.title, scale=scale, axis=axis, bandPosition=band)
@@ -119,7 +119,7 @@ def landscape_chart(tuning: Tuning) -> Any:
             f"Step time over {_name(grid.across)} and {_name(grid.down)}: {headline(tuning)}",
             *heading_lines(tuning),
             _key(tuning, part, grid),
-            *_beside(tuning, part, grid),
+            *_not_drawn(tuning, part, grid),
         ),
     )
 
@@ -138,20 +138,19 @@ def _colours(cells: Sequence[Cell]) -> _Colours:
 
 def _key(tuning: Tuning, part: Slice, grid: _Grid) -> str:
     """What marks mean, as far as they are there."""
-    won = tuning.complete and tuning.decision == "use"
-    found = "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
     whole = len(grid.across.places) * len(grid.down.places)
-    meanings = {
-        "bright: fast": True,
-        "circles: the number of a setting's first sample": bool(tuning.samples),
-        f"ring: {found}": bool(part.base),
-        "dashed: the default": part.shows_default(),
-        "blank: not a setting of its own": len(part.cells) < whole,
-    }
-    return "; ".join(meaning for meaning, there in meanings.items() if there)
+    return key(
+        {
+            "bright: fast": True,
+            "circles: the number of a setting's first sample": bool(tuning.samples),
+            f"ring: {found_words(tuning)}": bool(part.base),
+            "dashed: the default": part.shows_default(),
+            "blank: not a setting of its own": len(part.cells) < whole,
+        }
+    )
 
 
-def _beside(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
+def _not_drawn(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
     """The knobs that are not drawn, and what differs in them."""
     if not part.others:
         return [held_words(tuning)]
@@ -161,8 +160,7 @@ def _beside(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
         "grey circles: samples with other values of these": grey,
         "the default lies behind the ring": not part.shows_default(),
     }
-    told = "; ".join(mark for mark, there in marks.items() if there)
-    return [f"drawn for {part.other_words()}", told, held_words(tuning)]
+    return [f"drawn for {part.other_words()}", key(marks), held_words(tuning)]
 
 
 def _panel(tuning: Tuning, part: Slice, grid: _Grid, colours: _Colours, name: str, field: str) -> Any:

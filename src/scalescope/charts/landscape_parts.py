@@ -1,16 +1,13 @@
-"""The part of a tuning's space that a figure can show: one or two knobs, the others as the answer has them.
-Step time along a single knob: what is expected with its band, what was predicted, and the samples.
-"""
+"""The part of a tuning's space that a figure can show, and step time along a single knob."""
 
 import math
 from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, ring, shared_axis
+from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, key, ring, shared_axis
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Cell, SearchedKnob, Tuning, Values
-from scalescope.report.explanation import harmless
 from scalescope.report.tuning import (
     best_so_far,
     heading_lines,
@@ -24,6 +21,7 @@ from scalescope.report.tuning import (
     value_words,
     with_error,
 )
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 
@@ -38,8 +36,8 @@ class Dimension(NamedTuple):
         """With the unit, as far as there is one."""
         if all(value is None or isinstance(value, bool) for value in self.places):
             return switch_name(self.knob.name)
-        unit = f", {harmless(self.knob.unit, 12)}" if self.knob.unit else ""
-        return harmless(self.knob.name, 40) + unit
+        unit = f", {plain(self.knob.unit, 12)}" if self.knob.unit else ""
+        return plain(self.knob.name, 40) + unit
 
     @property
     def labels(self) -> list[str]:
@@ -220,12 +218,20 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     )
 
 
-def _key(tuning: Tuning, predicted: bool, ring: bool) -> str:
+def found_words(tuning: Tuning) -> str:
+    """What the ring is around."""
     won = tuning.complete and tuning.decision == "use"
-    found = "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
-    parts = ["dashed: the simulator alone"] if predicted else []
-    parts += ["dotted: the default's step"] if tuning.default_step_s else []
-    return "; ".join([*parts, *([f"ring: {found}"] if ring else [])])
+    return "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
+
+
+def _key(tuning: Tuning, predicted: bool, ring: bool) -> str:
+    return key(
+        {
+            "dashed: the simulator alone": predicted,
+            "dotted: the default's step": bool(tuning.default_step_s),
+            f"ring: {found_words(tuning)}": ring,
+        }
+    )
 
 
 def _cell_rows(part: Slice, factor: float) -> Rows:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, outline, panel_title
+from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title
 from scalescope.charts.quantities import QUANTITIES, cell_fields, range_of, tooltip
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.report.prediction import (
@@ -106,7 +106,7 @@ def efficiency_map(prediction: Prediction) -> Any:
 
 
 def _figure(
-    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], key: list[str]
+    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], lines: list[str]
 ) -> Any:
     """One map below the other; `inside` says on which side of the drawn line a cell lies."""
     whole = grids(prediction)
@@ -126,7 +126,7 @@ def _figure(
             f"{title}: {headline(prediction)}",
             *_verdict(prediction),
             check_words(prediction) or trust_words(prediction),
-            "; ".join([*key, *_key(shown, best)]),
+            "; ".join(filter(None, [*lines, _key(shown, best)])),
             *dict.fromkeys(left_out),
         ),
     )
@@ -139,8 +139,7 @@ def _verdict(prediction: Prediction) -> list[str]:
     return [verdict_words(prediction), f"recommended: {advice_words(prediction)}"]
 
 
-def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
-    """What marks mean, as far as they are there."""
+def _key(shown: Sequence[Grid], best: Cell | None) -> str:
     cells = [cell for grid in shown for cell in grid.shown()]
     meanings = {
         "ring: recommended": best in cells,
@@ -155,7 +154,7 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
             len(grid.shown()) < len(grid.counts) * len(grid.batches) for grid in shown
         ),
     }
-    return [meaning for meaning, there in meanings.items() if there]
+    return key(meanings)
 
 
 def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool]) -> Any:

@@ -53,8 +53,8 @@ class Counts(NamedTuple):
     high: float
     logarithmic: bool
 
-    def beside(self, count: float, fraction: float) -> float:
-        """Where to draw so that it stands beside the count; not on a logarithmic axis, where it would look faster."""
+    def next_to(self, count: float, fraction: float) -> float:
+        """Where to draw next to the count; on a logarithmic axis at it, because elsewhere it would look faster."""
         return count if self.logarithmic else count + (self.high - self.low) * fraction
 
 
@@ -224,6 +224,11 @@ def palette(colours: Sequence[str], count: int) -> list[str]:
 def named(field: str, looks: Mapping[str, Any], legend: Any, kind: type[Any] = alt.Color) -> Any:
     """Colours or shapes by name, in this order; `kind` is alt.Color or alt.Shape."""
     return kind(f"{field}:N", scale=alt.Scale(domain=list(looks), range=list(looks.values())), legend=legend)
+
+
+def key(meanings: Mapping[str, bool]) -> str:
+    """What marks mean, as far as they are there."""
+    return "; ".join(meaning for meaning, there in meanings.items() if there)
 
 
 def panel_title(text: Any, offset: int = 6, **look: Any) -> alt.TitleParams:

@@ -114,7 +114,7 @@ def _fields(cell: Cell) -> dict[str, Any]:
 
 
 def _ideal(cell: Cell) -> dict[str, Any]:
-    """What so many processes would do if each did what one does alone."""
+    """What these processes would do if each did what one does alone."""
     return {"at": cell.np, "batch": f"{asked_batch(cell):,}", "rate": cell.np * cell.throughput / cell.speedup}
 
 

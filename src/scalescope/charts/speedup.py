@@ -1,4 +1,4 @@
-"""THE figure: three speedups against processes beside the efficiency, one row per curve."""
+"""Three speedups against processes, and the efficiency; one row per curve."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,8 +38,8 @@ from scalescope.report.phrases import (
     known_title,
     largest,
     mean_matters,
-    shortened,
 )
+from scalescope.text import plain
 from scalescope.units import plural
 
 _MEANINGS = {
@@ -80,7 +80,7 @@ def speedup_chart(scaling: Scaling) -> Any:
         columns=2 if many else 1,
         spacing=22,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared")),
-        **frame(f"Speedup and efficiency: {shortened(scaling.what)}", _headline(curves), note),
+        **frame(f"Speedup and efficiency: {plain(scaling.what, 60)}", _headline(curves), note),
     )
 
 
@@ -130,7 +130,7 @@ def _speedups(curve: Curve, counts: Counts, legend: dict[str, Any]) -> list[alt.
     line = drawn_line(curve)
     apart = APART if any(has_spread(each) for point in line for each in point.speedup.values()) else 0.0
     rows: Rows = [
-        _row_of(point.np, estimate, _MEANINGS[name], counts.beside(point.np, (SPEEDUPS.index(name) - 1) * apart))
+        _row_of(point.np, estimate, _MEANINGS[name], counts.next_to(point.np, (SPEEDUPS.index(name) - 1) * apart))
         for point in line
         for name, estimate in point.speedup.items()
         if name in _MEANINGS and estimate.value > 0

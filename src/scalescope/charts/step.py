@@ -10,7 +10,7 @@ from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame, lane_axis, n
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
-from scalescope.report.explanation import harmless
+from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds, unit_of
 
 _COLOURS: dict[Activity, str] = {
@@ -58,7 +58,7 @@ def explained_step_chart(explanation: Explanation) -> Any:
     own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
     return step_charts(
         timelines,
-        f"One step: {harmless(explanation.what)}",
+        f"One step: {plain(explanation.what, 60)}",
         "" if index is None else f"step {index:,}, a representative one",
         exposed_s={measured: max(own, default=0.0)},
     )
@@ -89,7 +89,7 @@ def step_charts(
             *panels,
             spacing=18,
             resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared")),
-            **frame(harmless(title, 100), *lines, "; ".join(dict.fromkeys(notes))),
+            **frame(plain(title, 100), *lines, "; ".join(dict.fromkeys(notes))),
         )
 
 
@@ -186,11 +186,11 @@ def _rows(step: OneStep, ranks: Sequence[int], longest: float) -> Rows:
 def _fields(span: Span, longest: float, named: bool) -> dict[str, Any]:
     wide = _WIDTH * (span.end_s - span.start_s) / longest if longest else 0.0
     room = wide if named else 0.0
-    names = (harmless(span.name, 40), span.activity)
+    names = (plain(span.name, 40), span.activity)
     return {
         "rank": span.rank,
         "activity": span.activity,
-        "name": harmless(span.name, 120) or "-",
+        "name": plain(span.name, 120) or "-",
         "start": span.start_s,
         "end": span.end_s,
         "took": format_seconds(span.end_s - span.start_s),

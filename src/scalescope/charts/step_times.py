@@ -8,13 +8,14 @@ import altair as alt
 
 from scalescope.charts.parts import Rows, data, frame, shared_axis
 from scalescope.records.explanation import Explanation, Period
-from scalescope.report.explanation import first_steady, harmless
+from scalescope.report.explanation import first_steady
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 720, 260
 _FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by one; more of them share a place
 _MOST_RINGS, _MOST_CHANGES, _MOST_BEYOND = 150, 12, 60
-_FAR = 4.0  # Steps that take so many times the median one are not worth squeezing all others for
+_FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
 _STEP_AXIS = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
 _SLOWEST, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
 _LABEL = 62  # Pixels that a change's label takes
@@ -63,7 +64,7 @@ def step_times_chart(explanation: Explanation) -> Any:
         *layers,
         width=_WIDTH,
         height=_HEIGHT,
-        **frame(f"Step time over the run: {harmless(explanation.what)}", *lines),
+        **frame(f"Step time over the run: {plain(explanation.what, 60)}", *lines),
     )
 
 
@@ -142,7 +143,7 @@ class _Axis:
         self.y = shared_axis(alt.Y, f"step time, {unit}", times, alt.Axis(format=",~r"))
 
     def pixels(self, steps: float) -> float:
-        """How wide so many steps are drawn."""
+        """How wide that many steps are drawn."""
         return _WIDTH * steps / max(1e-9, self.last - self.first)
 
 

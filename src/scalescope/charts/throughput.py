@@ -30,8 +30,8 @@ from scalescope.report.phrases import (
     engine_name,
     engine_order,
     interval_note,
-    shortened,
 )
+from scalescope.text import plain
 from scalescope.units import format_rate, plural
 
 _MEANING = {"strong": "the global batch is fixed", "weak": "the batch of a process is fixed"}
@@ -74,7 +74,7 @@ def throughput_chart(scaling: Scaling, kind: str) -> Any:
         columns=3,
         spacing=20,
         **frame(
-            f"{kind.capitalize()} scaling: {shortened(scaling.what)}",
+            f"{kind.capitalize()} scaling: {plain(scaling.what, 60)}",
             f"{_MEANING[kind]}; {_headline(curves)}",
             f"dashed: in proportion to the smallest; {note}",
         ),
@@ -112,7 +112,7 @@ def _layers(curves: Sequence[Curve], axes: _Axes) -> list[alt.Chart]:
 
 
 def _rows(curve: Curve, axes: _Axes) -> Rows:
-    """The engine's own line; a baseline of another engine stands beside it as a point."""
+    """The engine's own line; a baseline of another engine stands next to it as a point."""
     line = drawn_line(curve)
     rows = []
     for point in curve.points:
@@ -120,7 +120,7 @@ def _rows(curve: Curve, axes: _Axes) -> Rows:
             place = axes.engines.index(curve.engine if point in line else point.engine) - (len(axes.engines) - 1) / 2
             rows.append(
                 {
-                    "at": axes.counts.beside(point.np, APART * place),
+                    "at": axes.counts.next_to(point.np, APART * place),
                     "processes": point.np,
                     "rate": point.throughput.value,
                     "words": f"{format_rate(point.throughput.value)} samples/s",
@@ -147,6 +147,6 @@ def _headline(curves: Sequence[Curve]) -> str:
     """The fastest point there is."""
     points = [(point.throughput.value, point, curve) for curve in curves for point in curve.points if point.throughput]
     rate, best, curve = max(points, key=lambda each: each[0])
-    engine = [f"with {shortened(best.engine, 30)}"] if best.engine not in ("", "none") else []
+    engine = [f"with {plain(best.engine, 30)}"] if best.engine not in ("", "none") else []
     where = " ".join([f"on {plural(best.np, 'process')}", *engine])
     return ", ".join([f"fastest: {format_rate(rate)} samples/s {where}", *batch_words(curve)])

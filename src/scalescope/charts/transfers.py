@@ -1,4 +1,4 @@
-"""What collectives reached: bus bandwidth against the size of the message, beside what a probe of the links reached."""
+"""What collectives reached: bus bandwidth against the size of the message, and what a probe of the links reached."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import altair as alt
 
 from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, named, powers_of_ten, size_axis
 from scalescope.records.explanation import Explanation, Transfer
-from scalescope.report.explanation import engine_words, harmless
+from scalescope.report.explanation import engine_words
+from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
@@ -68,7 +69,7 @@ def transfers_chart(explanation: Explanation) -> Any:
         width=_WIDTH,
         height=_HEIGHT,
         **frame(
-            f"What transfers reach: {harmless(explanation.what)}",
+            f"What transfers reach: {plain(explanation.what, 60)}",
             f"{only}the larger a point, the more time is spent in all; {engine_words(explanation)}",
             "hollow, dashed: what the probe of these links reached" if probed else "",
             f"the {_MOST:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
@@ -78,7 +79,7 @@ def transfers_chart(explanation: Explanation) -> Any:
 
 def _name(index: int, operation: str) -> str:
     """Those that there is no colour for are one."""
-    return harmless(operation, 30) if index < _MOST_OPERATIONS - 1 else "others"
+    return plain(operation, 30) if index < _MOST_OPERATIONS - 1 else "others"
 
 
 def _row(transfer: Transfer, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from scalescope.units import format_seconds, unit_of
 _WIDTH, _HEIGHT = 640, 280
 _PHASE_COLOURS = {"search": "#dce9f4", "confirmation": "#e4e4e4", "with the winner": "#dff1e8"}
 _LINE, _WINNER = "#0072b2", "#009e73"
-_FAR = 4.0  # A break-even point that is so many times the tuning's own steps away is told and not drawn
+_FAR = 4.0  # A break-even point further away than this many times the tuning's own steps is told and not drawn
 _ONWARDS = 0.4  # Of the tuning's own steps: how far the winner is drawn beyond that
 _LEAST_SPAN = 0.05  # Of the tuning's seconds: less would make a mountain of a small loss
 _LETTER = 7.5  # Pixels of a letter in a phase's name
