@@ -21,7 +21,7 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import complete_lines
-from scalescope.simulator.compute import crowding
+from scalescope.simulator.compute import contention
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.grid import RESIDUAL
 from scalescope.simulator.step import steps
@@ -107,7 +107,7 @@ def rows_of(
     made = steps(profile, cluster, exchange, np.full(len(batches), group.ranks), np.array(batches))
     total = float(sum(gradient.bytes for gradient in profile.gradients))
     whole = float(CostModel(cluster, group.backend, "allreduce").seconds(total, group.ranks, group.nodes))
-    stretch = crowding(profile, np.full(len(batches), group.ranks / group.nodes), np.array(batches, dtype=float))
+    stretch = contention(profile, np.full(len(batches), group.ranks / group.nodes), np.array(batches, dtype=float))
     rows = []
     for column, batch in enumerate(batches):
         alone = next(point.step_s for point in profile.points if point.batch == batch)

@@ -39,11 +39,15 @@ def run() -> list[dict[str, Any]]:
 def report(folder: Path, ranks: tuple[int, ...], cores: int) -> list[dict[str, Any]]:
     """The tables, from what the ranks wrote."""
     summaries = []
-    variants = {"crowds and probe of 2 and 4": (4, 4), "crowds of all": (16, 4), "crowds and probe of all": (16, 16)}
-    for name, (largest_crowd, largest_probe) in variants.items():
+    variants = {
+        "contention and probe of 2 and 4": (4, 4),
+        "contention of all": (16, 4),
+        "contention and probe of all": (16, 16),
+    }
+    for name, (largest_group, largest_probe) in variants.items():
         rows = []
         for index, case in enumerate(CASES):
-            profile = _profile(case, index, folder, ranks, largest_crowd)
+            profile = _profile(case, index, folder, ranks, largest_group)
             cluster = _cluster(index, folder, [count for count in ranks if count <= largest_probe], cores)
             for count in ranks:
                 truth = read_truth([folder / f"np{count}" / f"case{index}"], count)
@@ -61,14 +65,14 @@ def _group(ranks: int) -> Group:
     return Group(backend="gloo", ranks=ranks, nodes=1)
 
 
-def _profile(case: Case, index: int, folder: Path, ranks: tuple[int, ...], largest_crowd: int) -> ModelProfile:
+def _profile(case: Case, index: int, folder: Path, ranks: tuple[int, ...], largest_group: int) -> ModelProfile:
     read = [joined_blocks([folder / f"np{count}" / f"case{index}"], count) for count in ranks]
     blocks = [
         [block for _, of_group in read if rank < len(of_group) for block in of_group[rank]]
         for rank in range(max(ranks))
     ]
     profile = assemble(case.workload, read[0][0], blocks, 1, 0.0)
-    crowds = tuple(crowd for crowd in profile.crowds if crowd.copies <= largest_crowd)
+    crowds = tuple(each for each in profile.crowds if each.copies <= largest_group)
     return msgspec.structs.replace(profile, crowds=crowds)
 
 

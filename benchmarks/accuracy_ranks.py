@@ -110,7 +110,7 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         self._case, self._live, self._rank, self._world, self._probe = case, live, rank, world, probe
         asked = ProfileTask(
-            workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, crowds=(world,)
+            workload=case.workload, batches=case.batches, device="cpu", seconds=0, repeats=0, together=(world,)
         )
         self._profiler = None
         if "profile" in task.parts:

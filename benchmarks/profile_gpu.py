@@ -31,7 +31,7 @@ def compare(model: str, device: str, known: tuple[int, ...], held_out: tuple[int
     folder = FOLDER / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / file_of(0)).unlink(missing_ok=True)
-    task = ProfileTask(workload=workload, batches=known, device=device, seconds=0, repeats=ROUNDS, crowds=())
+    task = ProfileTask(workload=workload, batches=known, device=device, seconds=0, repeats=ROUNDS, together=())
     profiler = Profiler(task, device_named(device), folder / file_of(0))
     profiler.write(profiler.describe())
     for _ in range(ROUNDS):

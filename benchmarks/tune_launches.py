@@ -12,7 +12,6 @@ from benchmarks.tune_online import Quiet, settled
 from scalescope import host
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.offline import Launches
-from scalescope.tuner.prior import predict
 from scalescope.tuner.space import offline_space
 
 _SURVEY_AFTER = 10
@@ -38,7 +37,7 @@ def landscape_by_launches(
             threads=settings.threads_per_rank,
         )
         space, whole = thinned(space, plan.most_cells, chosen), len(space.settings)
-        predicted = predict(space, survey) if survey else None
+        predicted = space.predict(survey) if survey else None
         found = Landscape(space=space, survey=survey, predicted=predicted, all_settings=whole)
         save(found, path)
     numbers, cells_of = itertools.count(1), found.space.settings

@@ -16,7 +16,6 @@ from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.tuning import Sample, TuneRequest, Values
 from scalescope.tuner.controller_files import ControllerFiles
-from scalescope.tuner.prior import predict
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space, online_space
 
@@ -136,7 +135,7 @@ def landscape_online(
         nonlocal found
         if found is None:
             space = thinned(trained.space, plan.most_cells, chosen)
-            predicted = predict(space, trained.survey)
+            predicted = space.predict(trained.survey)
             count = len(trained.space.settings)
             found = Landscape(space=space, survey=trained.survey, predicted=predicted, all_settings=count)
             save(found, path)

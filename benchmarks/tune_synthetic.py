@@ -9,10 +9,9 @@ import numpy as np
 
 from scalescope.records.tuning import Sample
 from scalescope.tuner.confirmation import Block, verdict
-from scalescope.tuner.prior import predict
-from scalescope.tuner.search import coordinates
+from scalescope.tuner.search import ONLINE, coordinates
 from scalescope.tuner.space import ON_REQUEST, Space, offline_space, online_space
-from scalescope.tuner.tuner import ONLINE, Tuner
+from scalescope.tuner.tuner import Tuner
 
 LANDSCAPES = 40
 PLANTED = 200
@@ -54,7 +53,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def landscape(rng: Generator, number: int) -> Landscape:
-    """Random gradients, links and compute; the truth has other links, other friction and errors of its own."""
+    """Random gradients, links and compute; the truth has other links, other overlap slowdowns and errors."""
     hosts = int(rng.integers(1, 3))
     per_host = 2 if hosts > 1 else int(rng.choice([2, 4]))
     horovod = number % 4 == 3
@@ -109,7 +108,7 @@ def landscape(rng: Generator, number: int) -> Landscape:
     else:
         hello = {"engine": "ddp", "world_size": len(names), "hosts": names, "backend": "gloo"}
         space = online_space(hello, seen, {}, ON_REQUEST)
-    predicted, actual = predict(space, seen), predict(space, real)
+    predicted, actual = space.predict(seen), space.predict(real)
     assert predicted
     assert actual
     return Landscape(space, predicted, np.array(actual) * np.exp(_structured(rng, space, 0.05)))

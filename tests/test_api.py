@@ -33,7 +33,7 @@ class Notes:
 
 
 @pytest.mark.launches
-def test_measure_returns_records_and_tells_its_audience(tmp_path) -> None:
+def test_measure_returns_records_and_tells_its_listener(tmp_path) -> None:
     notes = Notes()
     record = scalescope.measure(
         "mlp",
@@ -43,7 +43,7 @@ def test_measure_returns_records_and_tells_its_audience(tmp_path) -> None:
         steps=8,
         launches=1,
         folder=tmp_path / "out",
-        audience=notes,
+        listener=notes,
     )
     assert isinstance(record, Measurement)
     (run,) = record.runs

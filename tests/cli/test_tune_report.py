@@ -1,13 +1,11 @@
 """How `scalescope tune` ends: files, what to type next, and what an interruption leaves."""
 
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from scalescope.cli.tune_report import next_command
-from scalescope.cli.tune_request import words_of
 
+from scalescope.cli.tune import next_command
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save
@@ -39,7 +37,7 @@ def tuned(**changes: object) -> Tuning:
 
 
 SCRIPT_ASKED = TuneRequest(command=("python", "my train.py"), hosts=(Host("a", 1), Host("b", 1)), env={"A": "b c"})
-AROUND = "--np 2 --hosts a:1,b:1"
+AROUND = "--hosts a:1,b:1"
 
 
 @pytest.mark.parametrize(
@@ -48,23 +46,25 @@ AROUND = "--np 2 --hosts a:1,b:1"
         (
             tuned(),
             SCRIPT_ASKED,
-            f"scalescope measure {AROUND} --threads-per-rank 1 --env 'A=b c' --knob static_graph=true "
-            "--knob bucket_cap_mb=1 -- python 'my train.py'",
+            f"scalescope measure --np 2 --engine ddp --knob static_graph=true --knob bucket_cap_mb=1 {AROUND} "
+            "--threads-per-rank 1 --env 'A=b c' -- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope explain {AROUND} --env 'A=b c' -- python 'my train.py'",
+            f"scalescope explain --engine ddp --knob static_graph=true {AROUND} --env 'A=b c' --np 2 "
+            "-- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}, engine="horovod", held={}),
             TuneRequest(workload=WorkloadSpec(model="cnn", inputs=("3x32x32",)), batch=8, oversubscribe=True),
-            "scalescope measure --trace cnn --input 3x32x32 --np 2 --batch 8 --oversubscribe --engine horovod",
+            "scalescope explain cnn --engine horovod --batch 8 --oversubscribe --input 3x32x32 --np 2",
         ),
         (
             tuned(complete=False, decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope tune --offline {AROUND} --env 'A=b c' --hold static_graph=true -- python 'my train.py'",
+            f"scalescope tune --method offline --hold static_graph=true {AROUND} --env 'A=b c' --np 2 --engine ddp "
+            "-- python 'my train.py'",
         ),
         (tuned(complete=False, method="offline"), SCRIPT_ASKED, "scalescope tune --resume 'a folder'"),
     ],
@@ -72,13 +72,6 @@ AROUND = "--np 2 --hosts a:1,b:1"
 def test_the_next_command_confirms_finishes_or_explains(tuning, request_, command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert next_command(tuning, request_, tmp_path / "a folder") == command
-
-
-def test_arguments_of_the_launcher_come_back_as_they_were(tmp_path: Path) -> None:
-    request = TuneRequest(command=("python", "train.py"), launcher_args=("--bind-to", "a core", "-x"))
-    words = shlex.split(next_command(tuned(), request, tmp_path))
-    given = [word.partition("=")[2] for word in words if word.startswith("--launcher-arg=")]
-    assert words_of(given) == request.launcher_args
 
 
 def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monkeypatch, tmp_path: Path) -> None:
@@ -109,12 +102,12 @@ def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monk
     ("words", "place", "part"),
     [
         (("cnn", "-o", "out"), "", "kept in out; type the same command"),
-        (("cnn", "-o", "out", "--offline"), "launches", "go on with: scalescope tune --resume out"),
+        (("cnn", "-o", "out", "--offline"), "launches", "resume with: scalescope tune --resume out"),
         (("cnn", "--start-from", "ddp.yaml"), "", "train again"),
-        (("--resume", "out"), "launches", "go on with: scalescope tune --resume out"),
+        (("--resume", "out"), "launches", "resume with: scalescope tune --resume out"),
     ],
 )
-def test_an_interruption_says_what_is_kept_and_how_to_go_on(
+def test_an_interruption_says_what_is_kept_and_how_to_resume(
     words, place, part, scalescope, monkeypatch, tmp_path: Path
 ) -> None:
     (tmp_path / "out" / place).mkdir(parents=True)

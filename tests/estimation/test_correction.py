@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.estimation.calibration import corrected, deciding_cells
+from scalescope.estimation.verification import corrected, deciding_cells
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.simulator.grid import Question, predict, recommend

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.estimation.cluster import check_backend, groups
 from scalescope.estimation.estimate import check_profile, doublings, step_to_draw
+from scalescope.estimation.probe import check_backend, groups
 from scalescope.jobs.environment import torch_version
 from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import WorkloadSpec

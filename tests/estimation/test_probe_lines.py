@@ -1,4 +1,4 @@
-"""From what the ranks of a probe timed to costs and frictions."""
+"""From what the ranks of a probe timed to costs and overlap slowdowns."""
 
 from pathlib import Path
 from statistics import stdev
@@ -8,7 +8,7 @@ import pytest
 
 from scalescope.errors import WorkFailed
 from scalescope.estimation.probe import Group, findings, knobs_of, read_lines
-from scalescope.estimation.probe_ranks import Around, Beside, Idle, Line, Round, Timed, file_of
+from scalescope.estimation.probe_ranks import Around, Idle, Line, Overlapped, Round, Timed, file_of
 from scalescope.records.cluster import BACKENDS
 from scalescope.stats import standard_error
 
@@ -19,9 +19,9 @@ def timed(seconds: list[float], size: int = 4, operation: str = "allreduce", cpu
     return Timed(operation=operation, bytes=size, seconds=seconds, cpu_seconds=[cpu * each for each in seconds])
 
 
-def beside(product: float = 1.0, message: float = 1.0) -> Beside:
+def overlapped(product: float = 1.0, message: float = 1.0) -> Overlapped:
     """Alone each takes a second."""
-    return Beside(layer_s=1.0, layer_beside_s=product, message_s=1.0, message_beside_s=message)
+    return Overlapped(layer_s=1.0, layer_overlapped_s=product, message_s=1.0, message_overlapped_s=message)
 
 
 def around(copy: float = 1e-10) -> Around:
@@ -66,7 +66,7 @@ def test_the_error_is_how_much_rounds_differ() -> None:
 
 
 def test_rounds_that_other_programs_disturbed_do_not_count() -> None:
-    mine: list[Line] = [timed([1.0]), beside(2.0), QUIET, timed([9.0]), beside(9.0), BUSY, timed([1.2]), QUIET]
+    mine: list[Line] = [timed([1.0]), overlapped(2.0), QUIET, timed([9.0]), overlapped(9.0), BUSY, timed([1.2]), QUIET]
     found = findings(PAIR, [mine, mine])
     assert found.costs[0].seconds == (pytest.approx(1.1),)
     assert found.overlap is not None
@@ -99,7 +99,7 @@ def test_a_round_that_one_rank_did_not_finish_is_left_out() -> None:
 
 
 def test_overlap_is_the_median_of_all_ranks_and_rounds() -> None:
-    lines: list[list[Line]] = [[beside(2.0, 1.5), beside(2.2, 3.0), around()], [beside(5.0, 2.0), around()]]
+    lines: list[list[Line]] = [[overlapped(2.0, 1.5), overlapped(2.2, 3.0), around()], [overlapped(5.0, 2.0), around()]]
     found = findings(PAIR, lines).overlap
     assert found is not None
     assert (found.backend, found.ranks, found.nodes) == ("gloo", 2, 1)
@@ -107,20 +107,20 @@ def test_overlap_is_the_median_of_all_ranks_and_rounds() -> None:
 
 
 def test_nothing_gets_faster_from_sharing() -> None:
-    found = findings(PAIR, [[beside(0.9, 0.8), idle(0.7)]]).overlap
+    found = findings(PAIR, [[overlapped(0.9, 0.8), idle(0.7)]]).overlap
     assert found is not None
     assert (found.compute, found.communication, found.idle) == (1, 1, 1)
 
 
 def test_an_engine_whose_threads_sleep_costs_nothing_while_it_is_idle() -> None:
-    found = findings(PAIR, [[beside(), QUIET, around()]] * 2).overlap
+    found = findings(PAIR, [[overlapped(), QUIET, around()]] * 2).overlap
     assert found is not None
     assert (found.idle, found.idle_error) == (1.0, 0.0)
 
 
 def test_an_engine_that_never_rests_shows_over_ranks_and_rounds() -> None:
-    first = [timed([1.0]), beside(), QUIET, idle(1.5), timed([1.0]), beside(), QUIET, idle(1.6)]
-    second = [timed([1.0]), beside(), QUIET, idle(1.3), timed([1.0]), beside(), QUIET, idle(1.4)]
+    first = [timed([1.0]), overlapped(), QUIET, idle(1.5), timed([1.0]), overlapped(), QUIET, idle(1.6)]
+    second = [timed([1.0]), overlapped(), QUIET, idle(1.3), timed([1.0]), overlapped(), QUIET, idle(1.4)]
     found = findings(PAIR, [first, second]).overlap
     assert found is not None
     assert found.idle == pytest.approx((1.4 * 1.5) ** 0.5)
@@ -154,7 +154,7 @@ def test_every_backend_belongs_to_an_engine(backend: str, engine: str, values: d
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
-    lines = [timed([1.0, 2.0]), beside(), QUIET, idle(), around()]
+    lines = [timed([1.0, 2.0]), overlapped(), QUIET, idle(), around()]
     for rank in (0, 1):
         text = "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
         (tmp_path / file_of(rank)).write_text(text + '{"type":"timed"')
@@ -162,6 +162,6 @@ def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_wrote_nothing_is_said(tmp_path: Path) -> None:
-    (tmp_path / file_of(0)).write_text(msgspec.json.encode(beside()).decode() + "\n")
+    (tmp_path / file_of(0)).write_text(msgspec.json.encode(overlapped()).decode() + "\n")
     with pytest.raises(WorkFailed, match="a rank of the probe wrote nothing"):
         read_lines(tmp_path, 2)

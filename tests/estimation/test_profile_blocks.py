@@ -205,18 +205,18 @@ def test_without_a_single_step_there_is_a_line_that_says_what_to_do(blocks: list
     assert line.endswith(": try a smaller --batch, or a machine with more memory")
 
 
-def test_a_crowd_is_its_typical_rank_over_the_steps_alone_right_after() -> None:
+def test_contention_is_its_typical_rank_over_the_steps_alone_right_after() -> None:
     mine = [block(8, 1.0), block(8, 1.5, copies=3), block(8, 1.25)]
     others = [[block(8, 1.8, copies=3)], [block(8, 2.5, copies=3)]]
-    (crowd,) = assembled(mine, *others).crowds
-    assert (crowd.copies, crowd.batch) == (3, 8)
-    assert crowd.slowdown == pytest.approx(1.8 / 1.25)
-    assert crowd.error == 0.03
+    (contention,) = assembled(mine, *others).crowds
+    assert (contention.copies, contention.batch) == (3, 8)
+    assert contention.slowdown == pytest.approx(1.8 / 1.25)
+    assert contention.error == 0.03
     # The slowest of three typically lies 0.82 standard deviations above the middle.
-    assert crowd.noise == pytest.approx((2.5 / 1.8 - 1) / NormalDist().inv_cdf(0.5 ** (1 / 3)))
+    assert contention.noise == pytest.approx((2.5 / 1.8 - 1) / NormalDist().inv_cdf(0.5 ** (1 / 3)))
 
 
-def test_several_crowds_are_told_apart_and_repetitions_tell_their_error() -> None:
+def test_several_contentions_are_told_apart_and_repetitions_tell_their_error() -> None:
     mine = [
         block(8, 1.0),
         *(block(8, 1.2, copies=2), block(8, 1.0)),
@@ -226,12 +226,15 @@ def test_several_crowds_are_told_apart_and_repetitions_tell_their_error() -> Non
     ]
     second = [block(8, 1.2, copies=2), block(8, 1.6, copies=3), block(8, 1.3, copies=2), block(8, 1.4, copies=2)]
     found = assembled(mine, second, [block(8, 1.6, copies=3)]).crowds
-    assert [(crowd.copies, crowd.slowdown) for crowd in found] == [(2, pytest.approx(1.3)), (3, pytest.approx(1.6))]
+    assert [(contention.copies, contention.slowdown) for contention in found] == [
+        (2, pytest.approx(1.3)),
+        (3, pytest.approx(1.6)),
+    ]
     assert found[0].error == pytest.approx(standard_error([1.2, 1.3, 1.4]))
     assert found[1].noise == 0  # of three ranks two never vary
 
 
-def test_crowds_of_another_batch_and_failed_ones_are_left_out() -> None:
+def test_contention_of_another_batch_and_failed_ones_are_left_out() -> None:
     mine = [
         block(8, 1.0),
         *(block(8, 9.0, copies=2), block(16, 2.0)),
@@ -247,8 +250,8 @@ def test_crowds_of_another_batch_and_failed_ones_are_left_out() -> None:
         block(8, 1.4, copies=2),
         block(8, 9.0, copies=2),
     ]
-    (crowd,) = assembled(mine, other).crowds
-    assert crowd.slowdown == pytest.approx(1.4)
+    (contention,) = assembled(mine, other).crowds
+    assert contention.slowdown == pytest.approx(1.4)
 
 
 def test_steps_among_others_are_no_points() -> None:
@@ -293,7 +296,7 @@ MEETING = -1
 
 
 def directed(limit: int, batches: tuple[int, ...] = (8, 16, 64), repeats: int = 1) -> tuple[list[Block], list[int]]:
-    task = ProfileTask(workload=MLP, batches=batches, device="cpu", seconds=1e6, repeats=repeats, crowds=(2,))
+    task = ProfileTask(workload=MLP, batches=batches, device="cpu", seconds=1e6, repeats=repeats, together=(2,))
     profiler, others = MadeProfiler(limit), Others()
     Director(task, profiler, others, limit_bytes=10**9).run()
     return profiler.written, others.told
@@ -311,11 +314,11 @@ def test_a_batch_that_does_not_fit_is_tried_once_and_the_others_are_profiled() -
     assert assembled(written, [block(batch, copies=2) for batch in (8, 16)]).too_large == 64
 
 
-def test_crowds_are_made_at_both_ends_each_beside_steps_alone_and_all_are_told_the_end() -> None:
+def test_ranks_step_together_at_both_ends_each_time_next_to_steps_alone_and_all_are_told_the_end() -> None:
     written, told = directed(limit=10**9)
-    crowds = [at for at, each in enumerate(written) if each.copies == 2]
-    assert [written[at].batch for at in crowds] == [8, 64]
-    assert [(written[at + 1].batch, written[at + 1].copies) for at in crowds] == [(8, 1), (64, 1)]
+    together = [at for at, each in enumerate(written) if each.copies == 2]
+    assert [written[at].batch for at in together] == [8, 64]
+    assert [(written[at + 1].batch, written[at + 1].copies) for at in together] == [(8, 1), (64, 1)]
     # Who stepped with rank 0 has finished before rank 0 steps alone.
     assert told == [2, 8, steps_of_block(0.8), MEETING, 2, 64, steps_of_block(6.4), MEETING, 0]
 
@@ -327,7 +330,7 @@ def test_a_disturbed_profile_takes_more_time_and_an_undisturbed_one_does_not() -
             return self.written[-1]
 
     def rounds(profiler: MadeProfiler) -> int:
-        task = ProfileTask(workload=MLP, batches=(8,), device="cpu", seconds=0.2, repeats=10**6, crowds=(2,))
+        task = ProfileTask(workload=MLP, batches=(8,), device="cpu", seconds=0.2, repeats=10**6, together=(2,))
         Director(task, profiler, Others(), limit_bytes=10**9).run()
         return len(profiler.written)
 
@@ -363,8 +366,8 @@ def test_a_profile_that_wrote_nothing_says_where_to_look(tmp_path: Path) -> None
         read_blocks(tmp_path, 2)
 
 
-def test_rounds_of_a_crowd_that_others_disturbed_are_left_out() -> None:
+def test_rounds_of_several_ranks_that_others_disturbed_are_left_out() -> None:
     disturbed = block(8, 3.0, copies=2, foreign_cores=1.0)
     mine = [block(8, 1.0), disturbed, block(8, 1.0), block(8, 1.2, copies=2), block(8, 1.0)]
-    (crowd,) = assembled(mine, [block(8, 3.0, copies=2), block(8, 1.2, copies=2)]).crowds
-    assert crowd.slowdown == pytest.approx(1.2)
+    (contention,) = assembled(mine, [block(8, 3.0, copies=2), block(8, 1.2, copies=2)]).crowds
+    assert contention.slowdown == pytest.approx(1.2)

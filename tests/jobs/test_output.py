@@ -4,13 +4,13 @@ from statistics import median
 
 import pytest
 
-from scalescope.errors import UsageError
-from scalescope.jobs.output import OutputFiles, compile_pattern, last_lines
+from scalescope.jobs.output import OutputFiles, last_lines
+from scalescope.line_pattern import compile_pattern
 
 
 def test_output_is_followed_line_by_line_and_tagged(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
-    files = OutputFiles(tmp_path, compile_pattern(r"loss (?P<step_s>\S+)"), lambda *line: seen.append(line))
+    files = OutputFiles(tmp_path, compile_pattern(r"loss (?P<step_s>\S+)", live=True), lambda *line: seen.append(line))
     path = tmp_path / "rank1.out"
     path.write_bytes(b"begin\nloss 0.5\nlo")
     assert files.poll() == 17
@@ -24,7 +24,7 @@ def test_output_is_followed_line_by_line_and_tagged(tmp_path: Path) -> None:
 
 
 def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
-    files = OutputFiles(tmp_path, compile_pattern("x"), lambda *_: None)
+    files = OutputFiles(tmp_path, compile_pattern("x", live=True), lambda *_: None)
     for rank, lines in ((0, 3), (1, 3), (10, 2)):
         (tmp_path / f"rank{rank}.out").write_text("x\n" * lines)
     files.poll()
@@ -35,16 +35,9 @@ def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
 def test_ranks_that_share_the_launchers_output_are_told_apart_by_their_tags(tmp_path: Path, tag: str) -> None:
     lines = [f"{tag.format(rank)}step {number}\n" for number in range(3) for rank in (0, 1)]
     (tmp_path / "launcher.out").write_text("".join(lines))
-    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None)
     files.poll()
     assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank0": 3, "launcher rank1": 3}
-
-
-def test_a_bad_pattern_is_one_line() -> None:
-    with pytest.raises(UsageError, match="regular expression"):
-        compile_pattern("(")
-    with pytest.raises(UsageError, match="unknown group 'rate'"):
-        compile_pattern("(?P<rate>.)")
 
 
 def test_last_lines_of_a_long_and_of_no_file(tmp_path: Path) -> None:
@@ -55,7 +48,7 @@ def test_last_lines_of_a_long_and_of_no_file(tmp_path: Path) -> None:
 
 def test_matching_lines_that_come_together_share_the_time_since_the_one_before(tmp_path: Path) -> None:
     clock = iter([1_000, 5_000, 9_000, 12_000])
-    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None, lambda: next(clock))
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None, lambda: next(clock))
     path = tmp_path / "rank0.out"
     for text in ("step\n", "step\n" * 4, "step\n" * 2, "eval\nstep\nsaved\n"):
         with open(path, "a") as file:
@@ -67,7 +60,7 @@ def test_matching_lines_that_come_together_share_the_time_since_the_one_before(t
 
 
 def test_lines_are_stamped_when_they_arrive_and_not_when_somebody_looks(tmp_path: Path) -> None:
-    files = OutputFiles(tmp_path, compile_pattern("step"), lambda *_: None)
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None)
     with files.followed(), open(tmp_path / "rank0.out", "wb", buffering=0) as file:
         printed = []
         for _ in range(20):
@@ -82,7 +75,7 @@ def test_lines_are_stamped_when_they_arrive_and_not_when_somebody_looks(tmp_path
 
 def test_a_rank_that_begins_its_output_anew_was_restarted(tmp_path: Path) -> None:
     seen: list[str] = []
-    files = OutputFiles(tmp_path, compile_pattern("step"), lambda _, line: seen.append(line))
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda _, line: seen.append(line))
     path = tmp_path / "rank0.out"
     path.write_text("step 1\nstep 2\nhalf")
     files.poll()

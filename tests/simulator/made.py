@@ -7,7 +7,7 @@ import numpy as np
 from scalescope.engines import find_engine
 from scalescope.engines.base import MIB
 from scalescope.records.cluster import Cluster, Link, Overlap
-from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.simulator.step import Steps, steps
 
 GIB = 1024 * MIB
@@ -76,8 +76,8 @@ def proportional(
     return profile(*points, gradients=gradients(gradient_mib), **more)
 
 
-def crowd(copies: int, slowdown: float, batch: int = 8, error: float = 0.0, noise: float = 0.0) -> Crowd:
-    return Crowd(copies=copies, batch=batch, slowdown=slowdown, error=error, noise=noise)
+def contention(copies: int, slowdown: float, batch: int = 8, error: float = 0.0, noise: float = 0.0) -> Contention:
+    return Contention(copies=copies, batch=batch, slowdown=slowdown, error=error, noise=noise)
 
 
 def described(mib_per_s: float = 1.0, *, latency_s: float = 0.0, slots: int = 8, nodes: int = 1, **more) -> Cluster:

@@ -13,7 +13,7 @@ from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ProfilePoint
 from scalescope.simulator.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
 from scalescope.stats import PREDICTED, normal_width
-from simulator.made import GIB, crowd, described, point, profile, proportional
+from simulator.made import GIB, contention, described, point, profile, proportional
 
 DDP = Knobs(engine="ddp")
 STEADY = proportional(8, 64)
@@ -167,12 +167,12 @@ def test_when_nothing_is_efficient_the_fastest_that_gains_something_is_recommend
 
 def test_what_gains_nothing_is_not_recommended_for_its_throughput() -> None:
     # Twice as slow beside another process with the large batch: its speedup is 0.8, its throughput the highest.
-    crowded = profile(
+    contended = profile(
         point(8, forward_s=7.0, backward_s=1.0, optimizer_s=0.0, ready_s=(1.0,) * 4),
         point(64, forward_s=8.0, backward_s=1.0, optimizer_s=0.0, ready_s=(1.0,) * 4),
-        crowds=(crowd(2, 1.5, 8), crowd(2, 2.5, 64)),
+        crowds=(contention(2, 1.5, 8), contention(2, 2.5, 64)),
     )
-    found = asked(profile=crowded, cluster=described(1e6), np=(2,), batches=(8, 64))
+    found = asked(profile=contended, cluster=described(1e6), np=(2,), batches=(8, 64))
     assert [one.speedup for one in found.cells] == pytest.approx([2 / 1.5, 0.8], rel=1e-3)
     assert (found.recommended.batch, found.recommended.regret) == (
         8,
@@ -253,12 +253,12 @@ def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> Non
     assert (busy.trusted, busy.recommended) == (False, None)
     assert busy.doubts == ("other programs kept 0.9 cores busy during the profile",)
     assert busy.cells == asked(profile=profile(point(8))).cells
-    crowded = profile(point(8), crowds=(msgspec.structs.replace(crowd(2, 1.5), foreign_cores=0.5),))
-    assert asked(profile=crowded).doubts == ("other programs kept 0.5 cores busy during the profile",)
+    contended = profile(point(8), crowds=(msgspec.structs.replace(contention(2, 1.5), foreign_cores=0.5),))
+    assert asked(profile=contended).doubts == ("other programs kept 0.5 cores busy during the profile",)
     probed = described(disturbed="rounds of the probe differ by 40% (one sigma)")
     assert asked(cluster=probed).doubts == (probed.disturbed,)
     assert asked(cluster=probed, np=(1,)).trusted  # one process depends on no link
-    assert asked(profile=crowded, np=(1,)).trusted
+    assert asked(profile=contended, np=(1,)).trusted
 
 
 @given(

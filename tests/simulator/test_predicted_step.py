@@ -10,7 +10,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.timeline import Span
 from scalescope.simulator.step import predicted_step
 from scalescope.traces.trace import break_down
-from simulator.made import MIB, crowd, described, gradients, overlap, point, profile, stepped
+from simulator.made import MIB, contention, described, gradients, overlap, point, profile, stepped
 
 ONE_BY_ONE = Knobs(engine="ddp", values={"bucket_cap_mb": 1.0})
 HOROVOD = Knobs(engine="horovod")
@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn):
         point(8, draw(st.floats(1e-3, 9)), backward, draw(st.floats(1e-3, 2)), [share * backward for share in shares]),
         gradients=gradients(*sizes),
         buffers_bytes=draw(st.sampled_from([(), (MIB, 8)])),
-        crowds=(crowd(2, 1.2, noise=0.03),),
+        crowds=(contention(2, 1.2, noise=0.03),),
     )
     cluster = described(
         draw(st.floats(0.5, 1e3)),

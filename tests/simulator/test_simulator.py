@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.simulator.events import Friction, Outcome, Traffic, simulate
+from scalescope.simulator.events import Outcome, OverlapSlowdown, Traffic, simulate
 
-ALONE = Friction()
+ALONE = OverlapSlowdown()
 
 
 def run(
     work_s: float | Sequence[float],
     ready_s: Sequence[float] | Sequence[Sequence[float]],
     sizes: Sequence[float],
-    friction: Friction = ALONE,
+    slowdown: OverlapSlowdown = ALONE,
     **traffic: object,
 ) -> Outcome:
     work = np.atleast_1d(np.array(work_s, dtype=float))
     ready = np.array(ready_s, dtype=float).reshape(len(sizes), len(work))
     given = {"cost": lambda size, _: size, **traffic}
-    return simulate(work, Traffic(ready_s=ready, bytes=np.array(sizes, dtype=float), **given), friction)
+    return simulate(work, Traffic(ready_s=ready, bytes=np.array(sizes, dtype=float), **given), slowdown)
 
 
 def travels(outcome: Outcome) -> list[tuple[float, float]]:
@@ -74,30 +74,30 @@ def test_an_empty_message_takes_no_time() -> None:
     assert totals(outcome) == (10, 10, 4, 0)
 
 
-def test_friction_slows_both_while_both_go_on() -> None:
+def test_overlap_slowdown_slows_both_while_both_go_on() -> None:
     # From 4 on: 3 s of message take 4.5 s, in which backward does 2.25 s of its 6 s; the other 3.75 s go at full speed.
-    outcome = run(10, [4], [3], Friction(compute=2.0, sending=1.5))
+    outcome = run(10, [4], [3], OverlapSlowdown(compute=2.0, sending=1.5))
     assert travels(outcome) == [(4, 8.5)]
     assert totals(outcome) == (12.25, 12.25, 4.5, 0)
 
 
-def test_friction_ends_with_backward() -> None:
+def test_overlap_slowdown_ends_with_backward() -> None:
     # The last 2 s of backward take 4 s, in which 1 s of the message is sent; the other 3 s go at full speed.
-    outcome = run(10, [8], [4], Friction(compute=2.0, sending=4.0))
+    outcome = run(10, [8], [4], OverlapSlowdown(compute=2.0, sending=4.0))
     assert travels(outcome) == [(8, 15)]
     assert totals(outcome) == (12, 15, 4, 3)
 
 
 def test_who_spins_while_waiting_slows_what_it_waits_for() -> None:
     # As above, but the other 3 s take 3 x 1.5 s.
-    outcome = run(10, [8], [4], Friction(compute=2.0, sending=4.0, waiting=1.5))
+    outcome = run(10, [8], [4], OverlapSlowdown(compute=2.0, sending=4.0, waiting=1.5))
     assert travels(outcome) == [(8, 16.5)]
     assert totals(outcome) == (12, 16.5, 4, 4.5)
 
 
-def test_every_cell_has_its_own_friction() -> None:
-    friction = Friction(compute=np.array([1.0, 2.0]), sending=np.array([1.0, 4.0]), waiting=np.array([2.0, 1.5]))
-    outcome = run([10, 10], [[8, 8]], [4], friction)
+def test_every_cell_has_its_own_overlap_slowdown() -> None:
+    slowdown = OverlapSlowdown(compute=np.array([1.0, 2.0]), sending=np.array([1.0, 4.0]), waiting=np.array([2.0, 1.5]))
+    outcome = run([10, 10], [[8, 8]], [4], slowdown)
     assert outcome.sent_s.tolist() == [14, 16.5]
 
 
@@ -187,7 +187,7 @@ def recurrence(ready: Sequence[float], sizes: Sequence[float]) -> list[float]:
 
 
 @given(traffics())
-def test_without_friction_each_message_ends_as_the_recurrence_says(case) -> None:
+def test_without_overlap_slowdown_each_message_ends_as_the_recurrence_says(case) -> None:
     work, ready, sizes = case
     outcome = run(work, ready, sizes)
     ends = recurrence(ready, sizes)
@@ -199,7 +199,7 @@ def test_without_friction_each_message_ends_as_the_recurrence_says(case) -> None
 @given(traffics(), FACTORS, FACTORS, FACTORS)
 def test_no_work_and_no_message_is_lost(case, compute: float, sending: float, waiting: float) -> None:
     work, ready, sizes = case
-    outcome = run(work, ready, sizes, Friction(compute, sending, waiting))
+    outcome = run(work, ready, sizes, OverlapSlowdown(compute, sending, waiting))
     backward, sent, hidden, exposed = totals(outcome)
     assert backward - hidden + hidden / compute == pytest.approx(work, abs=1e-8)
     assert hidden / sending + exposed / waiting == pytest.approx(sum(sizes), abs=1e-8)
@@ -208,13 +208,13 @@ def test_no_work_and_no_message_is_lost(case, compute: float, sending: float, wa
 
 
 @given(traffics(), FACTORS, FACTORS, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_less_friction_is_never_slower(
+def test_less_overlap_slowdown_is_never_slower(
     case, compute: float, sending: float, less: float, less_too: float, spins: float
 ) -> None:
     work, ready, sizes = case
     waiting = 1 + spins * (sending - 1)  # a thread that waits disturbs no more than one that computes
-    smaller = Friction(1 + less * (compute - 1), 1 + less_too * (sending - 1), 1 + less_too * (waiting - 1))
-    slower = run(work, ready, sizes, Friction(compute, sending, waiting))
+    smaller = OverlapSlowdown(1 + less * (compute - 1), 1 + less_too * (sending - 1), 1 + less_too * (waiting - 1))
+    slower = run(work, ready, sizes, OverlapSlowdown(compute, sending, waiting))
     faster = run(work, ready, sizes, smaller)
     assert faster.backward_s[0] <= slower.backward_s[0] + 1e-8
     assert faster.sent_s[0] <= slower.sent_s[0] + 1e-8
@@ -222,9 +222,9 @@ def test_less_friction_is_never_slower(
 
 
 @given(traffics(), FACTORS, st.floats(0, 1))
-def test_faster_messages_are_never_slower(case, friction: float, share: float) -> None:
+def test_faster_messages_are_never_slower(case, slowdown: float, share: float) -> None:
     work, ready, sizes = case
-    both = Friction(friction, friction)
+    both = OverlapSlowdown(slowdown, slowdown)
     assert run(work, ready, sizes, both, cost=lambda size, _: share * size).sent_s[0] <= (
         run(work, ready, sizes, both).sent_s[0] + 1e-8
     )
@@ -238,23 +238,23 @@ def many_cells(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[float], di
     work = np.array(draw(row))
     shares = np.array([draw(st.lists(st.floats(0, 1), min_size=width, max_size=width)) for _ in range(count)])
     sizes = draw(st.lists(SECONDS, min_size=count, max_size=count))
-    friction = {name: np.array(draw(factors)) for name in ("compute", "sending", "waiting")}
+    slowdown = {name: np.array(draw(factors)) for name in ("compute", "sending", "waiting")}
     rules = {
         "fuse_bytes": draw(st.sampled_from([0.0, 20.0, 1e9])),
         "cycle_s": draw(st.sampled_from([0.0, 2.0])),
         "agreement_s": np.array(draw(row)) / 10,
     }
-    return work, np.sort(shares, axis=0) * work, sizes, friction, rules
+    return work, np.sort(shares, axis=0) * work, sizes, slowdown, rules
 
 
 @given(many_cells())
 def test_many_cells_at_once_are_what_each_is_alone(case) -> None:
-    work, ready, sizes, friction, rules = case
-    together = run(work, ready, sizes, Friction(**friction), **rules)
+    work, ready, sizes, slowdown, rules = case
+    together = run(work, ready, sizes, OverlapSlowdown(**slowdown), **rules)
     for cell in range(len(work)):
-        own = {name: factors[cell : cell + 1] for name, factors in friction.items()}
+        own = {name: factors[cell : cell + 1] for name, factors in slowdown.items()}
         mine = {**rules, "agreement_s": rules["agreement_s"][cell : cell + 1]}
-        alone = run(work[cell], ready[:, cell], sizes, Friction(**own), **mine)
+        alone = run(work[cell], ready[:, cell], sizes, OverlapSlowdown(**own), **mine)
         for name in ("backward_s", "sent_s", "hidden_s", "exposed_s"):
             assert getattr(together, name)[cell] == getattr(alone, name)[0], name
         assert (together.starts_s[:, cell] == alone.starts_s[:, 0]).all()
@@ -263,15 +263,15 @@ def test_many_cells_at_once_are_what_each_is_alone(case) -> None:
 
 @given(many_cells())
 def test_with_fusion_and_cycles_all_bytes_travel_once_and_in_order(case) -> None:
-    work, ready, sizes, friction, rules = case
-    outcome = run(work, ready, sizes, Friction(**friction), **rules)
+    work, ready, sizes, slowdown, rules = case
+    outcome = run(work, ready, sizes, OverlapSlowdown(**slowdown), **rules)
     for cell in range(len(work)):
-        sent = outcome.hidden_s[cell] / friction["sending"][cell]
+        sent = outcome.hidden_s[cell] / slowdown["sending"][cell]
         times = [
             (start, end)
             for start, end in zip(outcome.starts_s[:, cell], outcome.ends_s[:, cell], strict=True)
             if end > start
         ]
         waited = sum(end - start for start, end in times) - outcome.hidden_s[cell]
-        assert sent + waited / friction["waiting"][cell] == pytest.approx(sum(sizes), abs=1e-8)
+        assert sent + waited / slowdown["waiting"][cell] == pytest.approx(sum(sizes), abs=1e-8)
         assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(times))

@@ -10,7 +10,7 @@ from scalescope.records.cluster import Costs
 from scalescope.records.profile import Gradient
 from scalescope.simulator.compute import slowest_of, work
 from scalescope.simulator.costs import DESCRIBED_ERROR
-from simulator.made import MIB, crowd, described, gradients, overlap, point, profile, proportional, stepped
+from simulator.made import MIB, contention, described, gradients, overlap, point, profile, proportional, stepped
 
 ONE_BY_ONE = {"bucket_cap_mb": 1.0}
 FOUR = profile()
@@ -87,7 +87,7 @@ def test_shared_cores_slow_both_while_both_go_on() -> None:
     assert made.step_s.tolist() == [2 + 5.5 + 1]
 
 
-def test_friction_counts_as_far_as_compute_keeps_its_cores_busy() -> None:
+def test_overlap_slowdown_counts_as_far_as_compute_keeps_its_cores_busy() -> None:
     # With half of its cores busy, factors 2 and 3 become 1.5 and 2: the message takes 2 s, backward does 4/3 s of 2.
     model = profile(point(ready_s=(2.0,), cores_used=2.0), gradients=gradients(1), threads_per_rank=4)
     made = stepped(model, described(overlaps=(overlap(compute=2, communication=3),)), 2)
@@ -95,7 +95,7 @@ def test_friction_counts_as_far_as_compute_keeps_its_cores_busy() -> None:
     assert made.outcome.backward_s[0] == pytest.approx(4 + 2 / 3)
 
 
-def test_friction_comes_from_the_backend_and_the_group_that_are_most_alike() -> None:
+def test_overlap_slowdown_comes_from_the_backend_and_the_group_that_are_most_alike() -> None:
     overlaps = (
         overlap(compute=2, ranks=2),
         overlap(compute=3, ranks=8),
@@ -112,14 +112,14 @@ def test_an_engine_that_never_rests_slows_all_compute() -> None:
     assert made.step_s == pytest.approx([7, 10.5])
 
 
-def test_crowds_and_the_slowest_rank_lengthen_compute() -> None:
-    model = profile(point(noise=0.5), crowds=(crowd(2, 1.5, noise=0.1),))
+def test_contention_and_the_slowest_rank_lengthen_compute() -> None:
+    model = profile(point(noise=0.5), crowds=(contention(2, 1.5, noise=0.1),))
     made = stepped(model, described(1e9), [1, 2])
     assert made.step_s == pytest.approx([7, 7 * 1.5 * (1 + 0.1 * slowest_of(2))])
 
 
-def test_ranks_crowd_a_node_not_the_cluster() -> None:
-    model = profile(crowds=(crowd(2, 1.5), crowd(4, 2.0)))
+def test_ranks_contend_for_the_cores_of_a_node_not_of_the_cluster() -> None:
+    model = profile(crowds=(contention(2, 1.5), contention(4, 2.0)))
     made = stepped(model, described(1e9, slots=2, nodes=4), [2, 4, 8])
     assert made.forward_s.tolist() == [3, 3, 3]
 
@@ -212,7 +212,7 @@ def models(draw: st.DrawFn):
         forward, optimizer = draw(st.floats(1e-4, 10)), draw(st.floats(1e-4, 2))
         ready = [share * backward for share in shares]
         points.append(point(batch, forward, backward, optimizer, ready, noise=draw(st.floats(0, 0.1))))
-    crowds = draw(st.sampled_from([(), (crowd(2, 1.3, noise=0.05),), (crowd(2, 1.1), crowd(4, 1.7))]))
+    crowds = draw(st.sampled_from([(), (contention(2, 1.3, noise=0.05),), (contention(2, 1.1), contention(4, 1.7))]))
     buffers = draw(st.sampled_from([(), (1000,), (MIB, 8)]))
     return profile(*points, gradients=gradients(*sizes), crowds=crowds, buffers_bytes=buffers)
 
@@ -248,7 +248,7 @@ def test_more_bandwidth_is_never_slower(model, cluster, more: float) -> None:
 
 @settings(max_examples=60)
 @given(models(), clusters(), st.floats(0, 1))
-def test_less_friction_is_never_slower(model, cluster, share: float) -> None:
+def test_less_overlap_slowdown_is_never_slower(model, cluster, share: float) -> None:
     less = tuple(
         overlap(1 + share * (each.compute - 1), 1 + share * (each.communication - 1), idle=each.idle)
         for each in cluster.overlaps

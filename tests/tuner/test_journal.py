@@ -8,7 +8,7 @@ from scalescope.api import Silent
 from scalescope.records.store import load
 from scalescope.records.tuning import Method, TuneRequest, Tuning
 from scalescope.tuner.confirmation import Block
-from scalescope.tuner.journal import RECORD, Journal, Surroundings
+from scalescope.tuner.journal import RECORD, Journal
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.tuner import Tuner
 from tuner.landscapes import space
@@ -21,8 +21,7 @@ def searched(
 ) -> Tuning:
     """The default in 13 steps, then three pairs of 24 with steps of 0.1 s and 0.08 s; `seconds`: of every sample."""
     tuner = Tuner(space(), None, ONLINE, finalist=FINALIST)
-    around = Surroundings(engine="ddp", method=method)
-    journal = Journal(folder, TuneRequest(command=("python", "train.py")), space(), tuner, around)
+    journal = Journal(folder, TuneRequest(command=("python", "train.py")), space(), tuner, method=method)
     while asked := tuner.next():
         step_s = first_s if asked.phase == "default" else 0.08 if asked.values else 0.1
         block = Block(step_s=(step_s,) * asked.steps, discarded=2, waited=1, seconds=seconds)

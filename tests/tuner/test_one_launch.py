@@ -17,8 +17,7 @@ from scalescope.records.run import Point
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import RECORD
-from scalescope.tuner.native import tune_native
-from scalescope.tuner.offline import use_setting
+from scalescope.tuner.offline import tune_native, use_setting
 
 pytestmark = pytest.mark.launches
 

@@ -4,20 +4,19 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.records.tuning import Values
-from scalescope.tuner.prior import predict
+from scalescope.tuner.prior import profile_of, read_survey
 from scalescope.tuner.space import Space, offline_space, online_space
-from scalescope.tuner.survey import profile_of, read_survey
 from tuner.surveys import hello, survey
 
 
 def predicted(space: Space, told: dict) -> dict[str, float]:
-    seconds = predict(space, told)
+    seconds = space.predict(told)
     assert seconds is not None
     return {str(values): each for values, each in zip(space.settings, seconds, strict=True)}
 
 
 def best(space: Space, told: dict) -> Values:
-    seconds = predict(space, told)
+    seconds = space.predict(told)
     assert seconds is not None
     return space.settings[seconds.index(min(seconds))]
 
@@ -83,17 +82,17 @@ def test_a_small_message_that_was_disturbed_does_not_count() -> None:
     told, disturbed = survey(8), survey(8)
     disturbed["costs"]["flat"][2][1] *= 20
     space = online_space(hello(2), told, {})
-    assert predict(space, disturbed) == pytest.approx(predict(space, told), rel=0.02)
+    assert space.predict(disturbed) == pytest.approx(space.predict(told), rel=0.02)
 
 
 def test_without_costs_there_is_no_prediction() -> None:
     told = survey(costs={})
-    assert predict(online_space(hello(2), told, {}), told) is None
+    assert online_space(hello(2), told, {}).predict(told) is None
 
 
 def test_one_process_needs_no_costs() -> None:
     told = survey(costs={}, ranks_per_host=1)
-    seconds = predict(online_space(hello(1), told, {}, ("gradient_as_bucket_view",)), told)
+    seconds = online_space(hello(1), told, {}, ("gradient_as_bucket_view",)).predict(told)
     assert seconds is not None
     assert len(seconds) == 2
 

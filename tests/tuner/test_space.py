@@ -4,8 +4,8 @@ import pytest
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
+from scalescope.tuner.prior import profile_of, read_survey
 from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
-from scalescope.tuner.survey import profile_of, read_survey
 from tuner.surveys import hello, survey
 
 FOUR_ON_TWO = hello(4, 2)
@@ -54,10 +54,10 @@ def test_the_default_is_what_the_script_does() -> None:
     assert space.complete({})["bucket_cap_mb"] == 2.0
 
 
-def test_what_is_held_is_not_searched_and_is_in_every_setting() -> None:
+def test_what_is_fixed_is_not_searched_and_is_in_every_setting() -> None:
     space = online_space(FOUR_ON_TWO, survey(hosts=2), {"bucket_cap_mb": 2.0, "gradient_as_bucket_view": True})
     assert names(space) == {"first_bucket_mb", "hierarchical_allreduce"}
-    assert space.left_out["bucket_cap_mb"] == "held"
+    assert space.left_out["bucket_cap_mb"] == "fixed"
     assert all(space.complete(values)["bucket_cap_mb"] == 2.0 for values in space.settings)
     assert all("bucket_cap_mb" not in values for values in space.settings)
 
@@ -92,7 +92,7 @@ def test_views_of_buckets_are_searched_on_request_only() -> None:
     assert "gradient_as_bucket_view" in names(online_space(hello(2), survey(), {}, asked))
     offline = offline_space("ddp", survey(), {}, asked, hosts=["a", "a"], cores=2, threads=1)
     assert "gradient_as_bucket_view" in names(offline)
-    refused = hello(2, held={"gradient_as_bucket_view": "the gradients are views of a buffer"})
+    refused = hello(2, fixed={"gradient_as_bucket_view": "the gradients are views of a buffer"})
     space = online_space(refused, survey(), {}, asked)
     assert space.left_out["gradient_as_bucket_view"] == "the gradients are views of a buffer"
 
@@ -136,7 +136,7 @@ def test_horovod_leaves_out_what_is_inert_in_this_build_and_says_so() -> None:
     assert "hierarchical_allreduce" in names(nccl)
 
 
-def test_held_values_are_checked() -> None:
+def test_fixed_values_are_checked() -> None:
     assert parse_held("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
     with pytest.raises(UsageError, match="bucket_cap_mb"):
         parse_held("ddp", ["bucket_cap=8"])

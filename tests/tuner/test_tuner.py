@@ -5,9 +5,9 @@ import math
 import pytest
 
 from scalescope.tuner.confirmation import Block, gain_of, verdict
-from scalescope.tuner.search import OFFLINE, ONLINE
+from scalescope.tuner.search import OFFLINE, ONLINE, Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Options, Tuner
+from scalescope.tuner.tuner import Tuner
 from tuner.landscapes import Training, predictions, space, valley
 
 DEEP = valley(1.0, 1.4)

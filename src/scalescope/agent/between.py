@@ -1,4 +1,4 @@
-"""Work that is done between steps: after so many complete steps, alike on every rank, and in no step's time.
+"""Work that is done between steps: after a number of complete steps, alike on every rank, and in no step's time.
 
 The samples of a step are those of the steps that the clock looks at closely. Only where they vary is every call of
 the model seen: one more function in every step costs more than all the rest.
@@ -52,7 +52,7 @@ class BetweenSteps:
         self._is_watching = self._is_awake = False
 
     def start(self, work: Work, after: int) -> None:
-        """Begin the work after so many more steps."""
+        """Begin the work after this many more steps."""
         if self._has_own_clock:
             self.clock.watch_optimizers(optimizers())
             self._is_watching = True
@@ -170,7 +170,7 @@ class BetweenSteps:
             begins = [self._open if self._open > 0 else begin, *ends[:-1]]
             for at, end in enumerate(ends):
                 self._steps.append(Step(begins[at], end, end - begins[at], self._samples, whole or at > 0))
-        else:  # optimizers that take turns unevenly
+        else:  # optimizers that alternate unevenly
             self._steps += [Step(begin, ends[-1], 0, 0, whole=False)] * new
         self._open = self._samples = 0
 

@@ -249,7 +249,7 @@ class _HorovodTimeline:
         self.is_on = True
 
     def between_steps(self, done: int) -> bool:
-        """Switch it on or off after so many steps, or leave it; whether it was switched."""
+        """Switch it on or off after these steps, or leave it; whether it was switched."""
         if done not in self._switches:
             return False
         horovod = sys.modules["horovod.torch"]

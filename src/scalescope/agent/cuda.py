@@ -31,7 +31,7 @@ class CudaClock:
         return self._event(enable_timing=True)
 
     def mark(self, what: str, steps: int) -> None:
-        """Record an event after so many steps; once a block is full, write down the one before it."""
+        """Record an event after this many steps; once a block is full, write down the one before it."""
         event = self._free.pop() if self._free else self._new()
         event.record()
         self._open.append((what, steps, event))

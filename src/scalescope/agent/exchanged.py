@@ -88,11 +88,11 @@ class Exchanged:
 
     def _is_of(self, optimizer: Any) -> bool:
         """Whether it holds exchanged parameters, or one buffer of which they are parts."""
-        held = _parameters_of(optimizer)
-        if self.holds(held):
+        own = _parameters_of(optimizer)
+        if self.holds(own):
             return True
         exchanged = {_storage(each) for each in (reference() for reference in self._parameters.values())} - {0}
-        return any(_storage(each) in exchanged for each in held)
+        return any(_storage(each) in exchanged for each in own)
 
     def _is_any_other(self, optimizer: Any) -> bool:
         """Whether some optimizer holds exchanged parameters; none does where all hold copies, in another precision."""

@@ -3,7 +3,7 @@
 A step ends with an optimizer's step and begins where the one before it ended, unless something else lay between
 (see interruptions.py). Steps longer than 20 ms are each looked at closely (when the optimizer began, the input wait,
 the samples) and written at once. Of shorter ones only the end is kept; they are written every 20 ms, and every 640 ms
-32 in a row are looked at: one alone may miss the turns that steps take, as with a GradScaler that skips some. So a
+32 in a row are looked at: one alone may miss how steps alternate, as with a GradScaler that skips some. So a
 short step pays less than 5 microseconds.
 """
 
@@ -19,7 +19,7 @@ from .recorder import Recorder, now, say_once
 
 _ATTEND_EVERY_NS = 20_000_000
 _IN_A_ROW = 32  # Steps that are looked at together, and how many times as long nobody looks afterwards
-_DEEPEST = 32  # So many begins and ends without a match are no optimizers inside optimizers
+_DEEPEST = 32  # This many begins and ends without a match are no optimizers inside optimizers
 
 
 def _closed_by_the_last(times: list[int]) -> int:
@@ -81,8 +81,8 @@ class StepClock:
         self._group: set[int] = set()
         self._largest_group = 1
         self._steps = self._written = 0
-        self._wake_at = 0  # after so many steps someone wants to be called; 0: nobody does
-        self._most_times = 0  # so many short steps are left until something is due; 0: nothing is
+        self._wake_at = 0  # the step after which someone wants to be called; 0: nobody does
+        self._most_times = 0  # how many short steps are left until something is due; 0: nothing is
 
     def watch_optimizers(self, module: Any) -> None:
         """Every step of every optimizer, as soon as torch's optimizers have been imported."""
@@ -120,7 +120,7 @@ class StepClock:
         self._after.remove()
 
     def wake_after(self, steps: int) -> None:
-        """Call `on_wake` once so many more steps are complete: between two steps, alike on every rank."""
+        """Call `on_wake` once this many more steps are complete: between two steps, alike on every rank."""
         if not self.looks_closely:
             self._write_short_steps()
         self._wake_at = self._steps + steps

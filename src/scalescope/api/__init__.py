@@ -154,7 +154,7 @@ def run_probe(request: "ProbeRequest", listener: Any) -> "tuple[Path, Cluster]":
     """Probe into a folder of its own; the folder and what was found."""
     from msgspec.structs import replace
 
-    from scalescope.estimation.cluster import probe_cluster
+    from scalescope.estimation.probe import probe_cluster
     from scalescope.jobs.folders import result_folder
     from scalescope.records.cluster_file import write_cluster
 
@@ -170,7 +170,6 @@ def explain(
     paths: str | Path | Sequence[str | Path] = (),
     *,
     model: "str | WorkloadSpec" = "",
-    pattern: str = "",
     estimate: str | Path = "",
     listener: Any = None,
     **options: Unpack[MeasureOptions],
@@ -180,10 +179,10 @@ def explain(
     Args:
         paths: Traces of all ranks, a folder of measure or explain, logs, a scaling table, an autotune log.
         model: Trained and captured, instead of paths; or pass `command`.
-        pattern: How lines of logs are read: a regular expression with named groups.
         estimate: A folder of estimate, or a cluster.toml, to compare the trace with.
         listener: Is told how a capture goes on; nobody by default.
-        **options: Of a capture, as `measure` takes them; `np` without one is the number of processes of each log.
+        **options: Of a capture, as `measure` takes them. For logs: `np`, the number of processes of each, and
+            `pattern`, a regular expression with named groups for the lines to read.
 
     Returns:
         An Explanation of traces, a Scaling of tables, logs and measurements, an Autotune of Horovod's autotune log.
@@ -197,7 +196,8 @@ def explain(
     given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     beside = Path(estimate) if estimate else None
     if not model and not options.get("command"):
-        return read(given, np=log_counts(options.get("np", ())), pattern=pattern, estimate=beside)
+        counts = log_counts(options.get("np", ()))
+        return read(given, np=counts, pattern=options.get("pattern", ""), estimate=beside)
     if given:
         raise UsageError("name files, a MODEL or a command to explain, and only one of them")
     from scalescope.measurement.trace import traced_run

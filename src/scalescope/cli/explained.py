@@ -27,7 +27,7 @@ def tell_traces(
     request: "MeasureRequest | None",
     export: Path | None,
 ) -> None:
-    from scalescope.charts import write_charts
+    """Of traces: where the steps' time went, and what the first finding leads to."""
     from scalescope.diagnosis.sources import export_job
     from scalescope.records.store import save
     from scalescope.report.explanation import sentence
@@ -39,8 +39,7 @@ def tell_traces(
         save(explanation, folder / "explanation.json")
         write_tables(explanation, folder)
         here = from_here(folder)
-        said = ending.pictures(lambda formats: write_charts(explanation, folder, formats))
-        said += [f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
+        said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
     if export:
         count = export_job(files, export)
         said.append(f"{count:,} spans for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
@@ -79,15 +78,14 @@ def next_after_traces(explanation: "Explanation", request: "MeasureRequest") -> 
 
 
 def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> None:
-    from scalescope.charts import write_charts
+    """Of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
     from scalescope.records.store import save
     from scalescope.report.autotune import as_document, next_command_of, sentence, show
 
     said: list[str] = []
     if folder:
         save(record, folder / "autotune.json")
-        said = ending.pictures(lambda formats: write_charts(record, folder, formats))
-        said.append(f"Records: {from_here(folder)}")
+        said = [*ending.drawn(record, folder), f"Records: {from_here(folder)}"]
     ending.tell(
         show,
         record,
@@ -101,6 +99,7 @@ def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> No
 def tell_scaling(
     ending: Ending, scaling: "Scaling", files: list[Path], folder: Path | None, told: dict[str, str]
 ) -> None:
+    """Of tables, logs and measurements: the curves, and what traced launches show."""
     from scalescope.diagnosis.sources import explain_traces
     from scalescope.report.explanation import sentence
     from scalescope.report.explanation_tables import as_document

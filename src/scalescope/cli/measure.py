@@ -1,7 +1,7 @@
 """`scalescope measure`: launch a training at every point and say how fast it is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -35,8 +35,8 @@ _POOR_EFFICIENCY = 0.8
 @grouped
 def measure(
     context: typer.Context,
-    points: Points,
     statistics: Statistics,
+    points: Points,
     launching: LaunchOptions,
     building: ModelOptions,
     shown: OutputOptions,
@@ -62,8 +62,7 @@ def measure(
     if where:
         typed = typed_options(context)
         _refuse_with_resume(context, typed)
-        told = {name: told[name] for name in _WITH_RESUME & typed.keys() & told.keys()}
-        work: Any = lambda listener: sweep.continue_measurement(where, checked_options(told), listener)
+        limits = checked_options({name: told[name] for name in _WITH_RESUME & typed.keys() & told.keys()})
     else:
         if smallest not in ("", "smallest"):
             raise UsageError(
@@ -71,13 +70,14 @@ def measure(
             )
         request = measure_request(model, command=context.obj or (), folder=folder, smallest=bool(smallest), **told)
         if dry_run:
-            return _print_commands(request)
-        work = lambda listener: sweep.measure(request, listener)
+            _print_commands(request)
+            return
     with (
         interruptible(lambda how: " and every finished launch is kept" + (f"; resume with: {how}" if how else "")),
         MeasureProgress(ending.console, show_output=show_output, **ending.progress) as progress,
     ):
-        place, measurement = work(progress)
+        work = sweep.continue_measurement(where, limits, progress) if where else sweep.measure(request, progress)
+    place, measurement = work
     _tell(ending, load_plan(place, Plan).request if where else request, measurement, place)
 
 

@@ -83,7 +83,7 @@ class ModelOptions:
         list[str] | None,
         _model("--input", metavar="SHAPE", help="3x224x224 or int64:128:vocab=30000; once per input."),
     ] = None
-    loss: Annotated[str, _model(help="Name or file.py:function (default: mean square of the output).")] = ""
+    loss: Annotated[str, _model(help="Name or file.py:function (default: that of the model).")] = ""
     optimizer: Annotated[str, _model(help="Name or file.py:function.")] = "sgd"
     learning_rate: Annotated[float | None, _model(metavar="X", help="Learning rate of a named optimizer.")] = None
     device: Device = "auto"
@@ -347,7 +347,7 @@ def given(*groups: Any) -> dict[str, Any]:
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     """The verb as typer takes it: the fields of its groups are its parameters."""
     hints = get_type_hints(verb, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(verb).parameters.values():
         if parameter.name not in groups:

@@ -67,17 +67,21 @@ class Ending:
         shown = [path for path in written if path.suffix == f".{first}"]
         return ["Pictures:", *(f"  {from_here(path)}{also}" for path in shown)] if shown else []
 
+    def drawn(self, record: Any, folder: Path) -> list[str]:
+        """Draw everything that a record has the numbers for; lines that say where the pictures are."""
+        from scalescope.api import draw
+
+        return self.pictures(lambda formats: draw(record, folder, formats))
+
     def write_scaling(self, scaling: "Scaling", folder: Path) -> list[str]:
         """Save curves, their tables and their pictures; lines that say where they are."""
-        from scalescope.charts import write_charts
         from scalescope.records.store import save
         from scalescope.report.tables import write_tables
 
         save(scaling, folder / "scaling.json")
         write_tables(scaling, folder)
         here = from_here(folder)
-        drawn = self.pictures(lambda formats: write_charts(scaling, folder, formats))
-        return [*drawn, f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
+        return [*self.drawn(scaling, folder), f"Tables: {here}/scaling.csv, .md, .tex", f"Records: {here}"]
 
 
 @contextlib.contextmanager

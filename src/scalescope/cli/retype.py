@@ -1,7 +1,8 @@
 """Types a request back as a command: of the same verb, or of another one that trains the same in the same way."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _as_options(asked: dict[str, Any], verb: str) -> dict[str, Any]:
         asked["relative_to"] = "smallest"
     if verb == "estimate" and asked.get("batch") == _USUAL_BATCHES:
         del asked["batch"]
-    texts = {
+    texts: dict[str, Callable[[Any], Any]] = {
         "np": _list,
         "batch": _list,
         "scaling": lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
@@ -100,7 +101,7 @@ def _as_options(asked: dict[str, Any], verb: str) -> dict[str, Any]:
         "timeout_s": lambda value: f"{value:g}s" if value != MeasureRequest().timeout_s else "",
         "efficiency": lambda value: f"{value:.4g}" if value != 0.8 else "",
     }
-    return {name: texts[name](value) if name in texts and value else value for name, value in asked.items()}
+    return {name: texts[name](value) if name in texts else value for name, value in asked.items() if value}
 
 
 def _list(value: int | tuple[int, ...]) -> str:
@@ -108,7 +109,7 @@ def _list(value: int | tuple[int, ...]) -> str:
     counts = (value,) if isinstance(value, int) else value
     if len(counts) > 2 and counts == tuple(range(counts[0], counts[-1] + 1)):
         return f"{counts[0]}..{counts[-1]}"
-    if len(counts) > 3 and all(later == 2 * former for former, later in zip(counts, counts[1:], strict=False)):
+    if len(counts) > 3 and all(later == 2 * former for former, later in pairwise(counts)):
         return f"{counts[0]},{counts[1]},...,{counts[-1]}"
     return ",".join(map(str, counts))
 

@@ -55,7 +55,7 @@ def tune(
     """What should I change? Finds faster knobs of DDP or Horovod for a MODEL, or for your own training after --.
 
     DDP is tuned while it trains, your script unchanged: scalescope tune --np 4 -- python train.py
-    The default is kept unless another setting is clearly faster.
+    The default is kept unless another setting is clearly faster. Options of horovodrun (--autotune-...) work too.
     """
     from scalescope.api.tune_request import tune_request
     from scalescope.records.store import load
@@ -65,7 +65,8 @@ def tune(
 
     ending = Ending(shown, folder, keep_stdout=dry_run)
     if search.join:
-        return _join(search.join)
+        _join(search.join)
+        return
     _refuse(context, search)
     progress = TuneProgress(ending.console, show_output=show_output, **ending.progress)
     if search.resume:
@@ -80,7 +81,7 @@ def tune(
         request = tune_request(model, note=lambda text: None if shown.quiet else ending.say(text), **told)
         if dry_run:
             print(*run.dry_run(request), sep="\n")
-            return None
+            return
         with interruptible(lambda where: _kept_of(request, where)), progress:
             place, tuning = run.tune(request, progress)
     tell(ending, tuning, load(place / PLAN, TunePlan).request if search.resume else request, place)
@@ -136,12 +137,10 @@ def tell(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path)
 
 def _files(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path) -> list[str]:
     """Write what people keep, draw, and say where it is."""
-    from scalescope.charts import write_charts
     from scalescope.tuner.settings import YAML, how_to_use, write_settings
 
-    here, said = from_here(folder), []
-    if tuning.samples:
-        said = ending.pictures(lambda formats: write_charts(tuning, folder, formats))
+    here = from_here(folder)
+    said = ending.drawn(tuning, folder) if tuning.samples else []
     if tuning.decision == "use":
         setting = {**tuning.held, **tuning.values}
         about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"

@@ -7,7 +7,7 @@ import numpy as np
 
 from scalescope.diagnosis.traces import Material
 from scalescope.records.explanation import Explanation
-from scalescope.simulator.events import Friction, Traffic, simulate
+from scalescope.simulator.events import OverlapSlowdown, Traffic, simulate
 from scalescope.traces.alignment import lateness
 from scalescope.traces.intervals import Times
 from scalescope.traces.trace import Trace
@@ -68,7 +68,7 @@ class Replay:
                 bytes=bytes_,
                 cost=lambda size, _: cost(size) / speed,
             ),
-            Friction(),
+            OverlapSlowdown(),
         )
         return float(outcome.sent_s[0])
 

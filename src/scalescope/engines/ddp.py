@@ -6,8 +6,8 @@ from scalescope.engines.base import MIB, Engine, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
-# While bucket_cap_mb is unset; set, it holds for the first bucket too, unless first_bucket_mb is set.
-_FIRST_MIB, _CAP_MIB = 1, 25
+# While bucket_cap_mb is unset; set, it counts for the first bucket too, unless first_bucket_mb is set.
+_FIRST_MIB, _CAP_MIB = 1.0, 25.0
 
 
 class Ddp(Engine):
@@ -22,6 +22,8 @@ class Ddp(Engine):
             is_argument=True,
             type="float",
             default=None,
+            unset=_CAP_MIB,
+            tried=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -32,6 +34,8 @@ class Ddp(Engine):
             name="first_bucket_mb",
             type="float",
             default=None,
+            unset=_FIRST_MIB,
+            tried=(0.0625, 0.25, 1.0),
             low=0.001,
             high=4096,
             unit="MiB",
@@ -44,6 +48,8 @@ class Ddp(Engine):
             is_argument=True,
             type="bool",
             default=False,
+            tried=(False, True),
+            on_request=True,  # it keeps gradients in a buffer of its own, and detaches them in place
             changes="live",
             meaning="gradients live inside the buckets: no copies, less memory",
         ),
@@ -51,6 +57,7 @@ class Ddp(Engine):
             name="hierarchical_allreduce",
             type="bool",
             default=False,
+            tried=(False, True),
             changes="live",
             meaning="sum inside each host, then between hosts, then share inside: less traffic between hosts",
         ),
@@ -59,6 +66,7 @@ class Ddp(Engine):
             is_argument=True,
             type="bool",
             default=False,
+            tried=(False, True),
             meaning="promises that every step uses the same parameters",
         ),
         Knob(
@@ -79,6 +87,7 @@ class Ddp(Engine):
             name="nccl_algo",
             type="choice",
             default=None,
+            tried=(None, "Ring", "Tree"),
             choices=("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
             variable="NCCL_ALGO",
             meaning="the route of NCCL's messages: rings for bandwidth, trees for latency (unset: NCCL decides)",
@@ -87,6 +96,7 @@ class Ddp(Engine):
             name="nccl_proto",
             type="choice",
             default=None,
+            tried=(None, "LL", "LL128", "Simple"),
             choices=("LL", "LL128", "Simple"),
             variable="NCCL_PROTO",
             meaning="how NCCL hands data over: LL and LL128 for small messages, Simple for large (unset: NCCL decides)",
@@ -95,6 +105,7 @@ class Ddp(Engine):
             name="nccl_max_nchannels",
             type="int",
             default=None,
+            tried=(None, 2, 4, 8, 16),
             low=1,
             high=64,
             variable="NCCL_MAX_NCHANNELS",

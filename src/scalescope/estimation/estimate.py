@@ -12,17 +12,16 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation import calibration as residuals
-from scalescope.estimation.calibration import corrected
-from scalescope.estimation.cluster import probe_cluster
+from scalescope.estimation.probe import probe_cluster
 from scalescope.estimation.profile import take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.estimation.verification import run_checks
+from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.environment import horovod_speaks_mpi, torch_version
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
-from scalescope.measurement.sweep import Audience as MeasureAudience
+from scalescope.measurement.sweep import Audience as MeasureListener
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
@@ -40,8 +39,8 @@ _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublin
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 
 
-class Audience(MeasureAudience, Protocol):
-    """Who is told how an estimate goes on."""
+class EstimateListener(MeasureListener, Protocol):
+    """Is told how an estimate goes on."""
 
     def stage(self, what: str, seconds: float | None) -> None:
         """A part of the work begins; about what it takes."""
@@ -59,7 +58,7 @@ class Audience(MeasureAudience, Protocol):
         """The map is there, and its checks begin."""
 
 
-def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Prediction]:
+def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path, Prediction]:
     """The folder of the results and the map, corrected by its checks where some were asked for.
 
     Every part is kept as soon as it is there: after an interruption the same request continues.
@@ -75,16 +74,16 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
-            audience.continues(folder)
+            listener.continues(folder)
             end_orphans(str(folder))
         save(plan, folder / PLAN)
         profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
-        profile = profile or _profile(request, threads, processes, described, folder, audience)
+        profile = profile or _profile(request, threads, processes, described, folder, listener)
         save(profile, folder / PROFILE)
         if remade := sum(point.remade for point in profile.points):
-            audience.remark(f"profile: {plural(remade, 'block')} of steps measured again, other programs were busy")
+            listener.remark(f"profile: {plural(remade, 'block')} of steps measured again, other programs were busy")
         cluster = described or _kept(folder / CLUSTER, load_cluster)
-        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, audience)
+        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, listener)
         write_cluster(cluster, folder / CLUSTER)
         known, unread = residuals.calibration(knobs.engine) if described is None else (None, "")
         prediction = predict(
@@ -99,12 +98,11 @@ def estimate(request: EstimateRequest, audience: Audience) -> tuple[Path, Predic
                 efficiency_goal=request.efficiency,
             )
         )
-        crowded = _threads_warning(request, threads, profile)
-        prediction = _with_warnings(prediction, unread, crowded)
+        prediction = _with_warnings(prediction, unread, _threads_warning(request, threads, profile))
         save(prediction, folder / PREDICTION)
         if request.verify:
-            audience.mapped(prediction)
-            prediction = _checked(request, prediction, profile, threads, cluster, folder, audience)
+            listener.mapped(prediction)
+            prediction = _checked(request, prediction, profile, threads, cluster, folder, listener)
         if (best := step_to_draw(prediction)) is not None:
             save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
         save(prediction, folder / PREDICTION)
@@ -124,10 +122,10 @@ def _checked(
     threads: int,
     cluster: Cluster,
     folder: Path,
-    audience: Audience,
+    listener: EstimateListener,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, audience)
+    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, listener)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
@@ -208,12 +206,12 @@ def _profile(
     processes: Sequence[int],
     described: Cluster | None,
     folder: Path,
-    audience: Audience,
+    listener: EstimateListener,
 ) -> ModelProfile:
     """One process alone, and with others of its host."""
     on_gpu = request.device != "cpu" and host.gpus() > 0
-    together = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
-    crowds = () if on_gpu else tuple(sorted({count for count in (2, 4, together) if 1 < count <= together}))
+    most = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
+    together = () if on_gpu else tuple(sorted({count for count in (2, 4, most) if 1 < count <= most}))
     batches = {
         -(-batch // count) if scaling == "strong" else batch
         for scaling in request.scaling
@@ -221,18 +219,18 @@ def _profile(
         for count in processes
         if scaling == "weak" or batch >= count
     }
-    ranks = max(crowds, default=1)
-    audience.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
+    ranks = max(together, default=1)
+    listener.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
     task = ProfileTask(
         workload=request.workload,
         batches=tuple(sorted(batches)),
         device=request.device,
         seconds=request.seconds,
         repeats=request.repeats,
-        crowds=crowds,
+        together=together,
     )
     place, patience_s = folder / "profile", request.timeout_s
-    return take_profile(task, threads_per_rank=threads, folder=place, tell=audience.tick, timeout_s=patience_s)
+    return take_profile(task, threads_per_rank=threads, folder=place, tell=listener.tick, timeout_s=patience_s)
 
 
 def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
@@ -256,7 +254,7 @@ def _this_machine(
     processes: Sequence[int],
     threads: int,
     folder: Path,
-    audience: Audience,
+    listener: EstimateListener,
 ) -> Cluster:
     """One node: this one, probed as far as the question needs it."""
     slots = min(max(processes), _slots_here(request))
@@ -270,7 +268,7 @@ def _this_machine(
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )
-    return probe_cluster(asked, audience)
+    return probe_cluster(asked, listener)
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

@@ -1,5 +1,14 @@
-"""Times collectives from inside the ranks: alone, and beside compute."""
+"""Times collectives from inside the ranks: alone, next to compute, and what an engine's threads cost while idle.
 
+For the latter a helper process next to each rank computes in pairs of blocks: one while the rank waits with its engine
+alive, one while the rank is stopped (SIGSTOP), so that its threads cannot poll. Both blocks are of one process on one
+host, a moment apart, so what differs between launches, cores or minutes cancels.
+"""
+
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
@@ -9,7 +18,7 @@ from scalescope.jobs.step_clock import cpu_s
 
 SIZES = (4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20)
 _LEAST, _MOST = 4, 30
-_SECONDS = 0.15  # A size is repeated until about so much time has passed
+_SECONDS = 0.15  # A size is repeated until about this much time has passed
 # Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds.
 _SAMPLES, _WIDTH = 16, 1024
 _LAYERS_S = 0.3
@@ -17,6 +26,9 @@ _MESSAGE_BYTES = 16 << 20
 _MESSAGES = 6
 _WARMING_S = 3e-3
 _COPIED = 16  # Tensors of a mebibyte that are copied at a time
+_IDLE_BLOCK_S = 0.25
+# Between the ranks' agreement and the first block: by then every rank has what it needs from the others.
+_SETTLE_S = 0.02
 
 
 class Layers(NamedTuple):
@@ -79,27 +91,27 @@ class LinkProbe:
         return time.perf_counter() - started
 
     def overlap(self) -> dict[str, float]:
-        """Seconds of a layer's backward and of a message: each alone, and one beside the other."""
+        """Seconds of a layer's backward and of a message: each alone, and both at the same time."""
         self._live.agree(0)
         alone = self.layers(_LAYERS_S)
-        message_s = median(self._once("allreduce", self._message, "scalescope.beside") for _ in range(_MESSAGES))
+        message_s = median(self._once("allreduce", self._message, "scalescope.overlapped") for _ in range(_MESSAGES))
         self._live.agree(0)
-        beside_s, made, began = [], 0, time.perf_counter()
+        overlapped_s, made, began = [], 0, time.perf_counter()
         for _ in range(_MESSAGES):
             started = time.perf_counter()
-            handle = self._live.begin_allreduce(self._message, "scalescope.beside")
+            handle = self._live.begin_allreduce(self._message, "scalescope.overlapped")
             made += self._layers_until(lambda handle=handle: self._live.is_done(handle))  # type: ignore[misc]
             self._live.wait(handle)
-            beside_s.append(time.perf_counter() - started)
+            overlapped_s.append(time.perf_counter() - started)
         return {
             "layer_s": alone.seconds / alone.made,
-            "layer_beside_s": (time.perf_counter() - began) / max(made, 1),
+            "layer_overlapped_s": (time.perf_counter() - began) / max(made, 1),
             "message_s": message_s,
-            "message_beside_s": median(beside_s),
+            "message_overlapped_s": median(overlapped_s),
         }
 
     def layers(self, seconds: float) -> Layers:
-        """Layers for so long."""
+        """Layers for about this long."""
         began = time.perf_counter()
         count = self._layers_until(lambda: time.perf_counter() - began >= seconds)
         return Layers(count, time.perf_counter() - began)
@@ -135,3 +147,64 @@ class LinkProbe:
     def _settle(self) -> None:
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
+
+
+class IdleHelper:
+    """A process that computes next to this rank; make it before the engine starts."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-m", "scalescope.estimation.link_probe"]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def wait_until_ready(self) -> None:
+        """Returns once it has imported torch."""
+        self._ask("ready")
+
+    def pair(self, number: int) -> tuple[float, float]:
+        """Seconds of a layer's backward with the engine alive and with the rank stopped; the order alternates."""
+        kinds = ("alive", "stopped") if number % 2 else ("stopped", "alive")
+        found = {kind: float(self._ask(kind)) for kind in kinds}
+        return found["alive"], found["stopped"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def _ask(self, what: str) -> str:
+        pipes: Any = self._process
+        pipes.stdin.write(what + "\n")
+        pipes.stdin.flush()
+        return str(pipes.stdout.readline()).strip()
+
+
+def _block_s(layers: Any, *, stop: int | None) -> float:
+    """Seconds of a layer in one block, while the process `stop` is stopped if one is given."""
+    time.sleep(_SETTLE_S)
+    if stop is None:
+        made = layers(_IDLE_BLOCK_S)
+    else:
+        os.kill(stop, signal.SIGSTOP)
+        try:
+            made = layers(_IDLE_BLOCK_S)
+        finally:
+            os.kill(stop, signal.SIGCONT)
+    return float(made.seconds / made.made)
+
+
+def main() -> int:
+    """Answer the rank's questions, a line each, until it closes the pipe."""
+    import torch
+
+    rank = os.getppid()
+    probe = LinkProbe(None, torch.device("cpu"), ())
+    for line in sys.stdin:
+        if os.getppid() != rank:  # the rank has ended, and its id may be another process's by now
+            return 1
+        asked = line.strip()
+        answer = 0.0 if asked == "ready" else _block_s(probe.layers, stop=rank if asked == "stopped" else None)
+        print(answer, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

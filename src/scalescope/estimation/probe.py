@@ -1,24 +1,42 @@
-"""Probes links and cores: launches ranks that time collectives, and makes a cluster of what they found."""
+"""Probes links and cores: ranks time collectives, group by group, and what they found makes a cluster."""
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
+from typing import Protocol
 
 import msgspec
 
+from scalescope import host
 from scalescope.engines import engine_of_backend, find_engine
-from scalescope.errors import WorkFailed
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.link_probe import SIZES
-from scalescope.estimation.probe_ranks import Around, Beside, Idle, Line, ProbeTask, Round, Timed, disagreement, file_of
-from scalescope.jobs.rank_program import RankProgram, run_ranks
-from scalescope.records.cluster import Costs, Operation, Overlap
+from scalescope.estimation.probe_ranks import (
+    Around,
+    Idle,
+    Line,
+    Overlapped,
+    ProbeTask,
+    Round,
+    Timed,
+    disagreement,
+    file_of,
+)
+from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
+from scalescope.records.cluster import BACKENDS, Cluster, Costs, Operation, Overlap
 from scalescope.records.job import Host, Knobs
+from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.stats import standard_error
 
 _ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
 _TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
+_OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
+
+_Together = Sequence[Sequence[Line]]  # The lines of one round, by rank
+_Timings = dict[tuple[str, int], Sequence[Timed]]  # Of one round, by operation and size: what every rank timed
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +56,90 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     copy_s_per_byte: float
     disturbed: str = ""  # Why it is not to be trusted, in one line; empty: it is
     remark: str = ""  # Rounds that do not count, in one line; empty: all do
+
+
+class ProbeListener(Protocol):
+    """Is told how a probe goes on."""
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        """A part of the work begins, and about what it takes."""
+
+    def remark(self, text: str) -> None:
+        """Something that a reader of the result should know."""
+
+    def tick(self, done: int) -> None:
+        """Lines of it that are there."""
+
+
+def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
+    """Probe every group of ranks with every backend that is asked for."""
+    device = request.device
+    gpus = 0 if device == "cpu" else host.gpus()
+    if device == "auto":
+        device = "cuda" if gpus else "cpu"
+    slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
+    if request.hosts and len({each.slots for each in request.hosts}) > 1:
+        raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
+    found: list[Findings] = []
+    for backend in request.backends:
+        check_backend(backend, device)
+        for group in groups(backend, slots, request.hosts):
+            words = f"{backend} among {group.ranks} ranks" + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
+            listener.stage(words, request.seconds + starting_s(group.ranks))
+            found.append(
+                probe_group(
+                    group,
+                    folder=Path(request.folder) / f"{backend}-{group.ranks}-{group.nodes}",
+                    threads_per_rank=request.threads_per_rank,
+                    seconds=request.seconds,
+                    rounds=request.rounds,
+                    tell=listener.tick,
+                    device=device,
+                    ssh=request.ssh,
+                    env=request.env,
+                    timeout_s=request.timeout_s,
+                )
+            )
+            if found[-1].remark:
+                listener.remark(f"{words}: {found[-1].remark}")
+    copies = [finding.copy_s_per_byte for finding in found]
+    return Cluster(
+        name="this machine" if not request.hosts else ",".join(each.name for each in request.hosts),
+        nodes=max(len(request.hosts), 1),
+        slots_per_node=slots,
+        cores_per_node=host.cores().physical,
+        device="gpu" if device == "cuda" else "cpu",
+        copy_s_per_byte=sorted(copies)[len(copies) // 2] if copies else 0.0,
+        costs=tuple(cost for finding in found for cost in finding.costs),
+        overlaps=tuple(finding.overlap for finding in found if finding.overlap),
+        threads_per_rank=request.threads_per_rank,
+        disturbed="; ".join(dict.fromkeys(finding.disturbed for finding in found if finding.disturbed)),
+    )
+
+
+def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
+    """Which ranks are probed together: 2, 4 and all of a node, then one of each node, and everything."""
+    counts = sorted({count for count in (2, 4, slots) if 1 < count <= slots})
+    first = (Host(hosts[0].name, slots),) if hosts else ()
+    found = [Group(backend=backend, ranks=count, nodes=1, hosts=first) for count in counts]
+    for count in sorted({2, len(hosts)}) if len(hosts) > 1 else ():
+        several = hosts[:count]
+        ones = tuple(Host(host.name, 1) for host in several)
+        found.append(Group(backend=backend, ranks=count, nodes=count, hosts=ones))
+        if slots > 1:
+            found.append(Group(backend=backend, ranks=count * slots, nodes=count, hosts=several))
+    return found
+
+
+def check_backend(backend: str, device: str) -> None:
+    """A clear line for a backend that is not here."""
+    if backend not in BACKENDS:
+        raise UsageError(f"there is no backend '{backend}': choose from {', '.join(BACKENDS)}")
+    if backend.endswith("nccl") and device != "cuda":
+        raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
+    engine = engine_of_backend(backend)
+    if engine.package and not importlib.util.find_spec(engine.package):
+        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: docs/{engine.package}.md")
 
 
 def knobs_of(backend: str) -> Knobs:
@@ -102,26 +204,27 @@ def read_lines(folder: Path, ranks: int) -> list[list[Line]]:
 def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
     """What the undisturbed rounds say, or all of them when there is none.
 
-    A cost is the mean over repetitions of the slowest rank, because a message that finds its core taken waits for a
-    turn: times come in two kinds, and a step pays the mean of them.
+    A cost is the mean over repetitions of the slowest rank: a message that finds its core taken waits, so times come in
+    two kinds, and a step pays the mean of them.
     """
     made = _rounds(lines)
     foreign_cores = [_foreign_cores(group, together) for together in made]
     quiet = [together for together, cores in zip(made, foreign_cores, strict=True) if cores <= QUIET]
     used = quiet or made
     rounds = [_timed(together) for together in used]
+    differ = disagreement([sum(map(_slowest_s, timed.values())) for timed in rounds])
+    disturbed = f"rounds of the probe differ by {differ:.0%} (one sigma)" if differ > _TOO_DIFFERENT else ""
+    if not quiet:
+        disturbed = f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
+    repeated = len(made) - len(quiet) if quiet else 0
+    copies = [line.copy_s_per_byte for of_rank in lines for line in of_rank if isinstance(line, Around)]
     return Findings(
         costs=tuple(costs for operation in _OPERATIONS if (costs := _costs(group, operation, rounds)) is not None),
         overlap=_overlap(group, used),
-        copy_s_per_byte=_copy(lines),
-        disturbed=_disturbed(quiet, foreign_cores, [_pace_s(timed) for timed in rounds]),
-        remark=_remark(len(quiet), len(made)),
+        copy_s_per_byte=median(copies or [0.0]),
+        disturbed=disturbed,
+        remark=f"{repeated} of {len(made)} rounds were repeated: other programs were busy" if repeated else "",
     )
-
-
-_Together = Sequence[Sequence[Line]]  # The lines of one round, by rank
-_Timings = dict[tuple[str, int], Sequence[Timed]]  # Of one round, by operation and size: what every rank timed
-_OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
 
 
 def _rounds(lines: Sequence[Sequence[Line]]) -> list[_Together]:
@@ -157,10 +260,6 @@ def _slowest_s(together: Sequence[Timed]) -> float:
     return fmean(values[: max(len(values) - len(values) // 10, 1)])
 
 
-def _pace_s(timed: _Timings) -> float:
-    return sum(map(_slowest_s, timed.values()))
-
-
 def _costs(group: Group, operation: Operation, rounds: Sequence[_Timings]) -> Costs | None:
     sizes = sorted({size for timed in rounds for name, size in timed if name == operation})
     if not sizes:
@@ -189,16 +288,16 @@ def _error(values: Sequence[float]) -> float:
 
 def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
     lines = [line for together in rounds for of_rank in together for line in of_rank]
-    beside = [line for line in lines if isinstance(line, Beside)]
-    if not beside:
+    overlapped = [line for line in lines if isinstance(line, Overlapped)]
+    if not overlapped:
         return None
     idle = [ratio for together in rounds if (ratio := _idle(together)) is not None]
     return Overlap(
         backend=group.backend,
         ranks=group.ranks,
         nodes=group.nodes,
-        compute=max(median(line.layer_beside_s / line.layer_s for line in beside), 1.0),
-        communication=max(median(line.message_beside_s / line.message_s for line in beside), 1.0),
+        compute=max(median(line.layer_overlapped_s / line.layer_s for line in overlapped), 1.0),
+        communication=max(median(line.message_overlapped_s / line.message_s for line in overlapped), 1.0),
         idle=max(geometric_mean(idle), 1.0) if idle else 1.0,
         idle_error=_error(idle) if idle else 0.0,
     )
@@ -208,21 +307,3 @@ def _idle(together: _Together) -> float | None:
     """How many times longer compute takes next to the idle engine, over all ranks of a round."""
     lines = [line for of_rank in together for line in of_rank if isinstance(line, Idle)]
     return sum(line.layer_s for line in lines) / sum(line.layer_without_s for line in lines) if lines else None
-
-
-def _copy(lines: Sequence[Sequence[Line]]) -> float:
-    return median([line.copy_s_per_byte for of_rank in lines for line in of_rank if isinstance(line, Around)] or [0.0])
-
-
-def _disturbed(quiet: Sequence[_Together], foreign_cores: Sequence[float], paces_s: Sequence[float]) -> str:
-    """Why these findings are not to be trusted; empty when they are."""
-    if not quiet:
-        return f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
-    differ = disagreement(paces_s)
-    return f"rounds of the probe differ by {differ:.0%} (one sigma)" if differ > _TOO_DIFFERENT else ""
-
-
-def _remark(quiet: int, made: int) -> str:
-    if quiet in (0, made):
-        return ""
-    return f"{made - quiet} of {made} rounds were repeated: other programs were busy"

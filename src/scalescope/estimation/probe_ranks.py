@@ -15,8 +15,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError
-from scalescope.estimation.idle_cost import IdleHelper
-from scalescope.estimation.link_probe import LinkProbe
+from scalescope.estimation.link_probe import IdleHelper, LinkProbe
 from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.train_model import device_named
@@ -47,13 +46,13 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
     cpu_seconds: list[float]
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
-    """Compute and a message in one rank: each alone and one beside the other."""
+class Overlapped(msgspec.Struct, frozen=True, kw_only=True, tag="overlapped"):
+    """Compute and a message in one rank: each alone and both at the same time."""
 
     layer_s: float
-    layer_beside_s: float
+    layer_overlapped_s: float
     message_s: float
-    message_beside_s: float
+    message_overlapped_s: float
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True, tag="around"):
@@ -75,7 +74,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, tag="round"):
     foreign_cores: float
 
 
-Line = Timed | Beside | Around | Idle | Round
+Line = Timed | Overlapped | Around | Idle | Round
 
 
 def file_of(rank: int) -> str:
@@ -104,7 +103,7 @@ def one_round(probe: LinkProbe, writer: Writer, peers: Peers) -> tuple[float, fl
     for timed in probe.collectives():
         writer.write(msgspec.convert(timed, Timed))
         pace_s += median(timed["seconds"])
-    writer.write(msgspec.convert(probe.overlap(), Beside))
+    writer.write(msgspec.convert(probe.overlap(), Overlapped))
     foreign_cores = peers.foreign_cores(meter)
     writer.write(Round(foreign_cores=foreign_cores))
     return foreign_cores, pace_s

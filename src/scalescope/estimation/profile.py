@@ -13,7 +13,7 @@ from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
 from scalescope.jobs.rank_program import ALLOCATOR, RankProgram, run_ranks
 from scalescope.records.job import Knobs
-from scalescope.records.profile import Crowd, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.stats import relative_deviation, standard_errors
@@ -33,7 +33,7 @@ def take_profile(
         RankProgram(
             module="scalescope.estimation.profile_ranks",
             task=task,
-            np=max(task.crowds, default=1),
+            np=max(task.together, default=1),
             knobs=Knobs(engine="ddp"),
             folder=folder,
             threads_per_rank=threads_per_rank,
@@ -42,7 +42,7 @@ def take_profile(
         ),
         tell,
     )
-    model, blocks = read_blocks(folder, max(task.crowds, default=1))
+    model, blocks = read_blocks(folder, max(task.together, default=1))
     return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
 
 
@@ -91,7 +91,7 @@ def assemble(
         unused=len(model.names) - len(order),
         buffers_bytes=tuple(model.buffers_bytes),
         points=tuple(points),
-        crowds=_crowds(blocks),
+        crowds=_contention(blocks),
         interpolation_error=max(regular, default=0.0),
         memory_limit_bytes=model.memory_limit_bytes,
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
@@ -162,19 +162,19 @@ def _steps(block: Block) -> list[float]:
 
 
 def _deviations_of_slowest(ranks: int) -> float:
-    """By how many standard deviations the slowest of so many lies above a typical one, in the median."""
+    """By how many standard deviations the slowest of this many ranks lies above a typical one, in the median."""
     return NormalDist().inv_cdf(0.5 ** (1 / ranks)) if ranks > 1 else 1.0
 
 
 class _Ratio(NamedTuple):
-    """One round of a crowd."""
+    """One round of several ranks."""
 
     slowdown: float
     noise: float
     foreign_cores: float
 
 
-def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
+def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
     """Steps among others over the steps alone that were made right after them.
 
     Rounds that other programs disturbed count only where there are no others.
@@ -184,12 +184,12 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
     for at, block in enumerate(blocks[0]):
         if block.copies == 1:
             continue
-        beside = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
+        others = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
         after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
-        if block.failed or after is None or after.batch != block.batch or any(each.failed for each in beside):
+        if block.failed or after is None or after.batch != block.batch or any(each.failed for each in others):
             continue
         key = block.copies, block.batch
-        everyone = [block, *beside]
+        everyone = [block, *others]
         typical_s = median(step for each in everyone for step in _steps(each))
         slowest_s = median(map(max, zip(*map(_steps, everyone), strict=False)))
         found.setdefault(key, []).append(
@@ -204,7 +204,7 @@ def _crowds(blocks: Sequence[Sequence[Block]]) -> tuple[Crowd, ...]:
     ]
     errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
     return tuple(
-        Crowd(
+        Contention(
             copies=copies,
             batch=batch,
             slowdown=median(each.slowdown for each in quiet),

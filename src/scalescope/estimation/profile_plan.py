@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-# The next larger batch is at most so many times the largest measured one: its time and memory are then foreseeable.
+# The next larger batch is at most this many times the largest measured one: its time and memory are then foreseeable.
 _LEAP = 8
-# A batch size that nobody asked for is measured when it is so many times the largest so far: the line gets longer.
+# A batch size that nobody asked for is measured when it is this many times the largest so far: the line gets longer.
 _WORTH = 1.5
 _GOOD = 0.02  # A relative miss of interpolation that is good enough
 
@@ -57,7 +57,7 @@ def misses_of(steps_s: Mapping[int, float]) -> dict[int, float]:
 
 
 def _doubt(size: int, measured: Sequence[int], misses: Mapping[int, float]) -> float:
-    """How far the line at an unmeasured size may be off: the misses beside it, more in the middle of a wide gap."""
+    """How far the line at an unmeasured size may be off: the misses next to it, more in the middle of a wide gap."""
     below = max(each for each in measured if each < size)
     above = min(each for each in measured if each > size)
     nearby = max((abs(misses[each]) for each in (below, above) if each in misses), default=0.5)

@@ -1,4 +1,4 @@
-"""The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step beside each other."""
+"""The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step next to each other."""
 
 import atexit
 import importlib
@@ -40,7 +40,7 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     seconds: float
     repeats: int  # Blocks of every batch size that are wanted
-    crowds: tuple[int, ...]  # Numbers of ranks that step beside each other
+    together: tuple[int, ...]  # Numbers of ranks that step next to each other, to see CPU contention
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,11 +176,11 @@ class Director:
         self._task, self._profiler, self._live, self._limit = task, profiler, live, limit_bytes
         self._ends = time.monotonic() + task.seconds
         self._blocks: dict[int, list[Block]] = {}
-        self._quiet_crowds: dict[tuple[int, int], int] = {}  # Undisturbed rounds of every crowd
+        self._quiet_rounds: dict[tuple[int, int], int] = {}  # Undisturbed ones, by ranks and batch
         self._too_large = 10**9
 
     def run(self) -> None:
-        """The batch sizes that matter, then the crowds, then everything again while there is time."""
+        """The batch sizes that matter, then several ranks together, then everything again while there is time."""
         affordable_s = self._task.seconds / _LARGEST_STEP
         while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
             self._alone(batch)
@@ -189,9 +189,9 @@ class Director:
         rounds = 0
         while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
-            for batch, copies in itertools.product(self._crowd_batches(), self._task.crowds):
+            for batch, copies in itertools.product(self._contended_batches(), self._task.together):
                 if rounds == 1 or not self._spent(self._patience()):
-                    self._crowd(batch, copies)
+                    self._together(batch, copies)
             for batch in sorted(self._blocks):
                 if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
                     self._alone(batch)
@@ -199,7 +199,7 @@ class Director:
 
     def _patience(self) -> float:
         """The part of its time that the profile may take: more while other programs leave nothing undisturbed."""
-        undisturbed = all(map(self._quiet, self._blocks)) and all(self._quiet_crowds.values())
+        undisturbed = all(map(self._quiet, self._blocks)) and all(self._quiet_rounds.values())
         return 1.0 if undisturbed else _PATIENCE
 
     def _spent(self, part: float) -> bool:
@@ -232,27 +232,27 @@ class Director:
         (low, low_bytes), (high, high_bytes) = known[0], known[-1]
         return high_bytes + (high_bytes - low_bytes) / (high - low) * (batch - high)
 
-    def _crowd_batches(self) -> list[int]:
-        """The ends of what was measured: crowding depends on whether a step fits into the caches."""
+    def _contended_batches(self) -> list[int]:
+        """The ends of what was measured: contention depends on whether a step fits into the caches."""
         sizes = sorted(self._blocks)
-        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.crowds and sizes else []
+        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.together and sizes else []
 
-    def _crowd(self, batch: int, copies: int) -> None:
+    def _together(self, batch: int, copies: int) -> None:
         steps = steps_of_block(self._blocks[batch][-1].step_s)
         for value in (copies, batch, steps):
             self._live.agree(value)
-        crowd = self._profiler.block(batch, copies, steps)
-        meet(self._live)
-        self._alone(batch)  # beside it, so that drift does not count as crowding
-        quiet = max(crowd.foreign_cores, self._blocks[batch][-1].foreign_cores) <= QUIET
-        self._quiet_crowds[copies, batch] = self._quiet_crowds.get((copies, batch), 0) + quiet
+        block = self._profiler.block(batch, copies, steps)
+        wait_for_all(self._live)
+        self._alone(batch)  # right after it, so that drift does not count as contention
+        quiet = max(block.foreign_cores, self._blocks[batch][-1].foreign_cores) <= QUIET
+        self._quiet_rounds[copies, batch] = self._quiet_rounds.get((copies, batch), 0) + quiet
 
 
-def meet(live: Any) -> None:
+def wait_for_all(live: Any) -> None:
     """Wait for all ranks: one that steps alone must not begin while others finish their steps."""
     import torch
 
-    live.wait(live.begin_allreduce(torch.zeros(1), "scalescope.meet"))
+    live.wait(live.begin_allreduce(torch.zeros(1), "scalescope.wait"))
 
 
 def follow(profiler: Profiler, live: Any, rank: int) -> None:
@@ -261,13 +261,13 @@ def follow(profiler: Profiler, live: Any, rank: int) -> None:
         batch, steps = live.agree(0), live.agree(0)
         if rank < copies:
             profiler.block(batch, copies, steps)
-        meet(live)
+        wait_for_all(live)
 
 
 def main(arguments: list[str]) -> int:
     """`profile_ranks FILE`: one rank of a profile, into the folder of the file."""
     task = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ProfileTask)
-    live = importlib.import_module(find_engine("ddp" if task.crowds else "none").live_module)
+    live = importlib.import_module(find_engine("ddp" if task.together else "none").live_module)
     rank, _ = live.start("cpu", {})
     try:
         device = device_named(task.device)

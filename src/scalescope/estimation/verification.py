@@ -1,21 +1,29 @@
-"""Runs cells of a map for real, through measure."""
+"""Checks of a map: the cells that decide its recommendation are run for real, through measure, and correct the map."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
-from scalescope.estimation.calibration import deciding_cells
+from scalescope.estimation.calibration import BELIEF
 from scalescope.jobs.rank_program import ALLOCATOR
-from scalescope.measurement.sweep import Audience, continue_measurement, measure
+from scalescope.measurement.sweep import Audience as Listener
+from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
 from scalescope.simulator.compute import work
+from scalescope.simulator.grid import most_efficient, recommend
 
 _BLOCKS_S = 4.0  # Of interleaved blocks in each launch
+_PUSHES = (0.5, 1.0, 2.0, 4.0)  # Half-widths by which a cell is moved to see whether the recommendation changes
+_CONFIRMING = 2  # Undisturbed checks that make up for a disturbed probe
+_OFF = math.log(1.25)  # A check that a corrected map still misses by more is a reason not to trust it
 
 
 def run_checks(
@@ -25,7 +33,7 @@ def run_checks(
     threads: int,
     slots: int,
     folder: Path,
-    audience: Audience,
+    listener: Listener,
 ) -> tuple[Check, ...]:
     """The cells that decide the recommendation, each launched some times; launches that are there already count.
 
@@ -36,7 +44,7 @@ def run_checks(
         threads: Of each rank, as in the profile.
         slots: Ranks that this machine takes.
         folder: Of the estimate; a measurement for each number of processes goes below it.
-        audience: Told how the launches go.
+        listener: Told how the launches go.
     """
     chosen = deciding_cells(prediction.cells, request.verify, slots, prediction.efficiency_goal)
     if not chosen:
@@ -44,7 +52,7 @@ def run_checks(
     checks: list[Check] = []
     for count in sorted({cell.np for cell in chosen}):
         cells = [cell for cell in chosen if cell.np == count]
-        made = _measure(request, cells, threads, folder / f"verify-np{count}", audience)
+        made = _measure(request, cells, threads, folder / f"verify-np{count}", listener)
         for cell in cells:
             runs = [run for run in made.runs if run.point.batch == cell.batch]
             if runs:
@@ -53,7 +61,7 @@ def run_checks(
 
 
 def _measure(
-    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, audience: Audience
+    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, listener: Listener
 ) -> Measurement:
     """One measurement of cells with the same number of processes, continued where it was interrupted.
 
@@ -62,7 +70,7 @@ def _measure(
     process would not be alone there, and whole launches have to do.
     """
     if (folder / "plan.json").exists():
-        return continue_measurement(folder, {"timeout_s": request.timeout_s}, audience)[1]
+        return continue_measurement(folder, {"timeout_s": request.timeout_s}, listener)[1]
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
     asked = MeasureRequest(
@@ -80,7 +88,7 @@ def _measure(
         budget_s=_BLOCKS_S * len(batches) * request.launches if interleaved else None,
         folder=str(folder),
     )
-    return measure(asked, audience)[1]
+    return measure(asked, listener)[1]
 
 
 def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:
@@ -107,4 +115,124 @@ def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:
         measured_high_s=max(measured_s),
         pace=median(paces) if paces else None,
         disturbed=not quiet,
+    )
+
+
+def deciding_cells(cells: Sequence[Cell], count: int, slots: int, goal: float) -> list[Cell]:
+    """Cells to verify: the recommended one, then those whose error would change the recommendation first.
+
+    Args:
+        cells: The map.
+        count: How many cells to choose.
+        slots: Processes that can be run; a cell of one process needs no check.
+        goal: Efficiency of the recommendation.
+
+    Returns:
+        At most `count` cells of 2 or more processes that fit, without repetition.
+    """
+    possible = list({(cell.np, cell.batch): cell for cell in cells if 1 < cell.np <= slots and cell.fits}.values())
+    advice = recommend(cells, goal)
+    chosen = [cell for cell in possible if advice and (cell.np, cell.batch) == (advice.np, advice.batch)]
+    distances = {(cell.np, cell.batch): _distance(cell, cells, goal) for cell in possible if count}
+    rivals = [cell for cell in possible if cell not in chosen and distances.get((cell.np, cell.batch), math.inf) < 9]
+    chosen += sorted(rivals, key=lambda cell: distances[cell.np, cell.batch])
+    return [*chosen, *_spread([cell for cell in possible if cell not in chosen], count - len(chosen))][:count]
+
+
+def _distance(cell: Cell, cells: Sequence[Cell], goal: float) -> float:
+    """By how many half-widths of its interval a cell has to be wrong to change the recommendation."""
+    now, half = recommend(cells, goal), math.log(cell.high_s / cell.step_s)
+    at = cells.index(cell)
+    for push in _PUSHES:
+        for sign in (-1, 1):
+            moved = _moved(cell, math.exp(sign * push * half), 1.0)
+            then = recommend([*cells[:at], moved, *cells[at + 1 :]], goal)
+            if (then and (then.np, then.batch)) != (now and (now.np, now.batch)):
+                return push
+    return math.inf
+
+
+def _spread(cells: Sequence[Cell], count: int) -> list[Cell]:
+    """Cells spread over the batch sizes, the most processes first."""
+    chosen: list[Cell] = []
+    for np in sorted({cell.np for cell in cells}, reverse=True):
+        of_np = sorted((cell for cell in cells if cell.np == np), key=lambda cell: cell.batch)
+        left = min(count - len(chosen), len(of_np))
+        places = {round(i * (len(of_np) - 1) / max(left - 1, 1)) for i in range(left)}
+        chosen += [of_np[place] for place in sorted(places)]
+    return chosen
+
+
+def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collection[str] = ()) -> Prediction:
+    """The map after checks: what was run shows what was measured, the rest is moved and widened to agree with it.
+
+    Where an undisturbed check lies outside its interval, all cells of several processes are multiplied by what the
+    checks say in the middle; where all lie inside, by a part of that. Intervals are widened to hold every check.
+
+    Args:
+        prediction: The map before its checks.
+        checks: Cells that were run.
+        answered: Doubts that enough undisturbed checks dispel.
+    """
+    quiet = [check for check in checks if not check.disturbed]
+    wrong = any(not check.inside for check in quiet)
+    middle = median(check.log_error for check in quiet) if quiet else 0.0
+    shift = middle if wrong else middle * len(quiet) / (len(quiet) + BELIEF)
+    left = {id(check): abs(check.log_error - shift) for check in checks}
+    wider = max([1.0, *(left[id(check)] / max(math.log(check.high_s / check.predicted_s), 1e-9) for check in checks)])
+    measured = {(check.np, check.batch): check for check in quiet}
+    cells = tuple(
+        _measured(cell, measured[cell.np, cell.batch])
+        if (cell.np, cell.batch) in measured
+        else _moved(cell, math.exp(shift), wider)
+        if cell.np > 1
+        else cell
+        for cell in prediction.cells
+    )
+    doubts = [doubt for doubt in prediction.doubts if doubt not in answered or len(quiet) < _CONFIRMING]
+    worst = max(left.values(), default=0.0)
+    if worst > _OFF:
+        off = f"after the checks the map is still {math.expm1(worst):.0%} off one of them"
+        doubts.append(off if quiet else f"{off}, and other programs were busy during every launch of it")
+    goal = prediction.efficiency_goal
+    return msgspec.structs.replace(
+        prediction,
+        cells=cells,
+        checks=tuple(checks),
+        correction=math.exp(shift),
+        doubts=tuple(doubts),
+        recommended=None if doubts else recommend(cells, goal),
+        most_efficient_np=most_efficient(cells, goal),
+    )
+
+
+def _moved(cell: Cell, factor: float, wider: float) -> Cell:
+    """The cell with its step multiplied by a factor, and its interval widened by another."""
+    step_s = cell.step_s * factor
+    low_s, high_s = (step_s * (end / cell.step_s) ** wider for end in (cell.low_s, cell.high_s))
+    return _with_step(cell, step_s, low_s, high_s, verified=False)
+
+
+def _measured(cell: Cell, check: Check) -> Cell:
+    return _with_step(cell, check.measured_s, check.measured_low_s, check.measured_high_s, verified=True)
+
+
+def _with_step(cell: Cell, step_s: float, low_s: float, high_s: float, *, verified: bool) -> Cell:
+    """The cell with another step; everything else that follows from the step follows."""
+    longer = step_s / cell.step_s
+    speedup = cell.speedup / longer
+    return msgspec.structs.replace(
+        cell,
+        step_s=step_s,
+        low_s=low_s,
+        high_s=high_s,
+        speedup=speedup,
+        speedup_low=speedup * step_s / high_s,
+        speedup_high=speedup * step_s / low_s,
+        efficiency=cell.efficiency / longer,
+        throughput=cell.throughput / longer,
+        exposed_s=cell.exposed_s * longer,
+        hidden_s=cell.hidden_s * longer,
+        device_hours=cell.device_hours * longer,
+        verified=verified,
     )

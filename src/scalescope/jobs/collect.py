@@ -13,6 +13,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
+from scalescope.line_pattern import rate_of
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
 from scalescope.steady import blocks, steadiness
@@ -175,7 +176,7 @@ def collect_matches(
     ends = [match.at_ns for match in matches]
     between = [(b - a) * 1e-9 for a, b in pairwise(ends)]
     told = [match.values["step_s"] for match in matches if "step_s" in match.values]
-    rates = [match.values["examples_per_s"] for match in matches if "examples_per_s" in match.values]
+    rates = [rate for match in matches if (rate := rate_of(match.values, point.np)) is not None]
     durations = told if len(told) == len(matches) else between
     _check_steps(len(durations))
     warmup = warmup_steps(durations)

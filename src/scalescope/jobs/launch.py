@@ -15,13 +15,14 @@ from scalescope.jobs.environment import free_port, shown_commands
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
-from scalescope.jobs.output import compile_pattern, last_lines
+from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.watch import Audience, LaunchWatch
 from scalescope.launchers import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
@@ -57,7 +58,7 @@ class Launched(NamedTuple):
 
 def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:
     """One launch of one point, measured."""
-    pattern = compile_pattern(settings.request.pattern) if settings.request.pattern else None
+    pattern = compile_pattern(settings.request.pattern, live=True) if settings.request.pattern else None
     launcher = launcher_of(settings, point)
     folder = launch_folder(settings, round_, point)
     meter = LoadMeter()

@@ -4,7 +4,6 @@ What ranks print: followed while it grows, tagged with its rank, and searched fo
 
 import contextlib
 import ctypes
-import math
 import os
 import re
 import select
@@ -15,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.line_pattern import live_values
 from scalescope.text import without_escapes
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100
@@ -78,8 +77,6 @@ def _names(events: bytes) -> set[str]:
     return names
 
 
-_KNOWN_GROUPS = ("step_s", "examples_per_s")
-
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
 
@@ -91,19 +88,6 @@ class Match(NamedTuple):
     values: dict[str, float]
     # Several matching lines arrived at once, so when each of them was printed is not known.
     came_with_others: bool = False
-
-
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """A user's --pattern, checked."""
-    try:
-        pattern = re.compile(text)
-    except re.error as problem:
-        raise UsageError(f"--pattern is no regular expression ({problem}): escape its special characters") from None
-    unknown = set(pattern.groupindex) - set(_KNOWN_GROUPS)
-    if unknown:
-        known = ", ".join(f"(?P<{name}>...)" for name in _KNOWN_GROUPS)
-        raise UsageError(f"--pattern has an unknown group '{min(unknown)}': use {known}, or no group")
-    return pattern
 
 
 class _Arrival(NamedTuple):
@@ -203,24 +187,12 @@ class OutputFiles:
             since_ns = known[-1].at_ns if known else at_ns
             for number, match in enumerate(together, start=1):  # lines that come together share the time they took
                 shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
-                known.append(Match(shared_ns, _values(match), len(together) > 1))
+                known.append(Match(shared_ns, live_values(match), len(together) > 1))
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
         sources = sorted(self.matches, key=lambda source: (-len(self.matches[source]), len(source), source))
         return self.matches[sources[0]] if sources else []
-
-
-def _values(found: re.Match[str]) -> dict[str, float]:
-    values = {}
-    for name, text in found.groupdict().items():
-        try:
-            value = float((text or "").replace(",", ""))
-        except ValueError:
-            continue
-        if 0 < value < math.inf:
-            values[name] = value
-    return values
 
 
 def last_lines(path: Path, count: int = 15) -> list[str]:

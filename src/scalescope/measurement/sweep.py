@@ -20,7 +20,6 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
 from scalescope.jobs.launch import launch, launch_folder
-from scalescope.jobs.output import compile_pattern
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
@@ -35,6 +34,7 @@ from scalescope.jobs.rehearsal import rehearse
 from scalescope.jobs.watch import Audience as LaunchAudience
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import check_hosts, check_system
+from scalescope.line_pattern import compile_pattern
 from scalescope.measurement.capture import points_to_trace, trace_folder, traced_launch
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.measurement.study import points_of_round, why_it_stopped
@@ -78,7 +78,7 @@ def traced_after(request: MeasureRequest) -> list[Point]:
 def measure(request: MeasureRequest, audience: Audience) -> tuple[Path, Measurement]:
     """Launch every point as often as it takes; the folder of the results and what was measured."""
     if request.pattern:
-        compile_pattern(request.pattern)
+        compile_pattern(request.pattern, live=True)
     settings = settle_here(request, Path(request.folder or "results").absolute())
     points(settings)
     check_requirements(settings)

@@ -14,6 +14,9 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     type: Literal["bool", "int", "float", "choice"]
     default: KnobValue | None  # None: the engine decides when nothing is said
+    unset: KnobValue | None = None  # What an engine that decides itself does; None: the default, or it is not known
+    tried: tuple[KnobValue | None, ...] = ()  # What a search tries; None: left to the engine. Empty: it is not searched
+    on_request: bool = False  # Searched only where a user asks for it, because scripts may notice it
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()

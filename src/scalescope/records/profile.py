@@ -50,12 +50,12 @@ class ProfilePoint(msgspec.Struct, frozen=True, kw_only=True):
     foreign_cores: float = 0.0
 
 
-class Crowd(msgspec.Struct, frozen=True, kw_only=True):
+class Contention(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs a step that other processes of the host make the same step at the same time."""
 
     copies: int
     batch: int
-    slowdown: float  # Time of a step among so many, over the time alone
+    slowdown: float  # Time of a step next to the others, over the time alone
     error: float  # Relative standard error
     noise: float  # Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it
     foreign_cores: float = 0.0  # Cores that other programs kept busy in the rounds that count
@@ -75,7 +75,7 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     unused: int = 0  # Parameters that got no gradient
     buffers_bytes: tuple[int, ...] = ()  # What DDP broadcasts before each forward: one size per kind of number
     points: tuple[ProfilePoint, ...]  # By ascending batch
-    crowds: tuple[Crowd, ...] = ()  # By ascending number of copies
+    crowds: tuple[Contention, ...] = ()  # By ascending number of copies
     interpolation_error: float  # Largest relative miss of a measured point when it is predicted from its neighbours
     memory_limit_bytes: int  # What the device has
     too_large: int | None = None  # The smallest batch that did not fit when it was tried

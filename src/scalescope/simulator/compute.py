@@ -63,54 +63,52 @@ def _at(points: Sequence[ProfilePoint], sizes: Floats, values: Sequence[float]) 
 
 
 @dataclass(frozen=True)
-class Crowding:
-    """Compute among so many ranks of a host: how much longer it takes and how uneven it is."""
+class Slowdown:
+    """Of compute by CPU contention among the ranks of a host: how much longer it takes and how uneven it is."""
 
     slowdown: Floats
     error: Floats
     noise: Floats
 
 
-def crowding(profile: ModelProfile, copies: Floats, batches: Floats) -> Crowding:
-    """The profile's crowds between and beyond the measured numbers of copies, which count by their doublings.
+def contention(profile: ModelProfile, copies: Floats, batches: Floats) -> Slowdown:
+    """The profile's CPU contention between and beyond the measured numbers of copies, which count by their doublings.
 
-    Where crowds were measured at two batch sizes, those in between lie on the line between them.
+    Where it was measured at two batch sizes, those in between lie on the line between them.
     """
     alone = float(np.median([point.noise for point in profile.points]))
-    measured = sorted({crowd.batch for crowd in profile.crowds})
+    measured = sorted({each.batch for each in profile.crowds})
     if not measured:
         ones = np.ones_like(copies)
-        return Crowding(ones, 0 * ones, alone * ones)
-    curves = [_crowding_at(profile, batch, alone, copies) for batch in measured]
+        return Slowdown(ones, 0 * ones, alone * ones)
+    curves = [_contention_at(profile, batch, alone, copies) for batch in measured]
     if len(curves) == 1:
         return curves[0]
     low, high = np.log2(measured[0]), np.log2(measured[-1])
     share = np.clip((np.log2(batches) - low) / (high - low), 0.0, 1.0)
     first, last = curves[0], curves[-1]
-    return Crowding(
+    return Slowdown(
         first.slowdown + share * (last.slowdown - first.slowdown),
         np.maximum(first.error, last.error),
         first.noise + share * (last.noise - first.noise),
     )
 
 
-def _crowding_at(profile: ModelProfile, batch: int, alone: float, copies: Floats) -> Crowding:
-    crowds = [crowd for crowd in profile.crowds if crowd.batch == batch]
-    known = np.log2([1.0, *(crowd.copies for crowd in crowds)])
+def _contention_at(profile: ModelProfile, batch: int, alone: float, copies: Floats) -> Slowdown:
+    found = [each for each in profile.crowds if each.batch == batch]
+    known = np.log2([1.0, *(each.copies for each in found)])
     wanted = np.log2(copies)
-    slowdowns, errors = (
-        np.array([1.0, *(crowd.slowdown for crowd in crowds)]),
-        [0.0, *(crowd.error for crowd in crowds)],
-    )
+    slowdowns = np.array([1.0, *(each.slowdown for each in found)])
+    errors, noises = [0.0, *(each.error for each in found)], [alone, *(each.noise for each in found)]
     slope = (slowdowns[-1] - slowdowns[-2]) / (known[-1] - known[-2])
     beyond = np.maximum(wanted - known[-1], 0.0)
     slowdown = np.interp(wanted, known, slowdowns) + np.maximum(slope, 0.0) * beyond
     error = np.interp(wanted, known, errors) + _BEYOND_PER_DOUBLING * beyond
-    return Crowding(np.maximum(slowdown, 1.0), error, np.interp(wanted, known, [alone, *(c.noise for c in crowds)]))
+    return Slowdown(np.maximum(slowdown, 1.0), error, np.interp(wanted, known, noises))
 
 
 def slowest_of(ranks: ArrayLike) -> Floats:
-    """By how many standard deviations the slowest of so many equal ranks lies above one rank, in the median step."""
+    """By how many standard deviations the slowest of this many equal ranks lies above one rank, in the median step."""
     from scipy.special import ndtri
 
     return np.asarray(ndtri(0.5 ** (1.0 / np.asarray(ranks, dtype=float))), dtype=float)

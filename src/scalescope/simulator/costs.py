@@ -37,10 +37,10 @@ _FORMS: dict[Operation, dict[Algorithm, Form]] = {
 }
 _GLOO_KNOWS: dict[Operation, Algorithm] = {"allreduce": "ring", "broadcast": "tree"}
 # Those that work inside nodes and between nodes one after the other; the others do both at once.
-_IN_TURN = {("allreduce", "hierarchical"), ("broadcast", "hierarchical"), ("broadcast", "tree")}
+_ONE_AFTER_OTHER = {("allreduce", "hierarchical"), ("broadcast", "hierarchical"), ("broadcast", "tree")}
 
 _SEVERAL = 0
-# Where a cost comes from: tables of so many nodes (0: of several nodes, any number), tables of one node with the
+# Where a cost comes from: tables of this many nodes (0: of several nodes, any number), tables of one node with the
 # described link between nodes, or described links alone.
 _Source = int | Literal["combined", "described"]
 
@@ -108,7 +108,7 @@ class CostModel:
         for name, form in zip(self._algorithms, self._forms(), strict=True):
             near = self._wall[1](size, p if name == "ring" else collectives.full_node(p, m))
             far = form(size, p, m, _FREE, between)
-            choices.append(near + far if (self._operation, name) in _IN_TURN else np.maximum(near, far))
+            choices.append(near + far if (self._operation, name) in _ONE_AFTER_OTHER else np.maximum(near, far))
         return _fastest(choices)
 
     def _cpu_s(self, source: _Source, size: Array, p: Array, m: Array) -> Array:

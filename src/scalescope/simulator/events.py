@@ -1,4 +1,4 @@
-"""Backward and the exchange of gradients beside it, simulated for many configurations at once.
+"""Backward and the exchange of gradients during it, simulated for many configurations at once.
 
 Two things go on in a rank: backward computes, and messages travel one after another. Each goes at full speed alone
 and slower while the other is under way, because they share cores. Every pass of the loop goes on to the next moment
@@ -29,12 +29,12 @@ class Traffic:
     bytes: Floats  # One per message
     cost: Cost
     fuse_bytes: float = 0.0  # Messages that are ready together travel as one up to this size; 0: each for itself
-    cycle_s: Floats | float = 0.0  # Messages leave at the beat of a cycle; 0: at once
+    cycle_s: Floats | float = 0.0  # Messages leave at the end of a cycle; 0: at once
     agreement_s: Floats | float = 0.0  # What ranks take to agree on a message before it leaves
 
 
 @dataclass(frozen=True)
-class Friction:
+class OverlapSlowdown:
     """How much slower each side gets because of the other; a number, or one per cell."""
 
     compute: Floats | float = 1.0  # Backward, while a message travels
@@ -49,12 +49,12 @@ class Outcome:
     backward_s: Floats  # End of backward
     sent_s: Floats  # End of the last message, or of backward where that comes later
     hidden_s: Floats  # Time in which a message travelled under backward
-    exposed_s: Floats  # Time in which a message travelled, or waited for its beat, and nothing was computed
+    exposed_s: Floats  # Time in which a message travelled, or waited for its cycle, and nothing was computed
     starts_s: Floats  # One row per message; of messages that travel together only the first has a time, the others 0
     ends_s: Floats
 
 
-def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
+def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Outcome:
     """Run backward, `work_s` of work in each cell, and its messages to their ends."""
     width, count = len(work_s), len(traffic.bytes)
     cells = np.arange(width)
@@ -72,7 +72,7 @@ def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
         next_ready = ready[first, cells]
         wakes = (state == _IDLE) & (done >= next_ready - _TINY)
         state[wakes] = _PAUSING
-        left = np.where(wakes, _until_beat(traffic.cycle_s, since_message) + traffic.agreement_s, left)
+        left = np.where(wakes, _until_cycle(traffic.cycle_s, since_message) + traffic.agreement_s, left)
         leaves = (state == _PAUSING) & (left <= _TINY)
         if leaves.any():
             here = np.flatnonzero(leaves)
@@ -82,8 +82,8 @@ def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
             starts[first[here], here] = now[here]
         sending, busy = state == _SENDING, state != _IDLE
         both = sending & computing
-        compute_rate = np.where(both, 1 / friction.compute, 1.0)
-        rate = np.where(both, 1 / friction.sending, np.where(sending, 1 / friction.waiting, 1.0))
+        compute_rate = np.where(both, 1 / slowdown.compute, 1.0)
+        rate = np.where(both, 1 / slowdown.sending, np.where(sending, 1 / slowdown.waiting, 1.0))
         goal = np.where(busy, work_s, np.minimum(next_ready, work_s))
         compute_left = np.where(computing, (goal - done) / compute_rate, np.inf)
         step = np.minimum(compute_left, np.where(busy, left / rate, np.inf))
@@ -103,7 +103,7 @@ def simulate(work_s: Floats, traffic: Traffic, friction: Friction) -> Outcome:
     return Outcome(backward, np.maximum(now, backward), hidden, exposed, starts, ends)
 
 
-def _until_beat(cycle_s: Floats | float, since_message: Floats) -> Floats:
+def _until_cycle(cycle_s: Floats | float, since_message: Floats) -> Floats:
     """Until the ranks look again: half a cycle on average for what gets ready at any moment, nothing for what waits."""
     return np.where(since_message < _TINY, 0.0, cycle_s / 2)
 

@@ -23,7 +23,6 @@ _NEARLY = 0.9  # Part of the wished efficiency from which on the interval of a c
 _REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = normal_width(PREDICTED)
 _SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
-"""Half-width of a profiled step, relative, above which a map is not to be trusted."""
 _CHUNK = 16384
 _SAMPLES_PER_DEVICE_HOURS = 1e6
 
@@ -236,7 +235,7 @@ def _doubts(question: Question) -> list[str]:
     profile, said = question.profile, profile_doubts(question.profile)
     busy = max(point.foreign_cores for point in profile.points)
     if max(question.np) > 1:
-        busy = max([busy, *(crowd.foreign_cores for crowd in profile.crowds)])
+        busy = max([busy, *(each.foreign_cores for each in profile.crowds)])
     if busy > QUIET:
         said.append(f"other programs kept {busy:.1f} cores busy during the profile")
     if question.cluster.disturbed and max(question.np) > 1:

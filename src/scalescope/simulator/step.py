@@ -1,6 +1,4 @@
-"""A whole step on a cluster: the profile's compute, the engine's exchange, the cluster's links and shared cores.
-One predicted step as a Timeline: what a trace of it would show.
-"""
+"""A whole step on a cluster: the profile's compute, the engine's exchange, the cluster's links and shared cores."""
 
 import math
 from dataclasses import dataclass
@@ -14,9 +12,9 @@ from scalescope.records.cluster import Cluster, Overlap
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.timeline import Activity, Span, Step, Timeline
-from scalescope.simulator.compute import Floats, crowding, slowest_of, work
+from scalescope.simulator.compute import Floats, contention, slowest_of, work
 from scalescope.simulator.costs import CostModel
-from scalescope.simulator.events import Friction, Outcome, Traffic, simulate
+from scalescope.simulator.events import Outcome, OverlapSlowdown, Traffic, simulate
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
 _PROBED_CYCLE_S = 1e-3  # Horovod's cycle while it is probed: a message that is sent alone waits for the next one
@@ -28,7 +26,7 @@ class Steps:
 
     broadcast_s: Floats  # Buffers, before the forward
     forward_s: Floats
-    outcome: Outcome  # Backward and the exchange beside it
+    outcome: Outcome  # Backward and the exchange during it
     finish_s: Floats  # From the end of both to the optimizer: what is left to copy back
     optimizer_s: Floats
     error: Floats  # Relative standard error from what the profile and the probe vary
@@ -55,10 +53,10 @@ def steps(
     alone = work(profile, sizes)
     nodes = -(-ranks // cluster.slots_per_node)
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
-    crowd = crowding(profile, copies, batches.astype(float))
+    contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
-    frictions = _frictions(cluster, exchange.backend, ranks, nodes, profile)
-    stretch = crowd.slowdown * (1 + np.where(together, crowd.noise * slowest_of(ranks), 0.0)) * frictions.idle
+    slowdowns = _slowdowns(cluster, exchange.backend, ranks, nodes, profile)
+    stretch = contended.slowdown * (1 + np.where(together, contended.noise * slowest_of(ranks), 0.0)) * slowdowns.idle
     messages = exchange.messages if together.any() else ()
     message_bytes = np.array([float(message.bytes) for message in messages])
     copy_s = (cluster.copy_s_per_byte * message_bytes if exchange.copies else 0 * message_bytes)[:, None] * together
@@ -75,14 +73,14 @@ def steps(
             cycle_s=np.where(together, exchange.cycle_s, 0.0),
             agreement_s=links.agreement_s(),
         ),
-        Friction(frictions.compute, frictions.sending, frictions.waiting),
+        OverlapSlowdown(slowdowns.compute, slowdowns.sending, slowdowns.waiting),
     )
     broadcast_s = links.broadcast_s()
     finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
     exposed = (broadcast_s + outcome.exposed_s) / whole_s
-    shared = np.where(together, np.hypot(crowd.error, frictions.idle_error), 0.0)
+    shared = np.where(together, np.hypot(contended.error, slowdowns.idle_error), 0.0)
     own, sent = alone.error[row], exposed * links.error()
     return Steps(
         broadcast_s=broadcast_s,
@@ -104,7 +102,7 @@ class _Links:
         self._together = ranks > 1
         self._any = bool(self._together.any())
         self._allreduce = CostModel(cluster, exchange.backend, "allreduce")
-        # A negotiated message that was measured waited for its beat and its agreement, which the simulation adds.
+        # A negotiated message that was measured waited for its cycle and its agreement, which the simulation adds.
         self._small_s = self._seconds(self._allreduce, _SMALLEST) if exchange.negotiated else np.zeros(len(ranks))
         self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
 
@@ -147,7 +145,7 @@ def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Frictions:
+class _Slowdowns:
     compute: Floats
     sending: Floats
     waiting: Floats
@@ -155,10 +153,10 @@ class _Frictions:
     idle_error: Floats
 
 
-def _frictions(
+def _slowdowns(
     cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
-) -> _Frictions:
-    """Measured friction among the most similar ranks, as far as this model's compute keeps its cores busy."""
+) -> _Slowdowns:
+    """Measured overlap slowdown among the most similar ranks, as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
     factors, idle_error = np.ones((4, len(ranks))), np.zeros(len(ranks))
@@ -168,7 +166,7 @@ def _frictions(
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
         idle_error[here] = nearest.idle_error * busy
-    return _Frictions(*[*factors, idle_error])
+    return _Slowdowns(*[*factors, idle_error])
 
 
 def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:

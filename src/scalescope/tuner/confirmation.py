@@ -1,6 +1,4 @@
-"""A block of measured steps, and the one number that stands for it.
-The finalist meets the default in pairs of blocks: it wins only if an interval says so.
-"""
+"""The finalist against the default in pairs of blocks of steps: it wins only if an interval says so."""
 
 import itertools
 import math
@@ -12,7 +10,7 @@ from scalescope.records.tuning import Gain
 from scalescope.stats import FEWEST, GIVE_UP, WIN, WIN_EARLY, half_width, relative_deviation
 
 _MEDIAN = 1.2533  # Standard error of a median over that of a mean, of normal noise
-_MEMORY = 1.5  # Steps resemble the one before: their median is less certain than so many independent ones would make it
+_MEMORY = 1.5  # Steps resemble the one before: their median is less certain than that of independent ones
 
 
 class Block(NamedTuple):
@@ -102,13 +100,13 @@ class Confirmation:
         return gain_of(ratios) if len(ratios) > 1 else None
 
     def next(self) -> tuple[int, bool]:
-        """Which pair, and whether it is the finalist's turn; who begins alternates, so that a drift favours neither."""
+        """Which pair, and whether the finalist is next; the order alternates, so that a drift favours neither."""
         pair = next(at for at in itertools.count() if at not in self._lost and len(self._pairs.get(at, {})) < 2)
         order = (False, True) if pair % 2 == 0 else (True, False)
-        return pair, next(turn for turn in order if turn not in self._pairs.get(pair, {}))
+        return pair, next(side for side in order if side not in self._pairs.get(pair, {}))
 
     def add(self, pair: int, of_the_finalist: bool, step_s: float) -> int:
-        """Take a block; the how manieth it is."""
+        """Take a block; how many there are now."""
         self._pairs.setdefault(pair, {})[of_the_finalist] = step_s
         return sum(len(each) for each in self._pairs.values())
 

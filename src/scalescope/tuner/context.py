@@ -16,7 +16,7 @@ from scalescope.jobs.folders import check_record, emptied, result_folder
 from scalescope.records.job import KnobValue
 from scalescope.records.store import load, save
 from scalescope.records.tuning import TuneRequest, Tuning
-from scalescope.tuner.journal import PLAN, Audience, TunePlan
+from scalescope.tuner.journal import PLAN, TuneListener, TunePlan
 from scalescope.tuner.settings import read_found
 from scalescope.tuner.space import check_searched, parse_held
 
@@ -87,7 +87,7 @@ def _begin(
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    held = parse_held("ddp", request.hold)
+    fixed = parse_held("ddp", request.hold)
     if refused := cannot_agree(model):
         return place, None, refused
     group = TorchControlGroup(model.process_group)
@@ -106,8 +106,8 @@ def _begin(
         except Exception as problem:  # such as a full disk, which is no reason not to train
             refused = str(problem)
     wrong, refused = group.agree(wrong), group.agree(refused)
-    if held and not wrong and not refused:
-        wrong = group.agree(objection(lambda: _switch(model, held)))
+    if fixed and not wrong and not refused:
+        wrong = group.agree(objection(lambda: _switch(model, fixed)))
         if wrong:
             _switch(model, {})
     if wrong:
@@ -119,7 +119,7 @@ def apply_tuned(model: Any, settings: str | Path) -> None:
     """Give a wrapped model the setting of a file that tune wrote; on every rank, between steps."""
     found = read_found(Path(settings))
     if found.engine not in ("", "ddp"):
-        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the file beside it")
+        raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the .env file next to it")
     _switch(model, dict(found.values))
 
 
@@ -132,13 +132,13 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 
 
 def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
-    """The search runs in a process of its own, beside the training of rank 0."""
+    """The search runs in a process of its own, next to the training of rank 0."""
     request = msgspec.structs.replace(request, folder=str(place))
     save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
     return subprocess.Popen([sys.executable, "-m", "scalescope", "tune", "--join", str(place)], stdin=subprocess.PIPE)
 
 
-def search_for(folder: Path, listener: Audience) -> Tuning | None:
+def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
     """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
 
     Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.

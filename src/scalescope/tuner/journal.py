@@ -1,38 +1,189 @@
-"""The log of a search for people and spreadsheets: CSV, one row per sample, on disk as soon as it is there.
-What a search leaves on disk as it goes, and the record of it at its end.
-"""
+"""What a search leaves on disk: every sample as a line of JSON and a row of CSV, and the record at its end."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Protocol
-
-import msgspec
+from typing import Any, ClassVar, Protocol
 
 from scalescope import __version__
 from scalescope.errors import UsageError
-from scalescope.jobs.watch import Audience as LaunchAudience
+from scalescope.jobs.watch import Audience as LaunchListener
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
 from scalescope.records.tuning import Method, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
 from scalescope.text import plain
+from scalescope.tuner.search import Options
 from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Request, Tuner
+from scalescope.tuner.tuner import Tuner
 
+SAMPLES, RECORD, PLAN = "samples.jsonl", "tuning.json", "plan.json"
 _BEFORE = ("sample", "phase", "pair")
 _AFTER = ("step_ms", "error_ms", "speedup", "steps", "seconds", "predicted_ms", "cut", "decision")
+
+
+class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
+    """What a search set out to do; written before its first launch."""
+
+    current_version: ClassVar[int] = 2
+
+    request: TuneRequest
+    cwd: str
+    # Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed.
+    fingerprint: Fingerprint | None = None
+    notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
+
+
+class TuneListener(LaunchListener, Protocol):
+    """Is told how a search goes on."""
+
+    def planned(self, text: str) -> None:
+        """What is going to happen."""
+
+    def begins(self, index: int, phase: Phase, values: Values, most: int) -> None:
+        """A sample begins."""
+
+    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
+        """A sample is there; `best`: how many times faster than the default the best one is so far."""
+
+    def decided(self, text: str) -> None:
+        """The search is over."""
+
+
+class Journal:
+    """Keeps every sample as soon as it is there.
+
+    Args:
+        folder: Of the results.
+        request: What was asked for.
+        space: What is searched.
+        tuner: The search.
+        method: How samples are made.
+        nodes: On which the ranks run.
+        prior: Where predictions come from, or why there are none.
+        notes: What a reader of the result should know.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        request: TuneRequest,
+        space: Space,
+        tuner: Tuner,
+        *,
+        method: Method,
+        nodes: int = 1,
+        prior: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
+        self._folder, self._request, self._space, self._tuner = folder, request, space, tuner
+        self._method, self._nodes, self._prior = method, nodes, prior
+        self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.fixed)
+        self._samples: list[Sample] = []
+        self.warmup_steps = 0
+        self.notes = list(notes)
+
+    def take_up(self, samples: Sequence[Sample]) -> None:
+        """Samples of an interrupted search: they are on disk already."""
+        for sample in samples:
+            self._log.add(sample, self._tuner.default_step_s)
+        self._samples += samples
+
+    def add(self, sample: Sample, listener: TuneListener) -> None:
+        """Keep a sample and tell it."""
+        self._samples.append(sample)
+        append(sample, self._folder / SAMPLES)
+        self._log.add(sample, self._tuner.default_step_s)
+        listener.sampled(sample, self._tuner.best[1], self._tuner.default_step_s)
+
+    def close(self, *, complete: bool, why_not: str = "") -> Tuning:
+        """The record, saved; of an incomplete search with what is known so far."""
+        outcome = self._tuner.outcome()
+        default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
+        decided = complete and outcome.decision == "use"
+        record = Tuning(
+            what=self._request.what,
+            command=self._request.command,
+            engine=self._space.engine,
+            np=self._request.np,
+            nodes=self._nodes,
+            method=self._method,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            scalescope=__version__,
+            knobs=self._space.knobs,
+            held=self._space.fixed,
+            left_out=self._space.left_out,
+            prior=self._prior,
+            cells=outcome.cells,
+            samples=tuple(self._samples),
+            default_step_s=default_s,
+            winner_step_s=winner_s if decided else None,
+            decision="use" if decided else "keep_default",
+            values=outcome.values if decided else {},
+            finalist=outcome.finalist,
+            gain=outcome.gain,
+            reason=outcome.reason if complete else why_not,
+            cost=self._cost(default_s, winner_s if decided else None),
+            complete=complete,
+            notes=tuple(self.notes),
+        )
+        save(record, self._folder / RECORD)
+        return record
+
+    def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:
+        counts = dict.fromkeys(("default", "search", "confirm"), 0)
+        for sample in self._samples:
+            counts[sample.phase] += sample.steps + sample.other_steps
+        seconds = sum(sample.seconds for sample in self._samples)
+        steps = sum(counts.values())
+        online = self._method == "online"
+        lost_s = seconds - steps * default_s if online and default_s else seconds
+        steps_s = [sample.step_s for sample in self._samples if sample.step_s]
+        return TuningCost(
+            warmup_steps=self.warmup_steps,
+            search_steps=counts["default"] + counts["search"],
+            confirm_steps=counts["confirm"],
+            seconds=seconds,
+            lost_s=lost_s,
+            worst=max(steps_s) / default_s if steps_s and default_s else None,
+            break_even_steps=_break_even(lost_s, default_s, winner_s),
+        )
+
+
+def _break_even(lost_s: float, default_s: float | None, winner_s: float | None) -> int | None:
+    """Steps with the winner that make good what the search lost."""
+    if not default_s or not winner_s or winner_s >= default_s:
+        return None
+    return max(round(lost_s / (default_s - winner_s)), 0)
+
+
+def begin_search(
+    folder: Path,
+    request: TuneRequest,
+    space: Space,
+    survey: Mapping[str, Any] | None,
+    options: Options,
+    *,
+    method: Method,
+    nodes: int,
+    notes: Sequence[str] = (),
+) -> tuple[Tuner, Journal]:
+    """A search that knows what the simulator makes of a survey, and its journal."""
+    predicted = space.predict(survey) if survey else None
+    tuner = Tuner(space, predicted, options)
+    prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
+    return tuner, Journal(folder, request, space, tuner, method=method, nodes=nodes, prior=prior, notes=notes)
 
 
 class SampleLog:
     """Begins anew, then grows by one row per sample."""
 
-    def __init__(self, path: Path, knobs: Sequence[SearchedKnob], held: Values) -> None:
+    def __init__(self, path: Path, knobs: Sequence[SearchedKnob], fixed: Values) -> None:
         check_log_file(path)
-        self._path, self._held = path, held
+        self._path, self._fixed = path, fixed
         self._defaults = {knob.name: knob.default for knob in knobs}
-        self._knobs = tuple(dict.fromkeys((*self._defaults, *held)))
+        self._knobs = tuple(dict.fromkeys((*self._defaults, *fixed)))
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         self._write("w", (*_BEFORE, *self._knobs, *_AFTER))
@@ -57,8 +208,8 @@ class SampleLog:
         self._write("a", row)
 
     def _value(self, name: str, values: Values) -> str:
-        """What was in force: the setting's, what is held, or what the training does by itself."""
-        value = values.get(name, self._held.get(name, self._defaults.get(name)))
+        """What was in force: the setting's, what is fixed, or what the training does by itself."""
+        value = values.get(name, self._fixed.get(name, self._defaults.get(name)))
         return "default" if value is None else shown_value(value)
 
     def _write(self, mode: str, row: Sequence[str]) -> None:
@@ -84,134 +235,3 @@ def check_log_file(path: Path) -> None:
 
 def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.6g}"
-
-
-SAMPLES = "samples.jsonl"
-RECORD = "tuning.json"
-PLAN = "plan.json"
-
-
-class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
-    """What a search set out to do; written before its first launch."""
-
-    current_version: ClassVar[int] = 2
-
-    request: TuneRequest
-    cwd: str
-    # Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed.
-    fingerprint: Fingerprint | None = None
-    notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
-
-
-class Audience(LaunchAudience, Protocol):
-    """Who is told how a search goes on."""
-
-    def planned(self, text: str) -> None:
-        """What is going to happen."""
-
-    def begins(self, index: int, phase: Phase, values: Values, most: int) -> None:
-        """A sample begins."""
-
-    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
-        """A sample is there; `best`: how many times faster than the default the best one is so far."""
-
-    def decided(self, text: str) -> None:
-        """The search is over."""
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search knows about the training besides its samples."""
-
-    engine: str
-    method: Method
-    nodes: int = 1
-    prior: str = ""
-    notes: tuple[str, ...] = ()
-
-
-class Journal:
-    """Every sample as a line of JSON and a row of the log, as soon as it is there."""
-
-    def __init__(self, folder: Path, request: TuneRequest, space: Space, tuner: Tuner, around: Surroundings) -> None:
-        self._folder, self._request, self._space, self._tuner, self._around = folder, request, space, tuner, around
-        self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.held)
-        self._samples: list[Sample] = []
-        self.warmup_steps = 0
-        self.notes: list[str] = []  # What happened on the way that a reader of the result should know
-
-    def take_up(self, samples: Sequence[Sample]) -> None:
-        """Samples of an interrupted search: they are on disk already."""
-        for sample in samples:
-            self._log.add(sample, self._tuner.default_step_s)
-        self._samples += samples
-
-    def add(self, sample: Sample, audience: Audience) -> None:
-        """Keep a sample and tell it."""
-        self._samples.append(sample)
-        append(sample, self._folder / SAMPLES)
-        self._log.add(sample, self._tuner.default_step_s)
-        audience.sampled(sample, self._tuner.best[1], self._tuner.default_step_s)
-
-    def announce(self, asked: Request, most: int, audience: Audience) -> None:
-        """Say what is tried now."""
-        audience.begins(asked.index, asked.phase, asked.values, most)
-
-    def close(self, *, complete: bool, why_not: str = "") -> Tuning:
-        """The record, saved; of an incomplete search with what is known so far."""
-        outcome = self._tuner.outcome()
-        default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
-        decided = complete and outcome.decision == "use"
-        record = Tuning(
-            what=self._request.what,
-            command=self._request.command,
-            engine=self._around.engine,
-            np=self._request.np,
-            nodes=self._around.nodes,
-            method=self._around.method,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            scalescope=__version__,
-            knobs=self._space.knobs,
-            held=self._space.held,
-            left_out=self._space.left_out,
-            prior=self._around.prior,
-            cells=outcome.cells,
-            samples=tuple(self._samples),
-            default_step_s=default_s,
-            winner_step_s=winner_s if decided else None,
-            decision="use" if decided else "keep_default",
-            values=outcome.values if decided else {},
-            finalist=outcome.finalist,
-            gain=outcome.gain,
-            reason=outcome.reason if complete else why_not,
-            cost=self._cost(default_s, winner_s if decided else None),
-            complete=complete,
-            notes=(*self._around.notes, *self.notes),
-        )
-        save(record, self._folder / RECORD)
-        return record
-
-    def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:
-        counts = dict.fromkeys(("default", "search", "confirm"), 0)
-        for sample in self._samples:
-            counts[sample.phase] += sample.steps + sample.other_steps
-        seconds = sum(sample.seconds for sample in self._samples)
-        steps = sum(counts.values())
-        online = self._around.method == "online"
-        lost_s = seconds - steps * default_s if online and default_s else seconds
-        steps_s = [sample.step_s for sample in self._samples if sample.step_s]
-        return TuningCost(
-            warmup_steps=self.warmup_steps,
-            search_steps=counts["default"] + counts["search"],
-            confirm_steps=counts["confirm"],
-            seconds=seconds,
-            lost_s=lost_s,
-            worst=max(steps_s) / default_s if steps_s and default_s else None,
-            break_even_steps=_break_even(lost_s, default_s, winner_s),
-        )
-
-
-def _break_even(lost_s: float, default_s: float | None, winner_s: float | None) -> int | None:
-    """Steps with the winner that make good what the search lost."""
-    if not default_s or not winner_s or winner_s >= default_s:
-        return None
-    return max(round(lost_s / (default_s - winner_s)), 0)

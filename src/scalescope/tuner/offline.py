@@ -1,5 +1,6 @@
-"""A setting that was found earlier, used at once.
-Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated.
+"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated.
+
+Where Horovod's own autotune chooses, its choice is launched against the default in the same way.
 """
 
 import json
@@ -11,76 +12,50 @@ from typing import Any
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.errors import WorkFailed
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import horovod_has_nccl
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
+from scalescope.measurement.autotune import read_autotune
+from scalescope.records.autotune import DEFAULT_CACHE
 from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
-from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
-from scalescope.text import knob_name
-from scalescope.tuner.journal import RECORD, Audience, Journal, Surroundings
-from scalescope.tuner.online import options_of
-from scalescope.tuner.prior import predict
-from scalescope.tuner.space import THREADS, offline_space
-from scalescope.tuner.tuner import OFFLINE, Block, Request, Tuner
-
-
-def use_setting(
-    request: TuneRequest,
-    settings: Settings,
-    point: Point,
-    folder: Path,
-    method: Method,
-    steps: int | None,
-    audience: Audience,
-) -> Tuning:
-    """Train with the setting, without a search; `steps`: of a MODEL."""
-    values = request.start_from or {}
-    audience.planned("Training with the setting that was found earlier; nothing is searched.")
-    outcome = Launches(request, settings, point, audience).launch(0, values, steps)
-    if isinstance(outcome, Failure):
-        details = f"\n{outcome.details}" if outcome.details else ""
-        raise WorkFailed(f"the training failed with the setting found earlier: {outcome.problem}{details}")
-    record = Tuning(
-        what=request.what,
-        command=request.command,
-        engine=point.engine,
-        np=request.np,
-        nodes=outcome.nodes,
-        method=method,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        scalescope=__version__,
-        knobs=(),
-        held=held_by_user(request, settings, point),
-        winner_step_s=outcome.step_s,
-        decision="use",
-        values=values,
-        reason="found earlier and used without a search",
-        cost=TuningCost(search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0),
-        notes=outcome.warnings,
-    )
-    save(record, folder / RECORD)
-    return record
-
+from scalescope.records.tuning import Method, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
+from scalescope.tuner.confirmation import Block
+from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
+from scalescope.tuner.search import OFFLINE, options_of
+from scalescope.tuner.space import THREADS, Space, offline_space
+from scalescope.tuner.tuner import Tuner
+from scalescope.units import plural
 
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10
 _WARMUP_SAMPLES = 1
+LOG = "autotune.csv"
+# What Horovod's autotune takes when nothing is said.
+_AUTOTUNE_WARMUP, _AUTOTUNE_STEPS, _AUTOTUNE_SAMPLES = 3, 10, 20
+_MEASUREMENTS = 5  # Every sample of Horovod is the median of this many
+_FIXED = {
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    "HOROVOD_TORUS_ALLREDUCE": "0",
+    "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE),
+}  # Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards
 
 
 class Launches:
     """Launches of one training with different knobs."""
 
-    def __init__(self, request: TuneRequest, settings: Settings, point: Point, audience: Audience) -> None:
-        self._request, self._settings, self._point, self._audience = request, settings, point, audience
+    def __init__(self, request: TuneRequest, settings: Settings, point: Point, listener: TuneListener) -> None:
+        self._request, self._settings, self._point, self._listener = request, settings, point, listener
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
-        """One launch with these knobs on top of what is held; a failed one says why."""
+        """One launch with these knobs on top of what is fixed; a failed one says why."""
         outcome = self.launch(number, values, self._warmup_steps + self.options.steps_per_sample, env)
         if isinstance(outcome, Failure):
             return Block(step_s=(), problem=outcome.problem)
@@ -95,7 +70,7 @@ class Launches:
     def launch(
         self, number: int, values: Values, steps: int | None, env: dict[str, str] | None = None
     ) -> Run | Failure:
-        """One launch of so many steps; None: a script's whole training."""
+        """One launch of this many steps; None: a script's whole training."""
         request = msgspec.structs.replace(
             self._settings.request,
             env={**self._settings.request.env, **(env or {})},
@@ -103,16 +78,16 @@ class Launches:
         )
         engine = self._point.engine
         knobs = {name: value for name, value in values.items() if name != THREADS}
-        held = self._settings.knobs[engine].values
+        fixed = self._settings.knobs[engine].values
         threads = int(values[THREADS]) if THREADS in values else self._settings.threads_per_rank
         settings = msgspec.structs.replace(
             self._settings,
             request=request,
             threads_per_rank=threads,
-            knobs={**self._settings.knobs, engine: Knobs(engine=engine, values={**held, **knobs})},
+            knobs={**self._settings.knobs, engine: Knobs(engine=engine, values={**fixed, **knobs})},
         )
         point = msgspec.structs.replace(self._point, threads_per_rank=threads)
-        return launch(settings, number + 1, point, request.steps or 0, self._audience)
+        return launch(settings, number + 1, point, request.steps or 0, self._listener)
 
 
 def tune_offline(
@@ -120,31 +95,30 @@ def tune_offline(
     settings: Settings,
     point: Point,
     folder: Path,
-    audience: Audience,
+    listener: TuneListener,
     finished: Sequence[Sample] = (),
     notes: tuple[str, ...] = (),
 ) -> Tuning:
-    """Search by launches, then launch the finalist and the default in turns; `finished`: samples that are there."""
-    launches = Launches(request, settings, point, audience)
+    """Search by launches, then launch the finalist and the default alternately; `finished`: samples that are there."""
+    launches = Launches(request, settings, point, listener)
     options = launches.options
     first: Block | None = None
     if not finished:
-        audience.planned(
+        listener.planned(
             f"Tuning by relaunch: at most {options.max_samples} launches to search, then the best one and the default "
-            "are launched in turns."
+            "alternately."
         )
-        audience.begins(0, "default", {}, options.max_samples)
+        listener.begins(0, "default", {}, options.max_samples)
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
         if first.problem:
             raise WorkFailed(f"the training failed as it is: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
-    held = held_by_user(request, settings, point)
     hosts = _host_of_every_rank(settings, point)
     space = offline_space(
         point.engine,
         survey,
-        held,
+        fixed_by_user(request, settings, point),
         request.search,
         hosts=hosts,
         cores=host.cores().physical,
@@ -152,43 +126,137 @@ def tune_offline(
         backend=str((survey or {}).get("backend", "")),
         nccl_build=point.engine == "horovod" and horovod_has_nccl(settings.python),
     )
-    predicted = predict(space, survey) if survey else None
-    tuner = Tuner(space, predicted, options)
-    prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
-    around = Surroundings(engine=point.engine, method="offline", nodes=len(set(hosts)), prior=prior, notes=notes)
-    journal = Journal(folder, request, space, tuner, around)
+    nodes = len(set(hosts))
+    tuner, journal = begin_search(folder, request, space, survey, options, method="offline", nodes=nodes, notes=notes)
     tuner.restore(finished)
     journal.take_up(finished)
-    return search_by_launches(launches, tuner, journal, audience, first)
+    return search_by_launches(launches, tuner, journal, listener, first)
 
 
 def search_by_launches(
-    launches: Launches, tuner: Tuner, journal: Journal, audience: Audience, first: Block | None = None
+    launches: Launches, tuner: Tuner, journal: Journal, listener: TuneListener, first: Block | None = None
 ) -> Tuning:
     """Launch what the tuner asks for until it has decided; `first` is a launch that was made already."""
     try:
         while asked := tuner.next():
-            block = first or _measure(launches, asked, journal, audience)
+            if first is None:
+                listener.begins(asked.index, asked.phase, asked.values, launches.options.max_samples)
+                first = launches.make(asked.index, asked.values)
+            journal.add(tuner.tell(asked, first), listener)
             first = None
-            journal.add(tuner.tell(asked, block), audience)
     except KeyboardInterrupt:
         journal.close(complete=False, why_not="interrupted before it was decided")
         raise
     return journal.close(complete=True)
 
 
-def _measure(launches: Launches, asked: Request, journal: Journal, audience: Audience) -> Block:
-    journal.announce(asked, launches.options.max_samples, audience)
-    return launches.make(asked.index, asked.values)
+def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
+    """Let Horovod tune itself, read its log, and launch its choice and the default alternately."""
+    launches = Launches(request, settings, point, listener)
+    log = folder / LOG
+    steps = _autotune_steps(request)
+    listener.planned(
+        f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."
+    )
+    outcome = launches.launch(0, {}, steps, _autotune_variables(request, log))
+    if isinstance(outcome, Failure):
+        details = f"\n{outcome.details}" if outcome.details else ""
+        raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
+    if not log.exists() or log.stat().st_size == 0:
+        raise UsageError(
+            f"Horovod's autotune wrote nothing in {plural(outcome.steps, 'step')}: let it train for at least {steps:,}"
+        )
+    said = read_autotune(log)
+    knobs = said.samples[said.winner].knobs
+    choice: Values = {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
+    space = Space(
+        engine=point.engine,
+        knobs=tuple(
+            SearchedKnob(
+                name=knob.name, values=(None, choice[knob.name]), default=knob.default, unit=knob.unit, logarithmic=True
+            )
+            for knob in find_engine(point.engine).knobs
+            if knob.name in choice
+        ),
+        fixed=fixed_by_user(request, settings, point),
+        left_out={
+            "hierarchical_allreduce": "switched off: it needs NCCL",
+            "hierarchical_allgather": "switched off: training gathers nothing",
+            "cache_capacity": "fixed: a cache that autotune turns off is not off afterwards",
+        },
+        settings=({}, choice),
+    )
+    tuner = Tuner(space, None, launches.options, finalist=choice)
+    end = "finished" if said.finished else "did not finish"
+    note = f"Horovod's autotune {end}: {plural(len(said.samples), 'sample')}, read it with explain {LOG}"
+    prior = "none: Horovod's autotune chose"
+    journal = Journal(folder, request, space, tuner, method="native", prior=prior, notes=(note,))
+    journal.warmup_steps = outcome.steps
+    return search_by_launches(launches, tuner, journal, listener)
 
 
-def held_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
+def _autotune_steps(request: TuneRequest) -> int:
+    warmup = _AUTOTUNE_WARMUP if request.warmup_samples is None else request.warmup_samples
+    samples = request.max_samples or _AUTOTUNE_SAMPLES
+    return (warmup + samples + 2) * (request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS
+
+
+def _autotune_variables(request: TuneRequest, log: Path) -> dict[str, str]:
+    wanted = {
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": request.warmup_samples,
+        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": request.steps_per_sample,
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": request.max_samples,
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.gp_noise,
+    }
+    told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **_FIXED, **told}
+
+
+def use_setting(
+    request: TuneRequest,
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    method: Method,
+    steps: int | None,
+    listener: TuneListener,
+) -> Tuning:
+    """Train with the setting, without a search; `steps`: of a MODEL."""
+    values = request.start_from or {}
+    listener.planned("Training with the setting that was found earlier; nothing is searched.")
+    outcome = Launches(request, settings, point, listener).launch(0, values, steps)
+    if isinstance(outcome, Failure):
+        details = f"\n{outcome.details}" if outcome.details else ""
+        raise WorkFailed(f"the training failed with the setting found earlier: {outcome.problem}{details}")
+    record = Tuning(
+        what=request.what,
+        command=request.command,
+        engine=point.engine,
+        np=request.np,
+        nodes=outcome.nodes,
+        method=method,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        scalescope=__version__,
+        knobs=(),
+        held=fixed_by_user(request, settings, point),
+        winner_step_s=outcome.step_s,
+        decision="use",
+        values=values,
+        reason="found earlier and used without a search",
+        cost=TuningCost(search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0),
+        notes=outcome.warnings,
+    )
+    save(record, folder / RECORD)
+    return record
+
+
+def fixed_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
     """The knobs that --hold and --threads-per-rank name; not what was settled besides, such as Horovod's controller."""
-    named = set(map(knob_name, request.hold))
-    held = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
+    named = {text.partition("=")[0].strip().replace("-", "_") for text in request.hold}
+    fixed = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
     if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
-        held[THREADS] = settings.threads_per_rank
-    return held
+        fixed[THREADS] = settings.threads_per_rank
+    return fixed
 
 
 def _keep_survey(settings: Settings, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tunes a training while it runs: the ranks switch between steps, the search runs beside them."""
+"""Tunes a training while it runs: the ranks switch between steps, the search runs next to them."""
 
 import contextlib
 import os
@@ -14,11 +14,12 @@ from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
+from scalescope.tuner.confirmation import Block
 from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
-from scalescope.tuner.journal import Audience, Journal, Surroundings
-from scalescope.tuner.prior import predict
+from scalescope.tuner.journal import Journal, TuneListener, begin_search
+from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
-from scalescope.tuner.tuner import ONLINE, Block, Options, Request, Tuner
+from scalescope.tuner.tuner import Request, Tuner
 from scalescope.units import plural
 
 _UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
@@ -27,11 +28,11 @@ _SURVEY_STEPS = 3
 _PRIORITY = 15
 
 
-def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, audience: Audience) -> Tuning:
-    """Launch the training, tune it while it runs, and let it go on with the winner to its own end."""
+def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
+    """Launch the training, tune it while it runs, and let it continue with the winner to its own end."""
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
-    search = Search(request, folder, training, settings.knobs[point.engine].values, audience, over.is_set)
+    search = Search(request, folder, training, settings.knobs[point.engine].values, listener, over.is_set)
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)
     worker.start()
@@ -42,7 +43,7 @@ def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: 
             point,
             training,
             request.steps or _UNTIL_STOPPED,
-            _Relay(audience, search) if search.ends_the_training else audience,
+            _Relay(listener, search) if search.ends_the_training else listener,
             keeps_steps=False,
         )
     except _GivenUp:
@@ -68,35 +69,35 @@ class _GivenUp(Exception):
 
 
 class _Relay:
-    """The audience of a launch that has to end when the search gives up."""
+    """The progress listener of a launch that has to end when the search gives up."""
 
-    def __init__(self, audience: Audience, search: "Search") -> None:
-        self._audience, self._search = audience, search
+    def __init__(self, listener: TuneListener, search: "Search") -> None:
+        self._listener, self._search = listener, search
 
     def steps(self, count: int) -> None:
         """Steps done."""
         if self._search.has_given_up:
             raise _GivenUp
-        self._audience.steps(count)
+        self._listener.steps(count)
 
     def line(self, source: str, text: str) -> None:
         """A line of output."""
-        self._audience.line(source, text)
+        self._listener.line(source, text)
 
 
 class Search:
-    """The search beside a training, speaking with its rank 0 through files."""
+    """The search next to a training, which it controls through files."""
 
     def __init__(
         self,
         request: TuneRequest,
         folder: Path,
         training: Path,
-        held: Values,
-        audience: Audience,
+        fixed: Values,
+        listener: TuneListener,
         is_over: Callable[[], bool],
     ) -> None:
-        self._request, self._folder, self._held, self._audience = request, folder, held, audience
+        self._request, self._folder, self._fixed, self._listener = request, folder, fixed, listener
         self._files = ControllerFiles(training, is_over)
         self._options = options_of(request, ONLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
@@ -134,7 +135,7 @@ class Search:
             self._files.send("let_go", why=str(problem or self._files.problem).removeprefix("not tuned: "))
         if problem and not self.ends_the_training:
             with contextlib.suppress(Exception):
-                self._audience.decided(f"{str(problem)[:1].upper()}{str(problem)[1:]}; the training goes on as it was.")
+                self._listener.decided(f"{str(problem)[:1].upper()}{str(problem)[1:]}; the training goes on as it was.")
         self.has_given_up = True
 
     def found(self, steps: int | None = None, fate: str = "") -> Tuning:
@@ -153,33 +154,33 @@ class Search:
         hello = self._files.hello()
         if hello.refused:
             raise UsageError(f"not tuned: {hello.refused}")
-        self._audience.planned(
+        self._listener.planned(
             f"Tuning while it trains: {self._warmup_steps} steps of warm-up, at most {self._options.max_samples} "
-            f"samples of {self._options.steps_per_sample} steps, then the best one meets the default."
+            f"samples of {self._options.steps_per_sample} steps, then the best one against the default."
         )
         self._files.send("warmup", steps=self._warmup_steps)
         self._files.send("survey", steps=_SURVEY_STEPS)
         survey = self._files.survey() or None
-        space = online_space(hello, survey, self._held, self._request.search)
-        predicted = predict(space, survey) if survey else None
-        tuner = Tuner(space, predicted, self._options)
-        prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
-        around = Surroundings(engine="ddp", method="online", nodes=len(set(hello.hosts)) or 1, prior=prior)
-        journal = Journal(self._folder, self._request, space, tuner, around)
+        space = online_space(hello, survey, self._fixed, self._request.search)
+        nodes = len(set(hello.hosts)) or 1
+        tuner, journal = begin_search(
+            self._folder, self._request, space, survey, self._options, method="online", nodes=nodes
+        )
         journal.warmup_steps = self._warmup_steps + _SURVEY_STEPS
         try:
             asked = tuner.next()
             number = self._send(asked)
             while asked:
-                journal.announce(asked, self._options.max_samples, self._audience)
+                self._listener.begins(asked.index, asked.phase, asked.values, self._options.max_samples)
                 report = self._files.sample(number)
-                sample = tuner.tell(asked, self._block(report))
+                sample = tuner.tell(asked, _block(report, self._ended_ns))
+                self._ended_ns = report.ended_ns
                 for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
                 asked = tuner.next()
                 number = self._send(asked)  # first: the ranks wait for it
-                journal.add(sample, self._audience)
+                journal.add(sample, self._listener)
         except TrainingEnded:
             if tuner.default_step_s is None:
                 raise
@@ -195,17 +196,12 @@ class Search:
         limit_ns = None if asked.limit_s is None else int(asked.limit_s * 1e9)
         return self._files.send(
             "sample",
-            values={**self._held, **asked.values},
+            values={**self._fixed, **asked.values},
             discard=self._options.discard,
             steps=asked.steps,
             check=self._options.check,
             limit_ns=limit_ns,
         )
-
-    def _block(self, report: SampleReport) -> Block:
-        block = _block(report, self._ended_ns)
-        self._ended_ns = report.ended_ns
-        return block
 
     def _finish(self, tuner: Tuner, journal: Journal) -> None:
         """The winner stays in force; a MODEL has nothing more to do."""
@@ -213,20 +209,9 @@ class Search:
         if self.ends_the_training:
             self._files.send("stop")
         else:
-            self._files.send("free", values={**self._held, **tuner.outcome().values})
+            self._files.send("free", values={**self._fixed, **tuner.outcome().values})
         self.tuning = tuning
-        self._audience.decided("" if self.ends_the_training else "Decided; the training goes on with it to its end.")
-
-
-def options_of(request: TuneRequest, defaults: Options) -> Options:
-    """The search's options as the user wants them."""
-    wanted = {
-        "steps_per_sample": request.steps_per_sample,
-        "confirm_steps": request.steps_per_sample,
-        "max_samples": request.max_samples,
-        "gp_noise": request.gp_noise,
-    }
-    return msgspec.structs.replace(defaults, **{name: value for name, value in wanted.items() if value is not None})
+        self._listener.decided("" if self.ends_the_training else "Decided; the training goes on with it to its end.")
 
 
 def _block(report: SampleReport, previous_end_ns: int) -> Block:

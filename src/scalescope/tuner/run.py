@@ -21,15 +21,14 @@ from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.text import assignment, knob_name
-from scalescope.tuner.journal import PLAN, SAMPLES, Audience, TunePlan
-from scalescope.tuner.native import tune_native
-from scalescope.tuner.offline import tune_offline, use_setting
+from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
+from scalescope.tuner.offline import tune_native, tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
 
 
-def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
+def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     """Search for better knobs; the folder of the results and what was decided."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
@@ -46,19 +45,19 @@ def tune(request: TuneRequest, audience: Audience) -> tuple[Path, Tuning]:
         check_reachable(settings, point, folder)
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
-            return folder, use_setting(request, settings, point, folder, method, steps, audience)
+            return folder, use_setting(request, settings, point, folder, method, steps, listener)
         if method == "online":
-            return folder, tune_online(request, settings, point, folder, audience)
+            return folder, tune_online(request, settings, point, folder, listener)
         if method == "native":
-            return folder, tune_native(request, settings, point, folder, audience)
-        return folder, tune_offline(request, settings, point, folder, audience)
+            return folder, tune_native(request, settings, point, folder, listener)
+        return folder, tune_offline(request, settings, point, folder, listener)
 
 
-def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
-    """Go on with an interrupted search by relaunch; finished samples are kept."""
+def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
+    """Resume an interrupted search by relaunch; finished samples are kept."""
     folder = folder.absolute()
     if not (folder / PLAN).exists():
-        raise UsageError(f"{folder} holds no search to go on with: name the folder that was given with -o")
+        raise UsageError(f"{folder} holds no search to resume: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
     with held(folder), _says_where(folder):
         plan = load_plan(folder, TunePlan)
@@ -69,7 +68,7 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
             begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)
             if _method(request, point.engine) != "offline":
-                raise UsageError("only a search by relaunch can be gone on with (--offline): start this one anew")
+                raise UsageError("--resume needs an --offline search: start this one again")
             notes = tuple(dict.fromkeys((*plan.notes, *moved)))
             plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
             save_plan(plan, folder)
@@ -77,7 +76,7 @@ def resume(folder: Path, audience: Audience) -> tuple[Path, Tuning]:
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             drop_torn_line(folder / SAMPLES)
             finished = load_lines(folder / SAMPLES, Sample)
-            return folder, tune_offline(request, settings, point, folder, audience, finished, notes)
+            return folder, tune_offline(request, settings, point, folder, listener, finished, notes)
 
 
 @contextlib.contextmanager

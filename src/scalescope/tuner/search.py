@@ -1,5 +1,4 @@
-"""How a search goes about it, while a training runs and by relaunch.
-Which setting to measure next: a Gaussian process on what the simulator gets wrong, and the gain that is expected.
+"""Which setting to measure next: a Gaussian process on what the simulator gets wrong, and the gain that is expected.
 
 Times are logarithms of seconds. A knob's octaves, and switches, are brought to one scale, on which settings that are
 about 1 apart tell something about each other.
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.job import KnobValue
-from scalescope.records.tuning import SearchedKnob
+from scalescope.records.tuning import SearchedKnob, TuneRequest
 from scalescope.tuner.space import FIRST, Space
 
 
@@ -27,7 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     gp_noise: float | None = None  # Relative standard deviation of a sample; None: as measured
     discard: int = 2  # Steps after a switch that are not measured
     check: int = 3  # Measured steps after which a clearly bad sample is cut
-    worst: float = 1.5  # A step that takes so many times the default's is clearly bad
+    worst: float = 1.5  # A step that takes this many times the default's is clearly bad
     confirm_pairs: tuple[int, int] = (3, 8)  # Fewest and most
     confirm_steps: int = 9  # With what is discarded and a step of waiting, 8 pairs of blocks take 192 steps
     fewest_times: int = 4  # A block with fewer is asked for again
@@ -38,6 +37,17 @@ ONLINE = Options()
 OFFLINE = Options(
     steps_per_sample=40, discard=0, check=0, confirm_pairs=(3, 6), confirm_steps=40, fewest_times=1, least_error=0.03
 )
+
+
+def options_of(request: TuneRequest, defaults: Options) -> Options:
+    """The search's options as the user wants them."""
+    wanted = {
+        "steps_per_sample": request.steps_per_sample,
+        "confirm_steps": request.steps_per_sample,
+        "max_samples": request.max_samples,
+        "gp_noise": request.gp_noise,
+    }
+    return msgspec.structs.replace(defaults, **{name: value for name, value in wanted.items() if value is not None})
 
 
 Floats = NDArray[np.float64]
@@ -51,10 +61,10 @@ _OFFSET = 0.05  # Of what all settings have in common, the default's noise for o
 # How far a length or an amplitude is learned away from what is expected, as a standard deviation of its logarithm.
 _TRUST = 0.5
 _CAUTION = 0.1  # How much a sample that is slower than the default counts against what it may teach
-_RISK = 1.0  # So many standard deviations above its mean a setting must not be clearly bad
+_RISK = 1.0  # Standard deviations above its mean at which a setting must not be clearly bad
 _REACH = 1.5  # Without a simulator: how far from what was tried the next setting may lie
 
-# What another sample of a known setting counts beside one of a new setting: the finalist is measured again anyway.
+# What another sample of a known setting counts against one of a new setting: the finalist is measured again anyway.
 _AGAIN = 0.4
 
 
@@ -166,7 +176,7 @@ def _expected_excess(mean: Floats, sd: Floats) -> Floats:
 
 
 def _most_likely(objective: Callable[..., tuple[float, Floats]], start: Floats, bounds: Floats) -> tuple[Floats, float]:
-    """Amplitude and length by likelihood, held near what is expected of them while there are few observations."""
+    """Amplitude and length by likelihood, kept near what is expected of them while there are few observations."""
     from scipy.optimize import minimize
 
     trust = np.array([2 * _TRUST, _TRUST])  # the first is a variance

@@ -1,4 +1,7 @@
-"""Which knobs are searched, over which values, and which of their settings really differ."""
+"""Which knobs are searched, over which values, and which of their settings really differ.
+
+An engine's knobs say which values a search tries; here is what depends on the training: its hosts, backend and survey.
+"""
 
 import itertools
 import math
@@ -8,38 +11,22 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import ENGINES, find_engine
 from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
-from scalescope.records.job import Knob, KnobValue
+from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
-from scalescope.text import assignment, knob_name
+from scalescope.text import knob_name
 from scalescope.tuner.controller_files import Hello
-from scalescope.tuner.survey import Survey, profile_of, read_survey
+from scalescope.tuner.prior import HIERARCHICAL, Survey, predict, profile_of, read_survey
+from scalescope.tuner.settings import THREADS as THREADS_KNOB
 
-THREADS = "threads_per_rank"
-CAP, FIRST, VIEW, HIERARCHICAL = (
-    "bucket_cap_mb",
-    "first_bucket_mb",
-    "gradient_as_bucket_view",
-    "hierarchical_allreduce",
-)
+THREADS = THREADS_KNOB.name
+CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
-
-_DDP_DEFAULT: Values = {CAP: 25.0, FIRST: 1.0, VIEW: False, HIERARCHICAL: False, "static_graph": False}
-_CAPS_MIB = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0)
-_FIRSTS_MIB = (0.0625, 0.25, 1.0)
-_FUSIONS_MIB = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-_CYCLES_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0)
-_NCCL: dict[str, tuple[KnobValue | None, ...]] = {
-    "nccl_algo": (None, "Ring", "Tree"),
-    "nccl_proto": (None, "LL", "LL128", "Simple"),
-    "nccl_max_nchannels": (None, 2, 4, 8, 16),
-}
-_ALONE = "one process exchanges nothing"
-_HELD = "held"
-# Knobs that scripts may notice: those that keep gradients in a buffer of their own, or detach them in place.
-ON_REQUEST = (VIEW,)
+ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
+_NCCL = "nccl_"
+_NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # What can matter to one process, too
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
 
@@ -49,33 +36,39 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     knobs: tuple[SearchedKnob, ...]
-    held: Values = {}
+    fixed: Values = {}
     left_out: dict[str, str] = {}  # Knobs that are not searched, and why
-    settings: tuple[Values, ...] = ({},)  # Without what is held; the first one is the default
+    settings: tuple[Values, ...] = ({},)  # Without what is fixed; the first one is the default
     current: Values = {}  # What the training does by itself, as far as it is known
 
     def complete(self, values: Values) -> Values:
         """Everything that is in force under a setting."""
-        return {**self.current, **self.held, **values}
+        return {**self.current, **self.fixed, **values}
+
+    def predict(self, survey: Mapping[str, Any]) -> list[float] | None:
+        """Seconds of a step for every setting; None where the survey does not tell what messages cost."""
+        return predict(self.engine, [self.complete(values) for values in self.settings], survey)
 
 
 def online_space(
-    hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, held: Values, search: Collection[str] = ()
+    hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
     """What can change while a DDP training runs; `search`: of what is searched on request only."""
     told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
-    current = {**_DDP_DEFAULT, **told.current}
-    dimensions, left_out = _ddp_dimensions(told.hosts, told.world_size, current, search)
-    for name in ("static_graph", THREADS, *(_NCCL if told.backend == "nccl" else ())):
+    current = {**_defaults("ddp"), **told.current}
+    dimensions, left_out = _dimensions("ddp", told.hosts, told.world_size, current, search, backend=told.backend)
+    live = {knob.name for knob in find_engine("ddp").knobs if knob.changes == "live"}
+    for name in [*(name for name in dimensions if name not in live), THREADS]:
+        dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
     left_out.update(told.fixed)
-    return _space("ddp", dimensions, left_out, held, current, survey)
+    return _space("ddp", dimensions, left_out, fixed, current, survey)
 
 
 def offline_space(
     engine: str,
     survey: Mapping[str, Any] | None,
-    held: Values,
+    fixed: Values,
     search: Collection[str] = (),
     *,
     hosts: Sequence[str],
@@ -84,24 +77,30 @@ def offline_space(
     backend: str = "gloo",
     nccl_build: bool = False,
 ) -> Space:
-    """What can change from launch to launch; `hosts`: that of every rank, `cores`: of one of them.
+    """What can change from launch to launch.
 
-    `threads`: those a rank has by default; `nccl_build`: whether this Horovod reduces through NCCL.
+    Args:
+        engine: Whose knobs.
+        survey: Of the training, or None: then nothing is known to be the same.
+        fixed: Knobs that are not searched, with their values.
+        search: Of what is searched on request only.
+        hosts: That of every rank.
+        cores: Of one host.
+        threads: Those a rank has by default.
+        backend: Of the ranks' messages.
+        nccl_build: Whether this Horovod reduces through NCCL.
     """
-    if engine == "horovod":
-        dimensions, left_out, current = _horovod_dimensions(hosts, survey, nccl_build)
-    else:
-        current = dict(_DDP_DEFAULT)
-        dimensions, left_out = _ddp_dimensions(hosts, len(hosts), current, search)
-        dimensions["static_graph"] = (False, True)
-        if backend == "nccl" and len(hosts) > 1:
-            dimensions.update(_NCCL)
+    current = _defaults(engine)
+    tensors = len(read_survey(survey).gradients) if survey else 0
+    dimensions, left_out = _dimensions(
+        engine, hosts, len(hosts), current, search, backend=backend, tensors=tensors, nccl_build=nccl_build
+    )
     counts = _thread_counts(cores, max(Counter(hosts).values(), default=1), threads)
     if len(counts) > 1:
         dimensions[THREADS] = counts
     else:
         left_out[THREADS] = f"{cores} cores leave one to every rank"
-    return _space(engine, dimensions, left_out, held, {**current, THREADS: threads}, survey)
+    return _space(engine, dimensions, left_out, fixed, {**current, THREADS: threads}, survey)
 
 
 def parse_held(engine: str, texts: Sequence[str]) -> Values:
@@ -109,62 +108,67 @@ def parse_held(engine: str, texts: Sequence[str]) -> Values:
     own = [text for text in texts if knob_name(text) == THREADS]
     values = dict(parse_knobs(find_engine(engine), [text for text in texts if text not in own]).values)
     for text in own:
-        values[THREADS] = parse_value(_THREADS_KNOB, assignment(text, "--hold", f"{THREADS}=2")[1].strip())
+        values[THREADS] = parse_value(THREADS_KNOB, text.partition("=")[2].strip())
     return values
 
 
-def check_searched(engine: str, names: Sequence[str], held: Collection[str]) -> tuple[str, ...]:
+def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) -> tuple[str, ...]:
     """Names of --search, checked."""
-    known = ON_REQUEST if engine == "ddp" else ()
-    for name in map(knob_name, names):
+    known = [knob.name for knob in find_engine(engine).knobs if knob.on_request]
+    for name in (text.strip().replace("-", "_") for text in names):
         if name not in known:
             instead = f"use {', '.join(known)}" if known else "leave it out"
             raise UsageError(f"--search: '{name}' is no knob of {engine} that is searched on request only: {instead}")
-        if name in held:
-            raise UsageError(f"{name} is both held and to be searched: keep one of them")
-    return tuple(map(knob_name, names))
+        if name in fixed:
+            raise UsageError(f"{name} is both fixed and to be searched: keep one of them")
+    return tuple(text.strip().replace("-", "_") for text in names)
 
 
-_THREADS_KNOB = Knob(name=THREADS, type="int", default=None, low=1, high=4096, meaning="threads of every rank")
+def _defaults(engine: str) -> Values:
+    """What an engine does when nothing is said, as far as it is known."""
+    values = {knob.name: knob.unset if knob.default is None else knob.default for knob in find_engine(engine).knobs}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _ddp_dimensions(
-    hosts: Sequence[str], ranks: int, current: Values, search: Collection[str]
+def _dimensions(
+    engine: str,
+    hosts: Sequence[str],
+    ranks: int,
+    current: Values,
+    search: Collection[str],
+    *,
+    backend: str,
+    tensors: int = 0,
+    nccl_build: bool = False,
 ) -> tuple[Dimensions, dict[str, str]]:
-    dimensions: Dimensions = {VIEW: (False, True)} if VIEW in search else {}
-    left_out = {} if VIEW in search else {VIEW: f"it is searched on request only: --search {VIEW}"}
-    if ranks < 2:
-        return dimensions, {**left_out, **dict.fromkeys((CAP, FIRST, HIERARCHICAL), _ALONE)}
-    caps = _ascending(*_CAPS_MIB, current[CAP])
-    dimensions[CAP] = caps
-    dimensions[FIRST] = _ascending(*_FIRSTS_MIB, current[FIRST], *caps)
-    if reason := _no_hierarchy(hosts):
-        return dimensions, {**left_out, HIERARCHICAL: reason}
-    return {**dimensions, HIERARCHICAL: (False, True)}, left_out
+    """Values to try of every knob that can matter here, and why other knobs are left out."""
+    dimensions: Dimensions = {}
+    left_out = {"hierarchical_allgather": "training gathers nothing: it has no effect"} if engine == "horovod" else {}
+    for knob in find_engine(engine).knobs:
+        name = knob.name
+        if not knob.tried or (name.startswith(_NCCL) and backend != "nccl"):
+            continue
+        if knob.on_request and name not in search:
+            left_out[name] = f"it is searched on request only: --search {name}"
+        elif ranks < 2 and name not in _NOT_ABOUT_EXCHANGE:
+            left_out[name] = "one process exchanges nothing"
+        elif name == HIERARCHICAL and (reason := _no_hierarchy(hosts, inert=engine == "horovod" and not nccl_build)):
+            left_out[name] = reason
+        else:
+            dimensions[name] = knob.tried
+    if CAP in dimensions:
+        caps = _ascending(*dimensions[CAP], current[CAP])
+        dimensions |= {CAP: caps, FIRST: _ascending(*dimensions[FIRST], current[FIRST], *caps)}
+    if CACHE in dimensions and tensors > int(current[CACHE]):
+        dimensions[CACHE] += (2 ** (tensors - 1).bit_length(),)
+    return dimensions, left_out
 
 
-def _horovod_dimensions(
-    hosts: Sequence[str], survey: Mapping[str, Any] | None, nccl_build: bool
-) -> tuple[Dimensions, dict[str, str], Values]:
-    current = {knob.name: knob.default for knob in find_engine("horovod").knobs if knob.default is not None}
-    left_out = {"hierarchical_allgather": "training gathers nothing: it has no effect"}
-    if len(hosts) < 2:
-        return {}, {**left_out, **dict.fromkeys((FUSION, CYCLE, CACHE, HIERARCHICAL), _ALONE)}, current
-    tensors = len(read_survey(survey).gradients) if survey else 0
-    capacities = [0, 1024, *([2 ** (tensors - 1).bit_length()] if tensors > 1024 else [])]
-    dimensions: Dimensions = {FUSION: _FUSIONS_MIB, CYCLE: _CYCLES_MS, CACHE: tuple(capacities)}
-    if not nccl_build:
-        left_out[HIERARCHICAL] = "this Horovod does not reduce through NCCL: it has no effect"
-    elif reason := _no_hierarchy(hosts):
-        left_out[HIERARCHICAL] = reason
-    else:
-        dimensions[HIERARCHICAL] = (False, True)
-    return dimensions, left_out, current
-
-
-def _no_hierarchy(hosts: Sequence[str]) -> str:
+def _no_hierarchy(hosts: Sequence[str], *, inert: bool) -> str:
     """Why there is nothing to reduce inside hosts first; empty: there is."""
     counts = Counter(hosts)
+    if inert:
+        return "this Horovod does not reduce through NCCL: it has no effect"
     if len(counts) < 2:
         return "all ranks are on one host"
     if len(set(counts.values())) > 1:
@@ -182,19 +186,19 @@ def _space(
     engine: str,
     dimensions: Dimensions,
     left_out: dict[str, str],
-    held: Values,
+    fixed: Values,
     current: Values,
     survey: Mapping[str, Any] | None,
 ) -> Space:
     """All combinations, those that do the same only once: the one nearest to the default stands for them."""
-    held = _checked(engine, held)
-    reasons = {**left_out, **{name: _HELD for name in held if name in dimensions or name in left_out}}
+    fixed = parse_held(engine, [f"{name}={value}" for name, value in fixed.items()])  # checked
+    reasons = {**left_out, **{name: "fixed" for name in fixed if name in dimensions or name in left_out}}
     free = {name: values for name, values in dimensions.items() if name not in reasons}
-    start = {**current, **held}
+    start = {**current, **fixed}
     told = read_survey(survey) if survey else None
     does = _doing(engine, told) if told and told.gradients else None
     found: dict[Hashable, Values] = {}
-    for complete in _combinations(free, start):
+    for complete in _combinations(engine, free, start):
         does_this = does(complete) if does else tuple(sorted(complete.items()))
         found.setdefault(does_this, _changed(complete, start, free))
     settings = tuple(found.values())
@@ -203,29 +207,25 @@ def _space(
     return Space(
         engine=engine,
         knobs=searched,
-        held=held,
+        fixed=fixed,
         left_out={**reasons, **dict.fromkeys(sorted(inert), "it changes nothing here")},
         settings=settings,
         current=current,
     )
 
 
-def _checked(engine: str, held: Values) -> Values:
-    """Held values, against the engine's knobs and their ranges."""
-    return parse_held(engine, [f"{name}={value}" for name, value in held.items()])
-
-
-def _combinations(free: Dimensions, start: Values) -> list[Values]:
+def _combinations(engine: str, free: Dimensions, start: Values) -> list[Values]:
     """Complete settings, the nearest to the default first; a first bucket is one of a few sizes, or the cap."""
+    firsts = next((knob.tried for knob in find_engine(engine).knobs if knob.name == FIRST), ())
     made = []
     for values in itertools.product(*free.values()):
         chosen = {name: value for name, value in zip(free, values, strict=True) if value is not None}
         complete = {**start, **chosen}
-        if sum(name in chosen for name in _NCCL) > 1:  # one of them at a time
+        if sum(name.startswith(_NCCL) for name in chosen) > 1:  # one of them at a time
             continue
         if FIRST in free:
             first, cap = float(complete[FIRST]), float(complete[CAP])
-            usual = first in (*_FIRSTS_MIB, cap, start[FIRST]) and first <= cap
+            usual = first in (*firsts, cap, start[FIRST]) and first <= cap
             if not usual and complete != start:
                 continue
         made.append(complete)
@@ -277,5 +277,5 @@ def _searched(engine: str, free: Dimensions, settings: Sequence[Values], start: 
     return tuple(found)
 
 
-def _ascending(*values: KnobValue) -> tuple[float, ...]:
-    return tuple(sorted({float(value) for value in values}))
+def _ascending(*values: KnobValue | None) -> tuple[float, ...]:
+    return tuple(sorted({float(value) for value in values if value is not None}))

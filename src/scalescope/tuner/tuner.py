@@ -9,7 +9,7 @@ import msgspec
 
 from scalescope.records.tuning import Cell, Gain, Phase, Sample, Values
 from scalescope.tuner.confirmation import WORTH_HAVING, Block, Confirmation, Score, score, typical_batch
-from scalescope.tuner.search import OFFLINE, ONLINE, Observation, Options, Posterior, Search
+from scalescope.tuner.search import Observation, Options, Posterior, Search
 from scalescope.tuner.space import Space
 
 _WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
@@ -22,7 +22,7 @@ class Request(msgspec.Struct, frozen=True):
     index: int
     phase: Phase
     pair: int | None
-    values: Values  # Without what is held
+    values: Values  # Without what is fixed
     steps: int
     limit_s: float | None  # A median above it, after a few steps, cuts the sample
     predicted_s: float | None
@@ -47,7 +47,7 @@ class Tuner:
     def __init__(
         self, space: Space, predicted: Sequence[float] | None, options: Options, finalist: Values | None = None
     ) -> None:
-        """`finalist`: a setting of the space that was found elsewhere; it meets the default without a search."""
+        """`finalist`: a setting of the space that was found elsewhere and is compared without a search."""
         self._space, self._predicted, self._options = space, predicted, options
         self._search = Search(space, predicted)
         self._count = 0
@@ -213,7 +213,7 @@ class Tuner:
         if setting == 0:
             self._reason = f"the default could not be measured: {problem}"
         elif setting == self._finalist:
-            self._reason = f"the best setting failed when it met the default: {problem}"
+            self._reason = f"the best setting failed in the comparison with the default: {problem}"
         self._barred.add(setting)
         return "failed: not tried again"
 
@@ -281,6 +281,3 @@ class Tuner:
             )
             for index, values in enumerate(self._space.settings)
         )
-
-
-__all__ = ["OFFLINE", "ONLINE", "Block", "Options", "Outcome", "Request", "Tuner"]

@@ -33,7 +33,7 @@ def _start_agent() -> None:
 
 
 def _run_shadowed_sitecustomize(ran: "list[str]") -> None:
-    """Another sitecustomize that this one hides still gets its turn, unless it is the one that runs this one."""
+    """Another sitecustomize that this one hides still runs, unless it is the one that runs this one."""
     import importlib.machinery
     import importlib.util
 

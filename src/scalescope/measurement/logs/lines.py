@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.measurement.logs.patterns import EXAMPLE, Found, OwnPattern, Patterns
+from scalescope.line_pattern import EXAMPLE
+from scalescope.measurement.logs.patterns import Found, OwnPattern, Patterns
 from scalescope.measurement.text_files import head, lines
 from scalescope.text import plain
 

@@ -8,12 +8,9 @@ import re
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
+from scalescope.line_pattern import MEASURES, compile_pattern
+from scalescope.line_pattern import number as number_of
 from scalescope.text import plain
-
-# What a line can tell; each is also a named group of --pattern.
-GROUPS = ("epoch_s", "step_s", "examples_per_s", "examples_per_s_total", "examples_per_s_per_worker")
-_SIDE_GROUPS = ("test_s", "epoch")
-EXAMPLE = r"--pattern 'epoch (?P<epoch>\d+).* (?P<epoch_s>[\d.]+) s'"
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _UNITS = {"ms": 1e-3, "us": 1e-6, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
@@ -25,7 +22,7 @@ _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "pers", "train_runtime")
 class Found(NamedTuple):
     """One number that a line tells."""
 
-    name: str  # One of GROUPS, or train_s
+    name: str  # One of MEASURES, or train_s
     value: float
     epoch: int | None = None
     test_s: float | None = None
@@ -90,7 +87,7 @@ def worded_epoch(text: str) -> Found | None:
     value = train_s if train_s is not None else timed_s
     if value is None:
         alone = re.match(rf"\W{{1,4}}({_NUMBER})\s?(s|sec|seconds|ms)\b(?!\s?/)", rest, re.IGNORECASE)
-        value = _number(alone[1]) * _UNITS[alone[2].lower()] if alone else None
+        value = number_of(alone[1]) * _UNITS[alone[2].lower()] if alone else None
     return None if value is None else Found("epoch_s", value, int(begun[1]), test_s)
 
 
@@ -101,16 +98,12 @@ def _seconds(found: re.Match[str]) -> float | None:
     unit = (found["unit"] or ("s" if found["marked"] else "")).lower()
     if unit not in _UNITS:
         return None
-    return 60 * float(found["minutes"] or 0) + _number(found["value"]) * _UNITS[unit]
+    return 60 * float(found["minutes"] or 0) + number_of(found["value"]) * _UNITS[unit]
 
 
 def _clock(text: str) -> float:
     hours, minutes, seconds = text.split(":")
     return 3600 * float(hours) + 60 * float(minutes) + float(seconds)
-
-
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
 
 
 _TOTAL_TIME = re.compile(
@@ -137,7 +130,7 @@ def bar_of_epoch(text: str) -> Found | None:
     if not found or found[2] != found[3]:
         return None
     shown_s = 3600 * int(found[4] or 0) + 60 * int(found[5]) + int(found[6])
-    pace = _number(found[7])
+    pace = number_of(found[7])
     fine_s = int(found[2]) * (pace if found[8].lower() == "s/it" else 1 / pace if pace else math.inf)
     return Found("epoch_s", fine_s if abs(fine_s - shown_s - 0.5) <= 1 else float(shown_s), int(found[1]))
 
@@ -183,7 +176,7 @@ def train_runtime(text: str) -> Found | None:
     found = _RUNTIME.search(text)
     if not found:
         return None
-    return Found("train_s", _clock(found[1]) if found[1] else _number(found[2]))
+    return Found("train_s", _clock(found[1]) if found[1] else number_of(found[2]))
 
 
 _PER_SECOND = re.compile(
@@ -221,23 +214,14 @@ def rate(text: str) -> Found | None:
     else:
         return None
     kind = "_per_worker" if _PER_WORKER.search(around) else "_total" if _SUMMED.search(around) else ""
-    return Found(f"examples_per_s{kind}", _number(value))
+    return Found(f"examples_per_s{kind}", number_of(value))
 
 
 class OwnPattern:
     """A user's --pattern instead of the built-in ones."""
 
     def __init__(self, text: str) -> None:
-        try:
-            self._pattern = re.compile(text)
-        except re.error as problem:
-            raise UsageError(f"--pattern is no regular expression ({problem}): escape its special characters") from None
-        groups = set(self._pattern.groupindex)
-        if unknown := groups - {*GROUPS, *_SIDE_GROUPS}:
-            known = ", ".join((*GROUPS, *_SIDE_GROUPS))
-            raise UsageError(f"--pattern has an unknown group '{min(unknown)}': use {known}")
-        if not groups & set(GROUPS):
-            raise UsageError(f"--pattern needs a named group such as (?P<epoch_s>...): one of {', '.join(GROUPS)}")
+        self._pattern = compile_pattern(text, live=False)
 
     def find(self, number: int, text: str) -> list[Found]:
         """What the groups of the first match hold."""
@@ -247,12 +231,12 @@ class OwnPattern:
         values = {name: _checked(name, told, number) for name, told in match.groupdict().items() if told}
         epoch = values.get("epoch")
         aside = {"epoch": None if epoch is None else int(epoch), "test_s": values.get("test_s")}
-        return [Found(name, values[name], **aside) for name in GROUPS if name in values]  # type: ignore[arg-type]
+        return [Found(name, values[name], **aside) for name in MEASURES if name in values]  # type: ignore[arg-type]
 
 
 def _checked(name: str, told: str, number: int) -> float:
     try:
-        return _number(told.strip())
+        return number_of(told)
     except ValueError:
         raise UsageError(
             f"--pattern finds '{plain(told, 40)}' for {name} on line {number}: let the group match a number only"

@@ -1,0 +1,163 @@
+"""The printed next command, pasted back: it trains the same model or command on the same engine, launcher and hosts."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import made_explanation
+import made_scalings
+import msgspec
+import pytest
+import typer
+
+from scalescope.api.requests import estimate_request, measure_request, traced_request
+from scalescope.api.tune_request import tune_request
+from scalescope.cli import application, split_at_dashes
+from scalescope.cli.explained import next_after_traces, request_behind
+from scalescope.cli.measure import next_command as after_measure
+from scalescope.cli.retype import retyped
+from scalescope.records.explanation import Finding
+from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.request import EstimateRequest, MeasureRequest, Plan
+from scalescope.records.store import save
+from scalescope.records.tuning import TuneRequest
+
+AROUND: dict[str, Any] = {
+    "launcher": "mpirun",
+    "hosts": (Host("a", 2), Host("b", 2)),
+    "threads_per_rank": 3,
+    "env": {"NCCL_DEBUG": "INFO", "A": "b c='d'"},
+    "launcher_args": ("--bind-to", "a core", "-x"),
+    "oversubscribe": True,
+    "ssh": "rsh",
+    "timeout_s": 90.0,
+    "steps": 200,
+}
+MODEL = WorkloadSpec(
+    model="mlp", model_args={"width": 8, "depth": 2}, inputs=("8",), optimizer="adam", learning_rate=0.5
+)
+KNOBS = ("bucket_cap_mb=1.5", "static_graph=true")
+MEASURED = MeasureRequest(
+    workload=MODEL, np=(1, 4), batch=(8, 16), engines=("ddp",), knobs=KNOBS, device="cpu", **AROUND
+)
+SCRIPT = MeasureRequest(command=("python", "my train.py", "--lr", "1"), np=(2,), engines=("horovod",), **AROUND)
+TUNED = TuneRequest(workload=MODEL, np=4, batch=8, engine="ddp", hold=KNOBS, device="cpu", **AROUND)
+ESTIMATED = EstimateRequest(
+    workload=MODEL,
+    engine="horovod",
+    np=(1, 2, 3, 4),
+    cluster="my cluster.toml",
+    knobs=("cycle_time_ms=2",),
+    device="cpu",
+)
+
+
+def pasted(line: str) -> Any:
+    """The request that a printed command leads to."""
+    program, verb, *words = shlex.split(line)
+    assert program == "scalescope"
+    words, command = split_at_dashes(words)
+    parsed = typer.main.get_command(application()).commands[verb].make_context(verb, words, obj=command)
+    told = dict(parsed.params)
+    for name in ("json", "details", "quiet", "verbose", "formats", "dry_run", "show_output"):
+        told.pop(name, None)
+    model = told.pop("model", "") or ""
+    if verb == "measure":
+        told["smallest"] = bool(told.pop("relative_to"))
+        assert not told.pop("resume")
+        return measure_request(model, command=command, **told)
+    if verb == "estimate":
+        assert not told.pop("max_np")
+        assert not told.pop("max_batch")
+        return estimate_request(model, **told)
+    if verb == "explain":
+        (model,) = told.pop("paths") or [""]
+        assert not told.pop("estimate")
+        assert not told.pop("export")
+        return traced_request(str(model), command=command, **told)
+    known = {*TuneRequest.__struct_fields__, *WorkloadSpec.__struct_fields__}
+    return tune_request(model, command=command, **{name: value for name, value in told.items() if name in known})
+
+
+def training(request: Any, *but: str) -> dict[str, Any]:
+    """What must not change from verb to verb."""
+    fields = msgspec.structs.asdict(request)
+    engines = fields.get("engines") or (fields.get("engine"),)
+    same = {name: fields.get(name) for name in (*AROUND, "workload", "command", "device") if name in fields}
+    same |= {"engine": engines[-1], "knobs": set(fields.get("knobs") or fields.get("hold") or ())}
+    return {name: value for name, value in same.items() if name not in but}
+
+
+@pytest.mark.parametrize("request_", [MEASURED, SCRIPT, TUNED], ids=["model", "script", "tuned"])
+@pytest.mark.parametrize("verb", ["measure", "explain", "tune"])
+def test_a_training_comes_back_from_every_verb_that_launches_it(request_, verb: str) -> None:
+    again = pasted(retyped(verb, request_, np=4, batch=8 if request_.workload else ()))
+    assert training(again) == training(request_)
+    assert again.np == (4 if verb == "tune" else (4,))
+
+
+def test_an_estimate_comes_back_and_is_measured_with_its_engine_and_knobs() -> None:
+    assert pasted(retyped("estimate", ESTIMATED)) == ESTIMATED
+    measured = pasted(retyped("measure", ESTIMATED, np=(1, 4), batch=32, scaling=("strong",)))
+    assert training(measured, *AROUND) == training(ESTIMATED, *AROUND, "command") | {"command": ()}
+    assert (measured.np, measured.batch, measured.scaling) == ((1, 4), (32,), ("strong",))
+
+
+def test_what_belongs_to_one_run_is_not_typed_again() -> None:
+    request = msgspec.structs.replace(
+        MEASURED, quick=True, seed=3, launches=2, precision=0.1, budget_s=9.0, trace=True, folder="out"
+    )
+    again = pasted(retyped("measure", request))
+    assert again == MEASURED
+    assert pasted(retyped("measure", request, trace=True)).trace
+
+
+@pytest.mark.parametrize(
+    ("finding", "verb"), [("exposed_communication", "tune"), ("input_bound", "measure"), ("", "measure")]
+)
+def test_explain_goes_on_with_its_first_finding(finding: str, verb: str) -> None:
+    found = Finding(id=finding, sentence="", evidence={}, change="", gain=None)
+    explanation = msgspec.structs.replace(made_explanation.ddp(), findings=(found,) if finding else ())
+    line = next_after_traces(explanation, SCRIPT)
+    assert line.split()[1] == verb
+    assert training(pasted(line)) == training(SCRIPT)
+
+
+def test_a_capture_is_asked_for_where_the_finding_says_so() -> None:
+    change = "Find the rank that is late: `scalescope explain --np N --engine horovod -- COMMAND`."
+    found = Finding(id="negotiation", sentence="", evidence={}, change=change, gain=None)
+    explanation = msgspec.structs.replace(made_explanation.bare_horovod(), findings=(found,))
+    again = pasted(next_after_traces(explanation, SCRIPT))
+    assert again.trace
+    assert training(again) == training(SCRIPT)
+
+
+def test_traces_in_a_folder_of_ours_tell_how_they_were_made(tmp_path: Path) -> None:
+    request = msgspec.structs.replace(SCRIPT, env={})
+    save(Plan(request=request, cwd=str(tmp_path), since_ns=0), tmp_path / "plan.json")
+    (tmp_path / "traces" / "ddp-np2").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "traces" / "ddp-np2"):
+        assert request_behind(made_explanation.ddp(), [place]) == request
+    (tmp_path / "plan.json").unlink()
+    known = request_behind(made_explanation.bare_horovod(), [tmp_path])
+    assert known.engines == ("horovod",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"trace": True}, "scalescope explain 'a folder'"),
+        ({"quick": True}, "scalescope measure mlp --np 1,4"),
+        ({"launches": 2}, "scalescope measure --resume 'a folder' --launches 5"),
+        ({}, "scalescope explain mlp --engine ddp"),
+        ({"pattern": "step"}, "scalescope measure --resume 'a folder' --precision 3%"),
+    ],
+)
+def test_measure_makes_sure_before_it_explains_poor_scaling(changes, part, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = msgspec.structs.replace(MEASURED, **changes)
+    line = after_measure(request, made_scalings.measured(), tmp_path / "a folder")
+    assert line.startswith(part)
+    if "folder" not in part:
+        assert training(pasted(line)) == training(request)
