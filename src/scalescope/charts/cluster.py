@@ -85,7 +85,7 @@ def _panel(
     rows: Rows, field: str, title: str, units: tuple[str, ...], factors: tuple[float, ...], look: dict[str, Any]
 ) -> Any:
     """A field against the size, both logarithmic."""
-    domain = logarithmic_domain([row[field] for row in rows if row[field] > 0])
+    low, high = logarithmic_domain([row[field] for row in rows if row[field] > 0])
     named = "".join(
         f"datum.value < {1000 * factor:g} * 0.999 ? format(datum.value / {factor:g}, '~g') + ' {unit}' : "
         for unit, factor in zip(units[:-1], factors[:-1], strict=True)
@@ -94,8 +94,8 @@ def _panel(
     y = alt.Y(
         f"{field}:Q",
         title=title,
-        scale=alt.Scale(type="log", domain=domain, nice=False),
-        axis=alt.Axis(labelExpr=words, values=powers_of_ten(*domain, _FEW)),
+        scale=alt.Scale(type="log", domain=[low, high], nice=False),
+        axis=alt.Axis(labelExpr=words, values=powers_of_ten(low, high, _FEW)),
     )
     sizes = [row["bytes"] for row in rows]
     powers = [power for power in range(0, 50, 4) if min(sizes) <= 2**power <= max(sizes)]

@@ -22,6 +22,7 @@ RING_COLOUR = "#e6007e"  # Around what is recommended or was found
 _ENGINE_COLOURS = {"none": "#808080", "ddp": "#0072b2", "horovod": "#e69f00"}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
 APART = 0.012  # Of an x axis, between intervals at one tick, so that they do not hide each other
+_BELOW = alt.Legend(title=None, orient="bottom", symbolSize=90)
 _PLAIN_NUMBER = "format(datum.value, '~g')"
 _LOG_FROM = 8  # Axes become logarithmic when the largest number is that many times the smallest
 
@@ -36,7 +37,8 @@ def engine_colour(engines: Iterable[str], *, legend: bool) -> alt.Color:
     names = sorted(set(engines), key=engine_order)
     others = iter(palette(_OTHER_COLOURS, len(names)))
     looks = {engine_name(name): _ENGINE_COLOURS.get(name) or next(others) for name in names}
-    return named("engine", looks, alt.Legend(title=None, orient="bottom", symbolSize=90) if legend else None)
+    colour: alt.Color = named("engine", looks, _BELOW if legend else None)
+    return colour
 
 
 def is_logarithmic(values: Iterable[float]) -> bool:
@@ -201,7 +203,7 @@ def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any)
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
 
 
-def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> alt.Chart:
+def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> Any:
     """A ring around one point; still to be encoded."""
     return alt.Chart(data([dict(row)])).mark_point(size=size, fill=None, stroke=colour, strokeWidth=width, opacity=1)
 
