@@ -10,7 +10,7 @@ import pytest
 import scalescope
 
 PACKAGE = Path(scalescope.__file__).parent
-LEAVES = {"errors", "host", "stats", "units"}
+LEAVES = {"errors", "host", "intervals", "stats", "units"}
 LEVELS = [
     {"records"},
     {"engines", "launchers", "workloads", "traces"},

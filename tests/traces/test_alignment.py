@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from kineto_samples import loaded, sample, written
 
+from scalescope.intervals import Times
 from scalescope.traces.alignment import align, lateness, on_common_clock, stands_out, transfers
-from scalescope.traces.intervals import Times
-from scalescope.traces.kineto import read
+from scalescope.traces.kineto.reading import read
 from scalescope.traces.trace import Collectives, Trace
 
 OFFSET_S, DRIFT = 3.0, 50e-6

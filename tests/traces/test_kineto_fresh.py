@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scalescope.traces.alignment import align, lateness, transfers
-from scalescope.traces.kineto import read
+from scalescope.traces.kineto.reading import read
 from scalescope.traces.trace import Trace
 
 pytestmark = pytest.mark.launches

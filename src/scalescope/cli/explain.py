@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scalescope.cli.explain_answers import (
-    export_steps,
     tell_autotune,
     tell_explanation,
     tell_scaling,
@@ -116,14 +115,13 @@ def explain(
         check(output, "explain", _explained(output, given))
     if export:
         check_export(export)
-    found = read(given, np=() if command else _counts(np), pattern=pattern, estimate=estimate)
-    if export and not isinstance(found, Explanation):
-        raise UsageError("--export goes with traces: name a trace, or -- and a command")
+    counts = () if command else _counts(np)
+    found = read(given, np=counts, pattern=pattern, estimate=estimate, export_to=export)
     with result_folder("explain", output, also=_explained(output, given)) if output else nullcontext():
         if isinstance(found, Explanation):
             said = write_explanation(found, output) if output else []
             if export:
-                said.append(export_steps(given, export))
+                said.append(f"Steps for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
             tell_explanation(found, console, said, given, output, json=json, quiet=quiet)
         elif isinstance(found, Autotune):
             tell_autotune(found, console, given[0], output, json=json, quiet=quiet)

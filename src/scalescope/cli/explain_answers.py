@@ -175,14 +175,6 @@ def write_explanation(explanation: "Explanation", folder: Path) -> list[str]:
     return [*pictures(draw), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
 
 
-def export_steps(given: Sequence[Path], path: Path) -> str:
-    """Write all steps for Perfetto; a line that says where."""
-    from scalescope.diagnosis.sources import export_job
-
-    count = export_job(given, path)
-    return f"{count:,} spans for Perfetto (ui.perfetto.dev) or chrome://tracing: {path}"
-
-
 def tell_explanation(
     explanation: "Explanation",
     console: "Console",

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scalescope.intervals import Times
 from scalescope.records.explanation import HorovodAccount
 from scalescope.traces.alignment import stands_out
-from scalescope.traces.intervals import Times
 from scalescope.traces.trace import Trace
 
 # A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer.
@@ -32,10 +32,10 @@ class NamedRanks:
 NOBODY = NamedRanks()
 
 
-def named_ranks(trace: Trace, warmup: int) -> NamedRanks:
+def named_ranks(trace: Trace, account: HorovodAccount, warmup: int) -> NamedRanks:
     """The late rank, by its time in every step where negotiations name it, else by all that name one."""
-    account, count = trace.horovod, len(trace.starts_s)
-    if account is None or trace.waiting is None or count <= warmup:
+    count = len(trace.starts_s)
+    if trace.waiting is None or count <= warmup:
         return NOBODY
     step_s = float(np.median((trace.ends_s - trace.starts_s)[warmup:]))
     told = trace.held_up

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.intervals import Times, union
 from scalescope.records.explanation import Clock, Transfer
 from scalescope.traces.clock_line import line
-from scalescope.traces.intervals import Times, union
 from scalescope.traces.trace import Trace
 
 _COMPARED = 1500  # Collectives of each rank, from the beginning, in which the offset is sought

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalescope.traces.intervals import Times
+from scalescope.intervals import Times
 
 _FITTED = 400  # Pairs from which the slope is found; more are thinned out evenly
 _GREATEST_DRIFT = 1e-3

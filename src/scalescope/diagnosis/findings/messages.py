@@ -130,7 +130,7 @@ def buffer_broadcasts(case: Case) -> Finding | None:
     explanation = case.explanation
     if explanation.engine != "ddp" or not case.step_s:
         return None
-    steps = min(len(trace.starts_s) for trace in case.material.traces)
+    steps = min(len(trace.starts_s) for trace in case.job.traces)
     sent = [transfer for transfer in explanation.transfers if transfer.operation == "broadcast"]
     count = sum(transfer.count for transfer in sent)
     if not steps or count < steps:

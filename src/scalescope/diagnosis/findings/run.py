@@ -110,7 +110,7 @@ def changes(case: Case) -> Finding | None:
 
 def oversubscribed_cores(case: Case) -> Finding | None:
     """More busy threads than cores on a host."""
-    record = case.material.record
+    record = case.job.record
     if record is None or record.cores is None or case.explanation.device != "cpu":
         return None
     each = record.point.threads_per_rank
