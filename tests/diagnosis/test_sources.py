@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scalescope.diagnosis.explanation import explained
-from scalescope.diagnosis.sources import beside_estimate, explain
+from scalescope.diagnosis.sources import explain, with_estimate
 from scalescope.diagnosis.traces import read_job
 from scalescope.errors import UsageError
 from scalescope.intervals import between
@@ -142,4 +142,4 @@ def test_parts_of_every_step_and_rank_add_up() -> None:
 def test_an_estimate_beside_needs_a_cluster(tmp_path: Path) -> None:
     read = read_job([TIMELINE])
     with pytest.raises(UsageError, match="holds no cluster"):
-        beside_estimate(explained(read), read, tmp_path)
+        with_estimate(explained(read), read, tmp_path)

@@ -1,7 +1,7 @@
 """From traces to an Explanation: accounting per rank and step, ranks against each other, and over time."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -16,11 +16,10 @@ from scalescope.jobs.changes import change_points, slow_periods
 from scalescope.jobs.warmup import warmup_steps
 from scalescope.records.explanation import Change, Explanation, HorovodAccount, Loss, RankAccount, StepAccount, Transfer
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
-from scalescope.traces.alignment import Lateness, align, lateness, on_common_clock, stands_out, transfers
+from scalescope.traces.alignment import Lateness, on_common_clock, stands_out
 from scalescope.traces.marks import arrivals
-from scalescope.traces.trace import Trace, breakdowns
+from scalescope.traces.trace import Trace, breakdowns, mean_parts
 
-_PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
 _FEWEST_TO_WARM = 8
 
 
@@ -29,7 +28,7 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
     traces, first = job.traces, job.traces[0]
     durations = slowest(traces)
     warmup = _warmup(traces, durations)
-    compared = lateness(traces, job.clocks) if job.clocks else None
+    compared = job.compared
     account = _horovod(first, warmup)
     marked = arrivals(job.marks, warmup=warmup)
     named = named_ranks(first, account, warmup) if account and not marked else NOBODY
@@ -51,11 +50,11 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
         steps_from=first.steps_from,
         warmup_steps=warmup,
         step_s=median(durations[warmup:]) if durations[warmup:] else None,
-        accounting=_mean([account.parts for account in steps if account.index >= warmup]),
+        accounting=mean_parts([trace.parts.since(warmup) for trace in traces]),
         possibly_hidden_s=_possibly_hidden(first, warmup),
-        per_rank=tuple(_of_rank(rank, steps, warmup, late.get(rank)) for rank in job.ranks) if steps else (),
+        per_rank=_per_rank(job, warmup, late) if steps else (),
         steps=steps,
-        transfers=_transfers(job),
+        transfers=transfers(traces, compared),
         bucket_bytes=first.bucket_bytes,
         horovod=account and msgspec.structs.replace(account, late_s=dict(named.late_s)),
         clocks=job.clocks,
@@ -126,25 +125,16 @@ def _accounts(job: JobTraces, at: int) -> list[StepAccount]:
     ]
 
 
-def _mean(parts: Sequence[Breakdown]) -> Breakdown | None:
-    """Means of every part; absent where any step lacks it."""
-    if not parts:
-        return None
-
-    def of(name: str) -> float | None:
-        values = [getattr(each, name) for each in parts]
-        return None if None in values else float(np.mean(values))
-
-    return msgspec.convert({"step_s": of("step_s"), **{name: of(name) for name in _PARTS}}, Breakdown)
-
-
-def _of_rank(rank: int, steps: Sequence[StepAccount], warmup: int, late_s: float | None) -> RankAccount:
-    own = [account.parts for account in steps if account.rank == rank and account.index >= warmup]
-    own = own or [account.parts for account in steps if account.rank == rank]
-    nothing = Breakdown(
-        step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
-    )
-    return RankAccount(rank=rank, steps=len(own), parts=_mean(own) or nothing, late_s=late_s)
+def _per_rank(job: JobTraces, warmup: int, late: Mapping[int, float]) -> tuple[RankAccount, ...]:
+    """The typical steady step of each rank; of all its steps where none is steady."""
+    accounts = []
+    for trace, rank in zip(job.traces, job.ranks, strict=True):
+        parts = trace.parts.since(warmup) if len(trace.parts.step) > warmup else trace.parts
+        mean = mean_parts([parts]) or Breakdown(
+            step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
+        )
+        accounts.append(RankAccount(rank=rank, steps=len(parts.step), parts=mean, late_s=late.get(rank)))
+    return tuple(accounts)
 
 
 def _engine(traces: Sequence[Trace]) -> Literal["ddp", "horovod", "none"]:
@@ -160,9 +150,46 @@ def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
     return float(np.mean(trace.possibly_hidden[warmup:]))
 
 
-def _transfers(job: JobTraces) -> tuple[Transfer, ...]:
-    """Where one trace tells of the whole job, its collectives stand for those of all ranks."""
-    return transfers(job.traces, job.clocks) if job.clocks else transfers(job.traces[:1], align(job.traces[:1]))
+def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tuple[Transfer, ...]:
+    """Collectives by operation and size, the largest first; what carries no known bytes is left out.
+
+    Args:
+        traces: Of the ranks; where they were not compared, the collectives of the first one stand for all.
+        compared: Ranks against each other: then transfers are those that all have in common, without any wait.
+    """
+    if compared is None:
+        seen = traces[0].collectives
+        operation, sizes, seconds, waits = seen.operation, seen.bytes, seen.end_s - seen.start_s, None
+    else:
+        operation, sizes, seconds, waits = compared.operation, compared.bytes, compared.transfer_s, compared.wait_s
+    ranks = max([trace.world_size or 1 for trace in traces] + [len(traces)])
+    rows = []
+    for name in sorted(set(operation.tolist())):
+        named = operation == name
+        for size in np.unique(sizes[named & (sizes > 0)]).tolist():
+            those = named & (sizes == size)
+            typical = float(np.median(seconds[those]))
+            if typical <= 0:
+                continue
+            rows.append(
+                Transfer(
+                    operation=name,
+                    bytes=size,
+                    ranks=ranks,
+                    count=int(those.sum()),
+                    seconds=typical,
+                    wait_s=None if waits is None else float(np.median(waits[those])),
+                    algorithm_bytes_per_s=size / typical,
+                    bus_bytes_per_s=size / typical * _bus_share(name, ranks),
+                )
+            )
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def _bus_share(operation: str, ranks: int) -> float:
+    """What a link carries for each byte of the message, as nccl-tests counts it."""
+    once = (ranks - 1) / ranks
+    return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
 
 
 def _skew(late: dict[int, Times], compared: Lateness | None) -> tuple[float, ...]:

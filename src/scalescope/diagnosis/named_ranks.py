@@ -39,12 +39,12 @@ def named_ranks(trace: Trace, account: HorovodAccount, warmup: int) -> NamedRank
         return NOBODY
     step_s = float(np.median((trace.ends_s - trace.starts_s)[warmup:]))
     told = trace.held_up
-    held = {rank: told.by_step(rank, count)[warmup:] for rank in np.unique(told.rank).tolist()} if told else {}
-    late = {rank: float(np.median(each)) for rank, each in sorted(held.items())}
-    if held:
+    waits = {rank: told.by_step(rank, count)[warmup:] for rank in np.unique(told.rank).tolist()} if told else {}
+    late = {rank: float(np.median(each)) for rank, each in sorted(waits.items())}
+    if waits:
         worst = max(late, key=lambda rank: late[rank])
-        others = np.max([np.zeros(count - warmup), *(each for rank, each in held.items() if rank != worst)], axis=0)
-        if stands_out(held[worst] - others, step_s):
+        others = np.max([np.zeros(count - warmup), *(each for rank, each in waits.items() if rank != worst)], axis=0)
+        if stands_out(waits[worst] - others, step_s):
             return NamedRanks(worst, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))
     if not account.cached:
         return NamedRanks(None, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))

@@ -9,7 +9,6 @@ from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import Times
 from scalescope.records.explanation import Explanation
 from scalescope.simulator.events import Friction, Traffic, simulate
-from scalescope.traces.alignment import lateness
 from scalescope.traces.trace import Trace
 
 _FEWEST_STEPS = 3
@@ -58,7 +57,7 @@ class Replay:
         return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
 
     def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
-        """When the last of these messages has arrived, with links so many times as fast."""
+        """When the last of these messages has arrived, with links `speed` times as fast."""
         work = np.array([float(self.ready_s[-1])])
         cost = self.cost
         outcome = simulate(
@@ -73,7 +72,7 @@ class Replay:
         return float(outcome.sent_s[0])
 
     def with_links(self, speed: float) -> float:
-        """Seconds of a step if messages took so many times less."""
+        """Seconds of a step if links were `speed` times as fast."""
         return self._changed(self.end_s(self.ready_s, self.bytes, speed=speed))
 
     def with_buckets(self, cap_bytes: float) -> float:
@@ -103,8 +102,8 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
     end_s = float((ready + own_s).max())
     ready = np.minimum(ready, max(_computed_until(explanation, job.ranks[0]), float(ready[0])))
     transfer = own_s
-    if job.clocks and all(clock.pairs for clock in job.clocks):
-        compared = lateness(traces, job.clocks)
+    compared = job.compared
+    if compared and all(clock.pairs for clock in job.clocks):
         by_size = {
             size: float(np.median(compared.transfer_s[(compared.bytes == size) & (compared.operation == "allreduce")]))
             for size in set(sizes.tolist())

@@ -88,7 +88,7 @@ def explain_traces(
     if log is not None:
         explanation = with_epochs(explanation, job, log, pattern)
     if estimate is not None:
-        explanation = beside_estimate(explanation, job, estimate)
+        explanation = with_estimate(explanation, job, estimate)
     if export_to is not None:
         _export(job, export_to)
     case = Case(explanation, job, replay_of(job, explanation))
@@ -137,7 +137,7 @@ def _export(job: JobTraces, path: Path) -> None:
         export(spans(), path, job.clocks)
 
 
-def beside_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Explanation:
+def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Explanation:
     """`place` is a folder of scalescope estimate, or a cluster.toml of scalescope probe."""
     file = place / "cluster.toml" if place.is_dir() else place
     if not file.is_file():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
 from scalescope.records.timeline import Activity, Span
-from scalescope.traces.alignment import align
+from scalescope.traces.alignment import Lateness, align, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
 from scalescope.traces.readers import read_trace, reader_of
 from scalescope.traces.trace import Trace
@@ -40,6 +41,11 @@ class JobTraces:
     def ranks(self) -> tuple[int, ...]:
         """Of the traces."""
         return tuple(at if trace.rank is None else trace.rank for at, trace in enumerate(self.traces))
+
+    @cached_property
+    def compared(self) -> Lateness | None:
+        """Ranks against each other at their common collectives; None where their clocks cannot be compared."""
+        return lateness(self.traces, self.clocks) if self.clocks else None
 
     def spans(self, at: int, start_s: float, end_s: float) -> tuple[Span, ...]:
         """What one rank did between two moments of its own clock, as far as drawing needs it."""

@@ -122,7 +122,7 @@ class EventStream(Generic[Event]):
         return True
 
     def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
-        """At least so many bytes; fewer at the end of the file."""
+        """At least `wanted` bytes; fewer at the end of the file."""
         gathered, size = [], 0
         for piece in pieces:
             gathered.append(piece)
@@ -252,7 +252,7 @@ def is_object(text: bytes) -> bool:
 
 
 def last_border(data: bytes) -> tuple[int, int]:
-    """Where the last event but one ends and where the last one begins; 0 and 0 when there are not so many."""
+    """Where the last event but one ends and where the last one begins; 0 and 0 when there are fewer than two."""
     size = 1 << 14
     while True:
         start = max(0, len(data) - size)

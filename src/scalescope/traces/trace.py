@@ -1,11 +1,11 @@
 """What a reader makes of one trace file: one rank (or what rank 0 saw), its steps and where their time goes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -35,6 +35,12 @@ class Parts:
     hidden: Times | None
     input: Times | None
     other: Times
+
+    def since(self, step: int) -> "Parts":
+        """Those of the steps from this one on."""
+        columns = (getattr(self, each.name) for each in fields(self))
+        later: list[Any] = [None if column is None else column[step:] for column in columns]
+        return Parts(*later)
 
 
 def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Parts:
@@ -66,20 +72,32 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Part
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
     """The same as records, in seconds when the parts are."""
-    columns = {
-        "step_s": parts.step,
-        "compute_s": parts.compute,
-        "exposed_s": parts.exposed,
-        "hidden_s": parts.hidden,
-        "input_s": parts.input,
-        "optimizer_s": parts.optimizer,
-        "other_s": parts.other,
-    }
-    lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
+    columns = (parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other)
+    lists = [repeat(None) if column is None else column.tolist() for column in columns]
     return [
-        msgspec.convert({name: None if values is None else values[at] for name, values in lists.items()}, Breakdown)
-        for at in range(len(parts.step))
+        Breakdown(
+            step_s=step,
+            compute_s=compute,
+            exposed_s=exposed,
+            hidden_s=hidden,
+            input_s=waiting,
+            optimizer_s=optimizer,
+            other_s=other,
+        )
+        for step, compute, exposed, hidden, waiting, optimizer, other in zip(*lists, strict=False)
     ]
+
+
+def mean_parts(parts: Sequence[Parts]) -> Breakdown | None:
+    """The mean step of all; a part that any of them cannot tell is absent, and without steps there is none."""
+    if not sum(len(each.step) for each in parts):
+        return None
+    columns: list[list[Any]] = [[getattr(each, field.name) for each in parts] for field in fields(Parts)]
+    means: list[Any] = [
+        None if any(each is None for each in column) else np.concatenate(column).mean(keepdims=True)
+        for column in columns
+    ]
+    return breakdowns(Parts(*means))[0]
 
 
 # Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none.

@@ -25,7 +25,7 @@ class Case:
         return self.explanation.step_s or 0.0
 
     def saving(self, seconds: float) -> float:
-        """The gain when a step takes so many seconds less."""
+        """The gain when a step takes `seconds` less."""
         return self.step_s / max(self.step_s - seconds, 0.05 * self.step_s) - 1 if self.step_s else 0.0
 
     @property

@@ -19,7 +19,7 @@ _USUAL_FUSION = 128 * MIB
 
 
 def small_messages(case: Case) -> Finding | None:
-    """Gradients travel in so many small messages that each one's fixed cost counts."""
+    """Gradients travel in many small messages, and each pays a fixed cost."""
     explanation = case.explanation
     sizes = explanation.bucket_bytes
     if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES:

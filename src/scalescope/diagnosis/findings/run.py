@@ -83,7 +83,7 @@ def slow_periods(case: Case) -> Finding | None:
                 sentence=f"Every {period.every} steps one takes {format_seconds(period.excess_s)} longer.",
                 evidence={"slow steps": str(period.count), "seen in": case.where},
                 change=f"Look at what the script does every {period.every} steps (logging, checkpoint, evaluation, "
-                "a new epoch's workers) and do it less often, or beside the training.",
+                "a new epoch's workers) and do it less often, or in the background.",
                 gain=share,
                 gain_from="accounting",
             )

@@ -57,7 +57,7 @@ class Accounting:
         self.tensors = TensorSums()
         self.found = Found()
         self.steps: list[Block] = []
-        self.whole: list[Block] = []  # The same without regard to steps
+        self.whole: list[Block] = []  # The same where there are no steps
         self.first_negotiation = 0.0
         self.bucket_bytes: tuple[int, ...] = ()
         self.last_rank: dict[int, int] = defaultdict(int)
@@ -146,7 +146,8 @@ class Accounting:
         negotiations = rows.begin[row_groups == NEGOTIATION]
         if len(steps.start):
             self.steps.append(count(steps.start, steps.end, sets, collectives, negotiations, ticks, messages, marks))
-        self.whole.append(count(*_ALL_TIME, sets, collectives, negotiations, ticks, messages, marks))
+        if not self.steps:
+            self.whole.append(count(*_ALL_TIME, sets, collectives, negotiations, ticks, messages, marks))
         if not self.bucket_bytes and len(steps.start):
             self.bucket_bytes = self._buckets(messages, steps)
 

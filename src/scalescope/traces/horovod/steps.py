@@ -113,7 +113,8 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
     """Where steps begin, in submissions of gradients.
 
     When a tensor comes again, a new step has begun: there, when that tensor may be the first of a step; otherwise
-    after the tensor's last turn, where one was submitted that may be the first, or else after the longest pause.
+    after the tensor's previous submission, where one was submitted that may be the first, or else after the longest
+    pause.
     """
     if not len(which):
         return []

@@ -14,8 +14,6 @@ from scalescope.traces.kineto.events import (
     DEVICE_WORK,
     HOST_MARK,
     OPERATOR,
-    POINT_TO_POINT,
-    UNKNOWN_OPERATION,
     Arguments,
     Event,
     Meaning,
@@ -292,11 +290,6 @@ class Collector:
                 if len(those):
                     group.add(thread, starts[those], ends[those])
         self.training.update(self.backward.moments)
-
-
-def is_collective(operation: str) -> bool:
-    """Whether every rank takes part in it, at the same place in the order."""
-    return operation not in (*POINT_TO_POINT, UNKNOWN_OPERATION)
 
 
 def _arrays(times: tuple[float, float]) -> tuple[Times, Times]:

@@ -133,7 +133,7 @@ _OPERATIONS = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
 )
-POINT_TO_POINT = ("send", "recv")
+_POINT_TO_POINT = ("send", "recv")
 UNKNOWN_OPERATION = "collective"
 
 
@@ -141,6 +141,11 @@ def operation_of(name: str) -> str:
     """`gloo:all_reduce`, `c10d::allreduce_` and `ncclDevKernel_AllReduce_Sum_f32_RING_LL` are all an allreduce."""
     plain = _BEFORE_OPERATION.sub("", name)[:40].replace("_", "").lower()
     return next((operation for part, operation in _OPERATIONS if part in plain), UNKNOWN_OPERATION)
+
+
+def is_collective(operation: str) -> bool:
+    """Whether every rank takes part in it, at the same place in the order."""
+    return operation not in (*_POINT_TO_POINT, UNKNOWN_OPERATION)
 
 
 _ITEM_BYTES = {
