@@ -160,7 +160,6 @@ def describe(
     captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
     blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
     times = slowest_steps(folder)
-    untraced = _median_of(times, blocks, traced=False)
     cost = overhead(times, blocks)
     notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
     missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
@@ -177,7 +176,7 @@ def describe(
         timeline=timeline,
         ranks=tuple(ranks),
         steps=len(set.intersection(*captured)) if captured else 0,
-        untraced_step_s=untraced,
+        untraced_step_s=_median_of(times, blocks, traced=False),
         overhead=cost,
         notes=tuple(notes),
     )

@@ -43,7 +43,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
     steps: int  # How many were captured on every rank
-    untraced_step_s: float | None  # Median step of the slowest rank in steps that were not traced
+    untraced_step_s: float | None  # Median step of the slowest rank in the steps around them that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
 
@@ -189,7 +189,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     current_version: ClassVar[int] = 1
 
     # On disk it is `source`: there `kind` is the kind of record.
-    kind: Literal["horovod timeline", "profiler traces", "run folder"] = msgspec.field(name="source")
+    # That of the traces' reader (traces/readers.py), or `run folder`.
+    kind: str = msgspec.field(name="source")
     what: str
     command: tuple[str, ...] = ()  # Of a captured run
     files: tuple[str, ...]

@@ -29,6 +29,7 @@ class Steps:
     outcome: Outcome  # Backward and the exchange during it
     finish_s: Floats  # From the end of both to the optimizer: what is left to copy back
     optimizer_s: Floats
+    exposed_s: Floats  # Communication that nothing hides: records.timeline.exposed of the same step
     error: Floats  # Relative standard error from what the profile and the probe vary
     # The same of the step over that of one process with the same batch, where most of the profile's error cancels.
     ratio_error: Floats
@@ -38,11 +39,6 @@ class Steps:
     def step_s(self) -> Floats:
         """The whole step."""
         return self.broadcast_s + self.forward_s + self.outcome.sent_s + self.finish_s + self.optimizer_s
-
-    @property
-    def exposed_s(self) -> Floats:
-        """Communication that nothing hides."""
-        return self.broadcast_s + self.outcome.exposed_s
 
 
 def steps(
@@ -79,7 +75,8 @@ def steps(
     finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
-    exposed = (broadcast_s + outcome.exposed_s) / whole_s
+    exposed_s = broadcast_s + outcome.exposed_s
+    exposed = exposed_s / whole_s
     shared = np.where(together, np.hypot(contended.error, slowdowns.idle_error), 0.0)
     own, sent = alone.error[row], exposed * links.error()
     return Steps(
@@ -88,6 +85,7 @@ def steps(
         outcome=outcome,
         finish_s=finish_s,
         optimizer_s=optimizer_s,
+        exposed_s=exposed_s,
         error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
         ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
         memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
