@@ -227,7 +227,7 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
             where = f" of {name}" if name else ""
             yield (
                 f"{ranks} ranks share {plural(cores, 'physical core')}{where}: "
-                f"hyperthreads are no cores of their own, expect a lower speedup than on {ranks} cores"
+                f"hyperthreads are not full cores, expect a lower speedup than on {ranks} cores"
             )
 
 

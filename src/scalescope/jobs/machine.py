@@ -259,7 +259,7 @@ def _for_timing(machine: Machine) -> list[Remedy]:
     found = []
     if machine.load_average > 0.5 * machine.cores.usable:
         cores = plural(int(machine.cores.usable), "core")
-        reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will wander"
+        reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will vary"
         found.append(Remedy(missing="an idle machine", reason=reason, command="top -o %CPU"))
     if machine.shared_memory_bytes is not None and machine.shared_memory_bytes < _ENOUGH_SHARED_MEMORY:
         size = format_bytes(machine.shared_memory_bytes)

@@ -141,7 +141,7 @@ class LaunchWatch:
         equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
         if not deaths or not equal or not over.issuperset(deaths):
             return ""
-        return f"rank {deaths[0]} crashed while it was closing down, after its training; it was measured all the same"
+        return f"rank {deaths[0]} crashed while it was closing down, after its training; its steps still count"
 
     def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
