@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,10 @@ import typer
 
 from scalescope.cli.explained import tell_autotune, tell_scaling, tell_traces
 from scalescope.cli.options import (
-    Capture,
     DryRun,
+    Engine,
     Folder,
+    Knobs,
     LaunchOptions,
     ModelOptions,
     OutputOptions,
@@ -28,13 +30,21 @@ if TYPE_CHECKING:
     from scalescope.records.request import MeasureRequest
 
 
+@dataclass(frozen=True)
+class Capture:
+    """What explain runs and captures."""
+
+    engine: Engine = ""
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
+    ] = None
+    knobs: Knobs = None
+
+
 @grouped
 def explain(
+    *,
     context: typer.Context,
-    capture: Capture,
-    launching: LaunchOptions,
-    building: ModelOptions,
-    shown: OutputOptions,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -53,6 +63,10 @@ def explain(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the steps of all ranks as one trace for Perfetto.")
     ] = None,
+    capture: Capture,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     folder: Folder = None,
     dry_run: DryRun = False,
 ) -> None:

@@ -144,14 +144,14 @@ def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
 
     Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
     """
-    from scalescope.tuner.online import Search
+    from scalescope.tuner.online import OnlineSearch
     from scalescope.tuner.search import prepare
 
     prepare()
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
-    search = Search(request, folder, folder / TRAINING, parse_held(DDP.name, request.hold), listener, over.is_set)
+    search = OnlineSearch(request, folder, folder / TRAINING, parse_held(DDP.name, request.hold), listener, over.is_set)
     try:
         search.run()
         return search.found()
