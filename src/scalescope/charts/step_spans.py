@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.records.timeline import COMPUTE, EXCHANGE, Activity, Span, Step, Timeline
-from scalescope.units import plural
+from scalescope.text import plural
 
 _MOST_RANKS, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4
 _PIXELS = 720  # Bars that are closer than one of them are drawn as one

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.explanation import Loss
+from scalescope.text import plural
 from scalescope.traces.event_stream import EventStream
 from scalescope.traces.intervals import Times
 from scalescope.traces.kineto.activities import account
 from scalescope.traces.kineto.collector import Collector, Marks, is_collective
 from scalescope.traces.kineto.events import Event, facts_of
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
-from scalescope.units import plural
 
 
 class Steps(NamedTuple):
