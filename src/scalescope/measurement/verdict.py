@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 _CLOSE = 0.05  # Speedups that differ by less tell the same story
 _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
