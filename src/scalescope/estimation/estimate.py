@@ -21,7 +21,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
-from scalescope.measurement.sweep import Audience as MeasureListener
+from scalescope.measurement.sweep import Listener as MeasureListener
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs

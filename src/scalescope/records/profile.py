@@ -1,6 +1,4 @@
-"""What is trained, as plain data that reaches every rank as JSON.
-What one device needs for a step of a model, at several batch sizes.
-"""
+"""What is trained, and what one device needs for a step of it at several batch sizes."""
 
 from typing import ClassVar
 

@@ -10,9 +10,8 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands
 from scalescope.jobs.folders import check_record, held, result_folder
-from scalescope.jobs.launch import launch_folder
+from scalescope.jobs.launch import launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
-from scalescope.jobs.rehearsal import rehearse
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
