@@ -111,7 +111,7 @@ def tune_offline(
         listener.begins(0, "default", {}, options.max_samples)
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
         if first.problem:
-            raise WorkFailed(f"the training failed as it is: {first.problem}; see its output in {folder}")
+            raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
     hosts = _host_of_every_rank(settings, point)
