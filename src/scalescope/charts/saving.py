@@ -93,7 +93,7 @@ def _vega_script() -> str:
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
-        script = str(vl_convert.javascript_bundle(None))
+        script = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
     try:
         place.mkdir(parents=True, exist_ok=True)
         unfinished = place / f"{kept.name}.{os.getpid()}"

@@ -102,12 +102,10 @@ def explain(
         check(folder, "explain", _made_by(folder, files))
     if export:
         check_export(export)
-    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate)
+    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate, export_to=export)
     with result_folder("explain", folder, also=_made_by(folder, files)) if folder else nullcontext():
         if isinstance(found, Explanation):
             tell_traces(ending, found, files, folder, request, export)
-        elif export:
-            raise UsageError("--export goes with traces: name a trace, a MODEL, or -- and a command")
         elif isinstance(found, Autotune):
             tell_autotune(ending, found, folder)
         else:

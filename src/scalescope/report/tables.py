@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ from scalescope.report.phrases import (
     engine_name,
     interval_note,
     number,
-    shortened,
     step_name,
     with_interval,
 )
+from scalescope.text import plain
 from scalescope.units import format_rate, plural
 
 Value = float | int | str | None
@@ -41,14 +41,19 @@ _LATEX = {
 
 def write_tables(scaling: Scaling, folder: Path) -> list[Path]:
     """Write scaling.csv, scaling.md and scaling.tex; the files."""
-    written = []
-    for ending, text in (("csv", as_csv(scaling)), ("md", as_markdown(scaling)), ("tex", as_latex(scaling))):
-        path = folder / f"scaling.{ending}"
-        with writing(path):
+    return write_texts(
+        folder,
+        {"scaling.csv": as_csv(scaling), "scaling.md": as_markdown(scaling), "scaling.tex": as_latex(scaling)},
+    )
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write texts by file name; the files."""
+    for name, text in texts.items():
+        with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+            (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
 
 
 def as_csv(scaling: Scaling) -> str:
@@ -140,8 +145,7 @@ def as_markdown(scaling: Scaling) -> str:
     blocks = []
     for curve in _curves(scaling):
         table = _table(curve, scaling, style)
-        lines = [table.headings, ["---:"] * len(table.headings), *table.rows]
-        blocks.append(f"{table.caption}\n\n" + "\n".join(f"| {' | '.join(cells)} |" for cells in lines))
+        blocks.append(f"{table.caption}\n\n{markdown_table([table.headings, *table.rows])}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -187,6 +191,12 @@ def _two_lines(headings: Sequence[str]) -> list[str]:
 def _latex_estimate(estimate: Estimate) -> str:
     text = with_interval(estimate, plus_minus=r" \pm ", to="--")
     return f"${text}$" if r"\pm" in text else text
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table of numbers, heading first."""
+    lines = [rows[0], ["---:"] * len(rows[0]), *rows[1:]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def markdown_text(text: str) -> str:
@@ -246,7 +256,7 @@ def _three_digits(value: float) -> str:
 def _caption(curve: Curve, scaling: Scaling, style: _Style) -> str:
     """What is shown, relative to what, and how sure it is."""
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
-    sentences = [f"{style.text(title[0].upper() + title[1:])}: {style.text(shortened(scaling.what))}."]
+    sentences = [f"{style.text(title[0].upper() + title[1:])}: {style.text(plain(scaling.what, 60))}."]
     base = baseline_words(curve)
     sentences.append(
         f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."

@@ -1,13 +1,11 @@
-"""Words and selections of a tuning that terminal, sentence and charts share.
-The answer of a tuning in one sentence.
-"""
+"""What a tuning says: in one sentence, and in words and selections that terminal and charts share."""
 
 from collections.abc import Mapping
 
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
-from scalescope.report.explanation import harmless
-from scalescope.report.phrases import number, shortened
+from scalescope.report.phrases import number
+from scalescope.text import plain
 from scalescope.units import format_seconds, plural, unit_of
 
 DEFAULT_WORDS = "the default"
@@ -26,19 +24,19 @@ def value_words(value: KnobValue | None) -> str:
         return "as it is"
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:.6g}" if isinstance(value, float) else harmless(str(value), 40)
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value), 40)
 
 
 def knob_words(name: str, value: KnobValue) -> str:
     """`bucket_cap_mb 1`, `hierarchical allreduce`, `hierarchical allgather off`."""
     if isinstance(value, bool):
         return switch_name(name) + ("" if value else " off")
-    return f"{harmless(name, 40)} {value_words(value)}"
+    return f"{plain(name, 40)} {value_words(value)}"
 
 
 def switch_name(name: str) -> str:
     """A knob that is on or off, as people say it."""
-    return harmless(name, 40).replace("_", " ")
+    return plain(name, 40).replace("_", " ")
 
 
 def setting_words(values: Mapping[str, KnobValue], last: str = ", ") -> str:
@@ -60,7 +58,7 @@ def confirming(tuning: Tuning) -> list[Sample]:
 
 
 def is_default(tuning: Tuning, sample: Sample) -> bool:
-    """Whether the sample is of the training as it is by itself."""
+    """Whether the sample is of the default."""
     own = next((each.values for each in tuning.samples if each.phase == "default"), {})
     return sample.values == own
 
@@ -72,7 +70,7 @@ def best_so_far(tuning: Tuning) -> Sample | None:
 
 
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
-    """How many times the default's pace."""
+    """How many times faster than the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
 
 
@@ -119,13 +117,13 @@ def total_steps(tuning: Tuning) -> int:
 
 def headline(tuning: Tuning) -> str:
     """`train.py`, on one line."""
-    return harmless(tuning.what)
+    return plain(tuning.what, 60)
 
 
 def conditions(tuning: Tuning) -> str:
     """`ddp on 4 processes of 2 hosts, while training`."""
     hosts = f" of {plural(tuning.nodes, 'host')}" if tuning.nodes > 1 else ""
-    return f"{harmless(tuning.engine, 30)} on {plural(tuning.np, 'process')}{hosts}, {_METHOD_WORDS[tuning.method]}"
+    return f"{plain(tuning.engine, 30)} on {plural(tuning.np, 'process')}{hosts}, {_METHOD_WORDS[tuning.method]}"
 
 
 def heading_lines(tuning: Tuning) -> list[str]:
@@ -136,8 +134,8 @@ def heading_lines(tuning: Tuning) -> list[str]:
 
 
 def held_words(tuning: Tuning) -> str:
-    """`held: cache_capacity 1024`; empty where nothing was."""
-    return f"held: {shortened(setting_words(tuning.held), 100)}" if tuning.held else ""
+    """`fixed: cache_capacity 1024`; empty where nothing was."""
+    return f"fixed: {plain(setting_words(tuning.held), 100)}" if tuning.held else ""
 
 
 def pairs_words(tuning: Tuning, count: int) -> str:
@@ -152,9 +150,9 @@ def verdict(tuning: Tuning) -> str:
         return "not decided"
     if tuning.decision == "use":
         sure = f": {gain_times(gain)}" if gain else ""
-        return f"use {shortened(setting_words(tuning.values, ' and '), 90)}{sure}"
+        return f"use {plain(setting_words(tuning.values, ' and '), 90)}{sure}"
     if gain is None:
-        why = harmless(tuning.reason, 90)
+        why = plain(tuning.reason, 90)
         return "keep the default" + (f": {why}" if why else "")
     if gain.high < 0:
         return f"keep the default: the finalist is slower ({gain_percent(gain)})"
@@ -179,12 +177,12 @@ def cost_lines(tuning: Tuning) -> list[str]:
 
 
 def lost_words(tuning: Tuning) -> str:
-    """How the search compares with the default's pace over the same steps."""
+    """How the search compares with the default over the same steps."""
     lost, seconds = tuning.cost.lost_s, tuning.cost.seconds
     if lost <= 0:
-        return f"the search gained {format_seconds(-lost)} against the default's pace"
+        return f"the search gained {format_seconds(-lost)} against the default"
     pace = f", {100 * (seconds - lost) / seconds:.0f} % of its throughput" if seconds > lost else ""
-    return f"the search lost {format_seconds(lost)} against the default's pace{pace}"
+    return f"the search lost {format_seconds(lost)} against the default{pace}"
 
 
 def break_even_words(tuning: Tuning) -> str:
@@ -200,7 +198,7 @@ def break_even_words(tuning: Tuning) -> str:
 
 _GO_ON = {
     "online": "train longer, or ask for less with --steps-per-sample and --max-samples",
-    "offline": "--resume goes on where it ended",
+    "offline": "--resume continues where it ended",
     "native": "give it more steps",
 }
 
@@ -234,7 +232,7 @@ def _paid(tuning: Tuning) -> str:
 def _keep(tuning: Tuning) -> str:
     gain = tuning.gain
     if gain is None:
-        why = harmless(tuning.reason, 200).rstrip(".") or "no other setting promised a gain"
+        why = plain(tuning.reason, 200).rstrip(".") or "no other setting promised a gain"
         return f"Keep the default: {why} ({_effort(tuning)})."
     finalist = setting_words(tuning.finalist, " and ")
     if gain.high < 0:
@@ -244,7 +242,7 @@ def _keep(tuning: Tuning) -> str:
 
 
 def _unfinished(tuning: Tuning) -> str:
-    why = harmless(tuning.reason, 200).rstrip(".")
+    why = plain(tuning.reason, 200).rstrip(".")
     ended = f"Not decided after {_effort(tuning)}" + (f": {why}" if why else "")
     go_on = _GO_ON[tuning.method]
     best = best_so_far(tuning)
