@@ -87,7 +87,7 @@ def measure(request: MeasureRequest, listener: Listener) -> tuple[Path, Measurem
 
 
 def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> tuple[Path, Measurement]:
-    """Go on with a measurement that was interrupted; `changes` are new limits."""
+    """Resume a measurement that was interrupted; `changes` are new limits."""
     with resume(folder, changes) as started, _says_how_to_go_on(started.folder):
         check_requirements(settle_here(started.plan.request, started.folder))
         return _go_on(started, listener)

@@ -211,7 +211,7 @@ class OnlineSearch:
         else:
             self._files.send("free", values={**self._fixed, **tuner.outcome().values})
         self.tuning = tuning
-        self._listener.decided("" if self.ends_the_training else "Decided; the training goes on with it to its end.")
+        self._listener.decided("" if self.ends_the_training else "Decided; the training continues with it to its end.")
 
 
 def _block(report: SampleReport, previous_end_ns: int) -> Block:
