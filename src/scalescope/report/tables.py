@@ -22,7 +22,7 @@ from scalescope.report.phrases import (
     with_interval,
 )
 from scalescope.text import plain
-from scalescope.units import format_rate, plural
+from scalescope.units import format_rate, plural, unit_of
 
 Value = float | int | str | None
 
@@ -221,8 +221,7 @@ def _table(curve: Curve, scaling: Scaling, style: _Style) -> _Table:
 
 def _columns(curve: Curve, style: _Style) -> dict[str, list[str]]:
     points = curve.points
-    slow = any(point.step_s and point.step_s.value >= 1 for point in points)
-    unit, factor = ("s", 1.0) if slow else ("ms", 1000.0)
+    unit, factor = unit_of(max((point.step_s.value for point in points if point.step_s), default=0.001))
     columns = {
         "nodes": [_count(point.nodes) for point in points],
         "processes": [_processes(point, curve, style) for point in points],
