@@ -16,7 +16,7 @@ PEER_FOLDER = Path("results") / "bench" / "perfetto"
 
 OURS = """
 from pathlib import Path
-import scalescope.traces.horovod as horovod
+from scalescope.traces.horovod import reading as horovod
 def work(): return len(horovod.read(Path(PATH)).starts_s)
 """
 FLOOR = """

@@ -19,7 +19,7 @@ PEER_FOLDER = Path("results") / "bench" / "holistic_trace_analysis"
 
 OURS = """
 from pathlib import Path
-import scalescope.traces.kineto as kineto
+from scalescope.traces.kineto import reading as kineto
 def work(): return len(kineto.read(Path(PATH)).starts_s)
 """
 FLOOR = """

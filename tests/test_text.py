@@ -74,7 +74,7 @@ ONE_TRUTH = {
     r'"s", 1(\.0)?\) if': ["units.py"],
 }
 # These still hold copies.
-PENDING = ("report", "charts", "cli")
+PENDING = ("report",)
 
 
 @pytest.mark.parametrize("mark", ONE_TRUTH)

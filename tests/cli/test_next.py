@@ -150,7 +150,7 @@ def test_traces_in_a_folder_of_ours_tell_how_they_were_made(tmp_path: Path) -> N
         ({"trace": True}, "scalescope explain 'a folder'"),
         ({"quick": True}, "scalescope measure mlp --np 1,4"),
         ({"launches": 2}, "scalescope measure --resume 'a folder' --launches 5"),
-        ({}, "scalescope explain mlp --engine ddp"),
+        ({}, "scalescope explain mlp --np 4 --engine ddp"),
         ({"pattern": "step"}, "scalescope measure --resume 'a folder' --precision 3%"),
     ],
 )

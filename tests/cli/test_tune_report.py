@@ -52,18 +52,18 @@ AROUND = "--hosts a:1,b:1"
         (
             tuned(decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope explain --engine ddp --knob static_graph=true {AROUND} --env 'A=b c' --np 2 "
+            f"scalescope explain --np 2 --engine ddp --knob static_graph=true {AROUND} --env 'A=b c' "
             "-- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}, engine="horovod", held={}),
             TuneRequest(workload=WorkloadSpec(model="cnn", inputs=("3x32x32",)), batch=8, oversubscribe=True),
-            "scalescope explain cnn --engine horovod --batch 8 --oversubscribe --input 3x32x32 --np 2",
+            "scalescope explain cnn --np 2 --engine horovod --batch 8 --oversubscribe --input 3x32x32",
         ),
         (
             tuned(complete=False, decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope tune --method offline --hold static_graph=true {AROUND} --env 'A=b c' --np 2 --engine ddp "
+            f"scalescope tune --np 2 --engine ddp --method offline --hold static_graph=true {AROUND} --env 'A=b c' "
             "-- python 'my train.py'",
         ),
         (tuned(complete=False, method="offline"), SCRIPT_ASKED, "scalescope tune --resume 'a folder'"),

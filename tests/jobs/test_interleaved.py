@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.jobs.interleaved import FILE, Turns, is_enough, read_pairs
+from scalescope.jobs.interleaved import FILE, Interleaved, is_enough, read_pairs
 from scalescope.records.run import QUIET
 
 
@@ -34,7 +34,7 @@ def test_without_two_quiet_pairs_all_count_and_the_load_is_told(tmp_path) -> Non
     assert found.foreign_cores > QUIET
 
 
-LIMITED = Turns(alone_batch=8, precision=1e-9, seconds=4.0)
+LIMITED = Interleaved(alone_batch=8, precision=1e-9, seconds=4.0)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_a_disturbed_launch_goes_on_for_three_times_as_long(foreign_cores, elaps
 
 def test_enough_is_counted_in_undisturbed_pairs() -> None:
     quiet, disturbed = [(1.2, 0.0)] * 8, [(1.2, 0.9)] * 8
-    wide = Turns(alone_batch=8, precision=0.5)
+    wide = Interleaved(alone_batch=8, precision=0.5)
     assert is_enough(quiet, wide, 1.0)
     assert not is_enough(disturbed, wide, 1.0)

@@ -78,8 +78,11 @@ def test_the_pace_of_a_bar_tells_more_than_its_whole_seconds(logs, ending: str, 
         (("examples/sec = 1,000", "examples/sec = 950"), 3.8, "read as per worker"),
         (("step 9, loss 2.3, 1000 tokens/s", "step 9, loss 2.3, 3,800 tokens/s"), 3.8, "read as the total"),
         (("eval 5 images/sec\n100 images/s per GPU", "95 images/s per GPU"), 3.8, ""),
+        (("average_example_per_sec: 202.1", "average_example_per_sec: 191.995"), 3.8, "read as per worker"),
+        (("INFO: average_examples_per_sec = 202", "INFO: average_examples_per_sec = 191.9"), 3.8, "read as per worker"),
+        (("Average examples/sec: 202 (195), step = 9", "Average examples/sec: 191.9 (9), step = 9"), 3.8, "per worker"),
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_rate_lines(logs, lines: tuple[str, str], steady: float, says: str) -> None:
     scaling = logs(n1=lines[0], n4=lines[1])

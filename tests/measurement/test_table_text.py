@@ -7,7 +7,8 @@ from published import speedups
 
 from scalescope.errors import UsageError
 from scalescope.measurement.tables import read_table
-from scalescope.measurement.tables.text import meaning_of, parse_number
+from scalescope.measurement.tables.columns import meaning_of
+from scalescope.measurement.tables.text import parse_number
 
 # What columns mean
 
@@ -107,12 +108,45 @@ def test_text_is_no_number(text: str) -> None:
         "sep=;\nnp;train_s\n1;100,5\n2;60,3\n",
         'np,Train time (ms)\n1,"100,500"\n2,"60,300"\n',
         "np,train_s,\n2,60.3,\n1,100.5,\n",
+        "| np | Train time (s) |\n|---:|:---|\n| **1** | 100.5 |\n| 2 | `60.3` |\n",
+        "We measured this.\n\nGPUs\tTrain time(s)\n1\t100.5\n2\t60.3\n\nIt is fast, 1,2 times.\n",
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_the_same_table_in_other_clothes(table, text: str) -> None:
     (curve,) = table(text).curves
     assert speedups(curve, "train") == {1: 1.0, 2: pytest.approx(100.5 / 60.3)}
+
+
+TWO_TABLES = """# Lab 11
+
+With 500 steps, we measure the following:
+
+GPUs\tInit time(s)\tTrain time(s)\tSpeedup (train)
+1\t68\t163\t1.00
+32\t111\t14\t11.64
+
+If we take a look at the hook, we can see:
+
+GPUs\tExamples/s\tSpeedup
+{}\t202\t1.00
+32\t190\t30.09
+
+Which may seem far superior.
+"""
+
+
+def test_two_tables_of_the_same_process_counts_are_one(table) -> None:
+    scaling = table(TWO_TABLES.format(1), "lab.md")
+    (curve,) = scaling.curves
+    assert speedups(curve, "train")[32] == pytest.approx(163 / 14)
+    assert speedups(curve, "steady")[32] == pytest.approx(32 * 190 / 202)
+    assert not [finding for finding in scaling.findings if "the table says" in finding]
+
+
+def test_two_tables_of_other_process_counts_are_not(table) -> None:
+    with pytest.raises(UsageError, match="holds 2 tables of different process counts: keep one"):
+        table(TWO_TABLES.format(2), "lab.md")
 
 
 def test_columns_that_are_not_understood_are_named_once(table) -> None:

@@ -65,7 +65,6 @@ class MeasureOptions(ModelOptions, LaunchOptions, total=False):
     precision: Fraction | None
     budget_s: Seconds | None
     quick: bool
-    aa: bool
     smallest: bool  # Speedups are relative to the smallest number of processes
     seed: int | None
 
@@ -113,7 +112,7 @@ def measure_request(model: str | WorkloadSpec = "", **options: Unpack[MeasureOpt
     """
     asked = checked_options(options)
     engines = names_of(asked.pop("engine", ()))
-    fewest = (1,) if engines == ("none",) else (2,) if asked.get("aa") else (1, 2)
+    fewest = (1,) if engines == ("none",) else (1, 2)
     workload = workload_of(model, asked, "measure")
     return MeasureRequest(**{"np": fewest, "workload": workload, "engines": engines, **asked})
 

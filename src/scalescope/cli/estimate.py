@@ -1,12 +1,26 @@
 """`scalescope estimate`: how fast would it be?"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.options import DryRun, Folder, Map, ModelOptions, OutputOptions, Trust, given, grouped
+from scalescope.cli.options import (
+    DryRun,
+    Folder,
+    Knobs,
+    ModelOptions,
+    OutputOptions,
+    ScalingChoice,
+    ScalingOption,
+    Threads,
+    Timeout,
+    given,
+    grouped,
+    statistics_option,
+)
 from scalescope.cli.output import Ending, from_here, interruptible
 from scalescope.cli.retype import retyped
 from scalescope.errors import UsageError
@@ -14,6 +28,51 @@ from scalescope.errors import UsageError
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
     from scalescope.records.request import EstimateRequest
+
+
+@dataclass(frozen=True)
+class Map:
+    """What estimate predicts."""
+
+    np: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of processes: 1..32 or 1,2,4 (default: all slots).")
+    ] = ""
+    max_np: Annotated[int | None, typer.Option(min=1, metavar="N", help="Short for --np 1..N.")] = None
+    batch: Annotated[
+        str, typer.Option(metavar="LIST", help="Batch sizes: 32,64 or 8,16,...,512 (default: 8,16,...,512).")
+    ] = ""
+    max_batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Batch sizes 1, 2, 4, ... up to N.")] = None
+    scaling: ScalingOption = ScalingChoice.weak
+    engine: Annotated[str, typer.Option(help="ddp or horovod.")] = "ddp"
+    knobs: Knobs = None
+    cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="cluster.toml that describes the cluster (default: this machine, probed)."),
+    ] = None
+    threads_per_rank: Threads = None
+    timeout_s: Timeout = "10m"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How well estimate knows its numbers."""
+
+    profile: Annotated[
+        Path | None,
+        statistics_option(metavar="FILE", help="profile.json taken earlier or elsewhere (default: taken now)."),
+    ] = None
+    repeats: Annotated[
+        int, statistics_option("--repeats", "-it", min=1, metavar="N", help="Blocks of steps per batch size.")
+    ] = 8
+    seconds: Annotated[str, statistics_option(metavar="TIME", help="Maximum time for the profile.")] = "35s"
+    efficiency: Annotated[
+        str, statistics_option(metavar="FRACTION", help="Minimum efficiency of the recommended setting.")
+    ] = "80%"
+    verify: Annotated[
+        int,
+        statistics_option(min=0, metavar="N", help="Measure N cells of the map and correct the prediction by them."),
+    ] = 0
+    launches: Annotated[int, statistics_option(min=1, metavar="N", help="Launches per verified cell.")] = 3
 
 
 @grouped

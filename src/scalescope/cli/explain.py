@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,10 @@ import typer
 
 from scalescope.cli.explained import tell_autotune, tell_scaling, tell_traces
 from scalescope.cli.options import (
-    Capture,
     DryRun,
+    Engine,
     Folder,
+    Knobs,
     LaunchOptions,
     ModelOptions,
     OutputOptions,
@@ -28,13 +30,21 @@ if TYPE_CHECKING:
     from scalescope.records.request import MeasureRequest
 
 
+@dataclass(frozen=True)
+class Capture:
+    """What explain runs and captures."""
+
+    engine: Engine = ""
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
+    ] = None
+    knobs: Knobs = None
+
+
 @grouped
 def explain(
+    *,
     context: typer.Context,
-    capture: Capture,
-    launching: LaunchOptions,
-    building: ModelOptions,
-    shown: OutputOptions,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -53,6 +63,10 @@ def explain(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the steps of all ranks as one trace for Perfetto.")
     ] = None,
+    capture: Capture,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     folder: Folder = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -90,12 +104,10 @@ def explain(
         start_renderer()  # while the files are read
     if export:
         check_export(export)
-    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate)
+    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate, export_to=export)
     with result_folder("explain", folder, also=_made_by(folder, files)) if folder else nullcontext():
         if isinstance(found, Explanation):
             tell_traces(ending, found, files, folder, request, export)
-        elif export:
-            raise UsageError("--export goes with traces: name a trace, a MODEL, or -- and a command")
         elif isinstance(found, Autotune):
             tell_autotune(ending, found, folder)
         else:

@@ -1,22 +1,27 @@
 """`scalescope measure`: launch a training at every point and say how fast it is."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scalescope.cli.options import (
     DryRun,
     Folder,
+    Knobs,
     LaunchOptions,
     Model,
     ModelOptions,
     OutputOptions,
-    Points,
+    Pattern,
+    ScalingChoice,
+    ScalingOption,
     ShowOutput,
-    Statistics,
     given,
     grouped,
+    launch_option,
+    statistics_option,
     typed_options,
 )
 from scalescope.cli.output import Ending, from_here, interruptible
@@ -32,15 +37,73 @@ _WITH_RESUME = {"resume", "launches", "precision", "budget_s", "timeout_s", "sho
 _POOR_EFFICIENCY = 0.8
 
 
+@dataclass(frozen=True)
+class Points:
+    """What measure launches."""
+
+    np: Annotated[str, typer.Option(metavar="LIST", help="Numbers of processes: 1,2,4 or 1..8 (default: 1,2).")] = ""
+    batch: Annotated[
+        str, typer.Option(metavar="LIST", help="Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).")
+    ] = ""
+    scaling: ScalingOption = ScalingChoice.weak
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="ddp, horovod, ddp,horovod, or none for a command without a launcher (default: what the script "
+            "imports; ddp for a MODEL)."
+        ),
+    ] = ""
+    knobs: Knobs = None
+    pattern: Pattern = ""
+    port: Annotated[
+        int | None, launch_option(min=1, max=65535, metavar="PORT", help="Port of rank 0 (default: a free one).")
+    ] = None
+    trace: Annotated[
+        bool, launch_option("--trace", help="Add one launch per point that captures steps for scalescope explain.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """When measure has launched enough."""
+
+    launches: Annotated[
+        int | None,
+        statistics_option(
+            min=1, metavar="N", help="Maximum launches per configuration (default: 5; 30 with --precision)."
+        ),
+    ] = None
+    precision: Annotated[
+        str, statistics_option(metavar="FRACTION", help="Launch until steady speedups are known within this: 5%.")
+    ] = ""
+    budget_s: Annotated[
+        str, statistics_option("--budget", metavar="TIME", help="Stop launching after this long: 90s, 10m, 2h.")
+    ] = ""
+    quick: Annotated[
+        bool,
+        statistics_option(
+            "--quick", help="One launch per point, in which one process and all processes alternate in blocks."
+        ),
+    ] = False
+    relative_to: Annotated[
+        str, statistics_option(help="'smallest': baseline is the smallest number of processes (default: 1 process).")
+    ] = ""
+    seed: Annotated[int | None, statistics_option(metavar="N", help="Random seed for the launch order.")] = None
+    resume: Annotated[Path | None, statistics_option(metavar="DIR", help="Resume the measurement in this folder.")] = (
+        None
+    )
+
+
 @grouped
 def measure(
+    *,
     context: typer.Context,
+    model: Model = "",
     statistics: Statistics,
     points: Points,
     launching: LaunchOptions,
     building: ModelOptions,
     shown: OutputOptions,
-    model: Model = "",
     folder: Folder = None,
     dry_run: DryRun = False,
     show_output: ShowOutput = False,
@@ -111,7 +174,7 @@ def next_command(request: "MeasureRequest", scaling: "Scaling", folder: Path) ->
 
     if request.trace:
         return folder_command("explain", folder)
-    if request.quick or request.aa:
+    if request.quick:
         return retyped("measure", request, np=tuple(sorted({1, *request.np})))
     if request.most_launches < FEWEST:
         return folder_command("measure --resume", folder, "--launches", str(FEWEST))

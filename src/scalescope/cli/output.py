@@ -58,9 +58,10 @@ class Ending:
         try:
             written = draw(self.formats)
         except ModuleNotFoundError as missing:
-            if missing.name not in ("altair", "vl_convert"):
+            module = str(missing.name).partition(".")[0]
+            if module not in ("altair", "vl_convert"):
                 raise
-            return [f"No pictures: {missing.name} is not installed; run pip install altair vl-convert-python"]
+            return [f"No pictures: {module} is not installed; run pip install altair vl-convert-python"]
         first = self.formats[-1] if "png" not in self.formats else "png"
         others = ", ".join(f".{name}" for name in self.formats if name != first)
         also = f" ({others})" if others else ""

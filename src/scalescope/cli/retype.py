@@ -23,7 +23,6 @@ _OF_ONE_RUN = {
         "precision",
         "budget_s",
         "quick",
-        "aa",
         "trace",
         "seed",
         "folder",

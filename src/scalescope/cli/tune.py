@@ -1,22 +1,22 @@
 """`scalescope tune`: find faster knobs while it trains, or launch by launch, and say whether they are worth it."""
 
 import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalescope.cli.options import (
     DryRun,
     Engine,
-    FixedKnobs,
     Folder,
     LaunchOptions,
-    MethodChoice,
     Model,
     ModelOptions,
     OutputOptions,
-    Search,
     ShowOutput,
     given,
     grouped,
@@ -29,17 +29,126 @@ from scalescope.errors import UsageError
 if TYPE_CHECKING:
     from scalescope.records.tuning import TuneRequest, Tuning
 
+
+class MethodChoice(StrEnum):
+    """How settings are tried."""
+
+    online = "online"
+    offline = "offline"
+    native = "native"
+
+
+_search = partial(typer.Option, rich_help_panel="Search")
+_knobs = partial(typer.Option, rich_help_panel="Fixed knobs")
+
+
+def _also(horovodrun: str, text: str, name: str = "", metavar: str = "N", **limits: Any) -> Any:
+    """An option that also goes by the name that horovodrun gave it."""
+    return _search(f"--{name or horovodrun}", f"--autotune-{horovodrun}", metavar=metavar, help=text, **limits)
+
+
+def _switch(name: str, text: str) -> Any:
+    return _knobs(f"--{name}/--no-{name}", help=text)
+
+
+def _amount(unit: str, text: str) -> Any:
+    return _knobs(metavar=unit, help=text)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What tune searches, and for how long; several options also have the name that horovodrun gave them."""
+
+    method: Annotated[
+        MethodChoice | None,
+        _search(
+            help="online: while it trains (DDP's default); offline: one launch per setting (Horovod's default); "
+            "native: Horovod's own autotune."
+        ),
+    ] = None
+    offline: Annotated[bool, _search("--offline", help="Short for --method offline.")] = False
+    warmup_samples: Annotated[int | None, _also("warmup-samples", "Warm-up length, in samples.", min=0)] = None
+    steps_per_sample: Annotated[int | None, _also("steps-per-sample", "Measured steps per setting.", min=1)] = None
+    max_samples: Annotated[
+        int | None,
+        _also(
+            "bayes-opt-max-samples",
+            "Maximum number of settings to try; the search stops earlier when no gain is left.",
+            name="max-samples",
+            min=1,
+        ),
+    ] = None
+    gp_noise: Annotated[
+        float | None,
+        _also(
+            "gaussian-process-noise",
+            "Noise of a sample as a fraction of its step time, 0 to 1 (default: measured).",
+            name="gp-noise",
+            metavar="X",
+        ),
+    ] = None
+    log_file: Annotated[
+        Path | None, _also("log-file", "CSV with one row per sample (default: tune.csv in the results).", metavar="CSV")
+    ] = None
+    search: Annotated[
+        list[str] | None,
+        _search(
+            metavar="KNOB",
+            help="Also search gradient_as_bucket_view (off by default: scripts that keep references to gradients "
+            "may break).",
+        ),
+    ] = None
+    start_from: Annotated[
+        Path | None,
+        _search(metavar="PATH", help="Train with a setting found earlier: tuned.yaml, tuning.json or their folder."),
+    ] = None
+    resume: Annotated[Path | None, _search(metavar="DIR", help="Resume the --offline search in this folder.")] = None
+    join: Annotated[Path | None, typer.Option(hidden=True)] = None  # started by scalescope.tuning(), on rank 0
+
+
+@dataclass(frozen=True)
+class FixedKnobs:
+    """Knobs that tune leaves as told; all but the first two are short for --hold NAME=VALUE."""
+
+    hold: Annotated[list[str] | None, _knobs(metavar="NAME=VALUE", help="Keep this knob fixed; repeatable.")] = None
+    config_file: Annotated[
+        Path | None,
+        _knobs(metavar="YAML", help="Knobs and search options from a config file of horovodrun, or a tuned.yaml."),
+    ] = None
+    bucket_cap_mb: Annotated[str | None, _amount("MIB", "DDP: bucket size.")] = None
+    first_bucket_mb: Annotated[str | None, _amount("MIB", "DDP: size of the first bucket.")] = None
+    gradient_as_bucket_view: Annotated[
+        bool | None, _switch("gradient-as-bucket-view", "DDP: gradients are views of the buckets.")
+    ] = None
+    static_graph: Annotated[bool | None, _switch("static-graph", "DDP: every step uses the same parameters.")] = None
+    hierarchical_allreduce: Annotated[
+        bool | None, _switch("hierarchical-allreduce", "Reduce inside each host first.")
+    ] = None
+    hierarchical_allgather: Annotated[
+        bool | None, _switch("hierarchical-allgather", "Horovod: gather inside each host first.")
+    ] = None
+    fusion_threshold_mb: Annotated[str | None, _amount("MIB", "Horovod: size of the fusion buffer.")] = None
+    cycle_time_ms: Annotated[str | None, _amount("MS", "Horovod: cycle time of the background thread.")] = None
+    cache_capacity: Annotated[str | None, _amount("COUNT", "Horovod: capacity of the response cache, in tensors.")] = (
+        None
+    )
+
+    def assignments(self) -> list[str]:
+        """All of them as NAME=VALUE."""
+        short = {name: value for name, value in given(self).items() if name not in ("hold", "config_file")}
+        return [
+            *(f"{name}={str(value).lower()}" for name, value in short.items() if value is not None),
+            *(self.hold or ()),
+        ]
+
+
 _WITH_RESUME = {"resume", "show_output", *given(OutputOptions())}
 
 
 @grouped
 def tune(
+    *,
     context: typer.Context,
-    search: Search,
-    fixed: FixedKnobs,
-    launching: LaunchOptions,
-    building: ModelOptions,
-    shown: OutputOptions,
     model: Model = "",
     np: Annotated[
         str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
@@ -48,6 +157,11 @@ def tune(
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
     ] = None,
     engine: Engine = "",
+    search: Search,
+    fixed: FixedKnobs,
+    launching: LaunchOptions,
+    building: ModelOptions,
+    shown: OutputOptions,
     folder: Folder = None,
     dry_run: DryRun = False,
     show_output: ShowOutput = False,

@@ -72,7 +72,7 @@ class Engine(ABC):
     title: str  # As people write it
     live_module: str  # The module that wraps a model inside a rank; it imports torch, and `package` if there is one
     knobs: tuple[Knob, ...] = ()
-    package: str = ""  # What ranks import besides torch; a script that imports it uses this engine
+    package: str = ""  # What ranks import in addition to torch; a script that imports it uses this engine
     backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends
     polls: bool = False  # Whether its own threads use a core while there is nothing to send
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`

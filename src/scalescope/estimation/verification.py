@@ -11,8 +11,7 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
 from scalescope.jobs.rank_program import ALLOCATOR
-from scalescope.measurement.sweep import Audience as Listener
-from scalescope.measurement.sweep import continue_measurement, measure
+from scalescope.measurement.sweep import Listener, continue_measurement, measure
 from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest

@@ -1,6 +1,4 @@
-"""Splits a rank's time into phases that add up to the launch's wall time.
-Turns what the ranks of one launch wrote into a Run.
-"""
+"""From what the ranks of one launch wrote to a Run: steps, and phases that add up to the launch's wall time."""
 
 import os
 from collections.abc import Sequence
@@ -223,11 +221,11 @@ def _together(matches: Sequence[Match], told: bool) -> list[str]:
     ]
 
 
-def collect_turns(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Pairs) -> Run:
-    """A quick launch: what one process alone and all processes took, in turn."""
+def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Pairs) -> Run:
+    """A quick launch: what one process alone and all processes took, in interleaved blocks."""
     _check_world(point, logs)
     if len(pairs.seconds) < FEWEST:
-        raise WorkFailed(f"only {len(pairs.seconds)} pairs of turns were made: raise --budget")
+        raise WorkFailed(f"only {len(pairs.seconds)} pairs of blocks were made: raise --budget")
     step_s = median(together for _, together in pairs.seconds)
     samples = float(point.global_batch) if point.global_batch else None
     return Run(

@@ -1,5 +1,5 @@
-"""Variables of --env: ranks get their values; they are shown nowhere, and kept in a file that only its owner reads.
-What is around a measurement: cores, GPUs, programs, free ports, a Slurm allocation.
+"""What ranks run in: variables of --env, which are shown nowhere and kept in a file that only its owner reads; cores,
+Python modules, free ports, a Slurm allocation.
 """
 
 import functools

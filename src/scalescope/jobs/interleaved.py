@@ -1,4 +1,4 @@
-"""Quick launches: one process alone and all processes take turns, block by block, inside one launch."""
+"""Quick launches: one process alone and all processes train in interleaved blocks inside one launch."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.records.run import QUIET
 from scalescope.stats import relative_half_width
 
-FILE = "turns-rank{rank}.jsonl"
+FILE = "blocks-rank{rank}.jsonl"
 _FIRST_STEPS = 5  # Of every kind are made before the first block, to warm up
 _BLOCK_S = 0.5
 _FEWEST_PAIRS, _MOST_PAIRS = 8, 100
@@ -22,8 +22,8 @@ FEWEST = 2  # Pairs that make an answer
 _FEWEST_QUIET, _PATIENCE = 3, 3.0  # With fewer undisturbed pairs a launch goes on, up to this many times as long
 
 
-class Turns(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to take turns, and with which batch the one process trains alone."""
+class Interleaved(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to go on, and with which batch the one process trains alone."""
 
     alone_batch: int
     precision: float
@@ -31,7 +31,7 @@ class Turns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one turn in one rank, as written down when the turn ends."""
+    """The steps of one block in one rank, as written down when it ends."""
 
     pair: int
     mode: str  # alone or all
@@ -42,7 +42,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 Step = Callable[[], None]
 
 
-def take_turns(together: Step, alone: Step, live: Any, peers: Peers, rank: int, turns: Turns, folder: Path) -> None:
+def run_interleaved(
+    together: Step, alone: Step, live: Any, peers: Peers, rank: int, plan: Interleaved, folder: Path
+) -> None:
     """All ranks make a block of steps, rank 0 one without the others, then the other way round, until it is known."""
     began = time.monotonic()
     _timed(together, _FIRST_STEPS)
@@ -50,7 +52,7 @@ def take_turns(together: Step, alone: Step, live: Any, peers: Peers, rank: int, 
     steps = live.agree(max(round(_BLOCK_S / median(first_s)), 3) if first_s else 0)
     pairs: list[tuple[float, float]] = []  # the ratio, and the cores of other programs
     with open(folder / FILE.format(rank=rank), "a", encoding="utf-8") as file:
-        while live.agree(int(rank == 0 and not is_enough(pairs, turns, time.monotonic() - began))):
+        while live.agree(int(rank == 0 and not is_enough(pairs, plan, time.monotonic() - began))):
             meter, seconds = LoadMeter(), {}
             for mode in ("all", "alone") if len(pairs) % 2 else ("alone", "all"):
                 if mode == "all":
@@ -75,15 +77,15 @@ def _timed(step: Step, count: int) -> list[float]:
     return seconds
 
 
-def is_enough(pairs: list[tuple[float, float]], turns: Turns, elapsed_s: float) -> bool:
+def is_enough(pairs: list[tuple[float, float]], plan: Interleaved, elapsed_s: float) -> bool:
     """Whether these pairs, as ratio and cores of other programs, tell what the launch is for."""
     quiet = [ratio for ratio, foreign_cores in pairs if foreign_cores <= QUIET]
-    limit_s = turns.seconds or _SECONDS
+    limit_s = plan.seconds or _SECONDS
     too_few = len(quiet) < min(_FEWEST_QUIET, len(pairs))
     if len(pairs) < FEWEST or (too_few and elapsed_s <= _PATIENCE * limit_s):
         return False
     spent = elapsed_s > limit_s or len(pairs) >= _MOST_PAIRS
-    return spent or (len(quiet) >= _FEWEST_PAIRS and relative_half_width(quiet, looked=True) <= turns.precision)
+    return spent or (len(quiet) >= _FEWEST_PAIRS and relative_half_width(quiet, looked=True) <= plan.precision)
 
 
 class Pairs(NamedTuple):

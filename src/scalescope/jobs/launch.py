@@ -1,16 +1,19 @@
-"""One launch of one point: started, watched, and turned into a Run or a Failure."""
+"""One launch of one point: tried in one process, started, watched, and turned into a Run or a Failure."""
 
+import os
 import re
 import secrets
 import shlex
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from scalescope.errors import ScalescopeError, UsageError
-from scalescope.jobs.collect import collect, collect_matches, collect_turns
+from scalescope.errors import ScalescopeError, UsageError, WorkFailed
+from scalescope.jobs.collect import collect, collect_matches, collect_pairs
 from scalescope.jobs.environment import free_port, shown_commands
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
@@ -19,19 +22,21 @@ from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
-from scalescope.jobs.watch import Audience, LaunchWatch
+from scalescope.jobs.watch import LaunchWatch, Listener
 from scalescope.launchers import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
-from scalescope.units import plural
+from scalescope.units import format_seconds, plural
 
 _HAND_ON = (
     "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "
     "(srun --export=ALL, mpirun -x NAME)"
 )
+_LAUNCH_S = 10.0  # What the steps of a launch take about
+_FEWEST_STEPS, _MOST_STEPS = 15, 100
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
@@ -56,13 +61,13 @@ class Launched(NamedTuple):
     as_it_is: str = ""  # Why the command was started without the launcher that was planned; empty: it was not
 
 
-def launch(settings: Settings, round_: int, point: Point, steps: int, audience: Audience) -> Run | Failure:
+def launch(settings: Settings, round_: int, point: Point, steps: int, listener: Listener) -> Run | Failure:
     """One launch of one point, measured."""
     pattern = compile_pattern(settings.request.pattern, live=True) if settings.request.pattern else None
     launcher = launcher_of(settings, point)
     folder = launch_folder(settings, round_, point)
     meter = LoadMeter()
-    launched = run_job(settings, point, folder, steps, audience, pattern)
+    launched = run_job(settings, point, folder, steps, listener, pattern)
     outcome = _outcome(settings, launched, point, pattern)
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, round=round_)
@@ -81,17 +86,17 @@ def run_job(
     point: Point,
     folder: Path,
     steps: int,
-    audience: Audience,
+    listener: Listener,
     pattern: re.Pattern[str] | None = None,
     *,
     keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
-    launched = _run_ranks(settings, point, folder, steps, audience, pattern, keeps_steps)
+    launched = _run_ranks(settings, point, folder, steps, listener, pattern, keeps_steps)
     why = _why_as_it_is(settings, point, launched)
     if not why:
         return launched
-    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, audience, pattern, keeps_steps)
+    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, listener, pattern, keeps_steps)
     if again.problem and launched.problem:  # it fails either way
         name = launcher_of(settings, point).name
         return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
@@ -122,7 +127,7 @@ def _run_ranks(
     point: Point,
     folder: Path,
     steps: int,
-    audience: Audience,
+    listener: Listener,
     pattern: re.Pattern[str] | None,
     keeps_steps: bool,
 ) -> Launched:
@@ -137,7 +142,7 @@ def _run_ranks(
         mark = f"{folder.name}-{secrets.token_hex(6)}"
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
         looks = bool(settings.request.command) and launcher.name != "own"
-        watch = LaunchWatch(job, audience, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
+        watch = LaunchWatch(job, listener, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
         launched = _run_once(settings, launcher, job, watch)
         if not launched.problem or attempt == attempts or not _port_was_taken(folder):
             break
@@ -174,7 +179,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 matches, first = watch.output.best_matches(), watch.output.first_ns
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
-                return collect_turns(point, watch.logs, ending, relative, read_pairs(folder, point.np))
+                return collect_pairs(point, watch.logs, ending, relative, read_pairs(folder, point.np))
             told = uses_placeholder(settings.request.command, "np")
             return collect(point, watch.logs, ending, relative, own=own, told=told)
         except UsageError:
@@ -236,3 +241,42 @@ def _port_was_taken(folder: Path) -> bool:
 
 def _disk_was_full(folder: Path) -> bool:
     return any("No space left on device" in line for line in _outputs(folder))
+
+
+def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
+    """How many steps a launch gets, and about how many seconds one launch of every point takes together."""
+    request = settings.request
+    assert request.workload
+    smallest = min(planned, key=lambda point: point.batch or 0)
+    path = Path(settings.folder, "rehearsal.json")
+    with writing(path):
+        path.write_bytes(msgspec.json.encode(make_task(settings, smallest, 1)))
+    words = (settings.python, "-m", "scalescope.jobs.train_model", "--check", str(path))
+    threads = {"OMP_NUM_THREADS": str(settings.threads_per_rank)}
+    started = time.monotonic()
+    try:
+        answer = subprocess.run(
+            words,
+            env={**os.environ, **request.env, **threads},
+            cwd=settings.cwd or None,
+            capture_output=True,
+            text=True,
+            timeout=request.timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkFailed(
+            f"the model {request.workload.model} made no step within {format_seconds(request.timeout_s)} in one "
+            "process: give it longer with --timeout, or try a smaller --batch"
+        ) from None
+    if answer.returncode == UsageError.exit_code:
+        raise UsageError((answer.stderr.strip().splitlines() or [f"{request.workload.model} cannot be built"])[-1])
+    if answer.returncode:
+        raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{answer.stderr.strip()[-3000:]}")
+    overhead_s = time.monotonic() - started
+    step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
+    per_sample_s = step_s / (smallest.batch or 1)
+    largest_s = per_sample_s * max(point.batch or 1 for point in planned)
+    steps = request.steps or min(max(int(_LAUNCH_S / max(largest_s, 1e-6)), _FEWEST_STEPS), _MOST_STEPS)
+    seconds = sum(2 * overhead_s + steps * per_sample_s * (point.batch or 1) for point in planned)
+    return steps, seconds

@@ -1,6 +1,4 @@
-"""Look at this machine: what data-parallel training can use here.
-What a machine lacks for data-parallel training, why one wants it, and the command that brings it.
-"""
+"""What data-parallel training can use on this machine, what is missing, and the command that brings it."""
 
 import importlib.metadata
 import importlib.util

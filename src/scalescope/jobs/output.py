@@ -1,6 +1,4 @@
-"""Says when files of a folder grow, as it happens: inotify, or polling where there is none.
-What ranks print: followed while it grows, tagged with its rank, and searched for a user's pattern.
-"""
+"""What ranks print: followed as it grows (inotify or polling), tagged with its rank, searched for a pattern."""
 
 import contextlib
 import ctypes

@@ -13,7 +13,7 @@ from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs.environment import horovod_speaks_mpi, slurm_allocation
-from scalescope.jobs.interleaved import Turns
+from scalescope.jobs.interleaved import Interleaved
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
     check_baseline,
@@ -243,12 +243,12 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
     request = settings.request
     assert request.workload
     assert point.batch
-    turns = None
+    interleaved = None
     if request.quick:
         alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
         launches = len(points(settings)) * request.most_launches
         share_s = request.budget_s / launches if request.budget_s else None
-        turns = Turns(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
+        interleaved = Interleaved(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
     values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
     return TrainingTask(
         workload=request.workload,
@@ -257,7 +257,7 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
         batch=point.batch,
         steps=steps,
         device=request.device,
-        turns=turns,
+        interleaved=interleaved,
     )
 
 

@@ -47,7 +47,7 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def starting_s(ranks: int) -> float:
-    """About what it takes to start ranks on this machine and to end them, besides what they do."""
+    """About what it takes to start ranks on this machine and to end them, without what they do."""
     import_s = _IMPORT_CUDA_S if torch_has_cuda() else _IMPORT_S
     return _START_S + import_s * (1 + ranks / host.cores().logical)
 
@@ -67,7 +67,7 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
         launch=f"{folder.name}-{secrets.token_hex(6)}",
         threads_per_rank=program.threads_per_rank,
         hosts=program.hosts,
-        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **_surroundings(program)},
+        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **_environment(program)},
         port=free_port(),
         ssh=program.ssh,
         python=sys.executable,
@@ -80,7 +80,7 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
         _raise(folder, ending.problem)
 
 
-def _surroundings(program: RankProgram) -> dict[str, str]:
+def _environment(program: RankProgram) -> dict[str, str]:
     """Variables that every rank needs, whatever its engine."""
     carried = {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ} if program.hosts else {}
     return {**carried, **ALLOCATOR, **program.env}

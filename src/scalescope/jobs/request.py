@@ -90,7 +90,7 @@ def check_modes(request: MeasureRequest) -> None:
     if request.command and is_launch_line(request.command) and request.launcher not in ("", "own"):
         raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
     if request.quick and request.command:
-        raise UsageError("--quick needs a MODEL: a script cannot be told to take turns; leave --quick out")
+        raise UsageError("--quick needs a MODEL: a script cannot be run in interleaved blocks; leave --quick out")
     if request.trace and request.pattern:
         raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
     if request.quick and len(request.scaling) > 1:

@@ -38,7 +38,7 @@ class StepClock:
         self._target: Any = None
 
     def use(self, batch: int) -> None:
-        """Make the next steps with so many samples."""
+        """Make the next steps with this many samples."""
         from scalescope.jobs.train_model import moved
 
         self._inputs = tuple(moved(value, self._device) for value in self._workload.batch(batch))

@@ -14,7 +14,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.jobs.interleaved import Turns, take_turns
+from scalescope.jobs.interleaved import Interleaved, run_interleaved
 from scalescope.jobs.load import Peers
 from scalescope.records.profile import WorkloadSpec
 
@@ -31,7 +31,7 @@ class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     steps: int
     device: str
-    turns: Turns | None = None  # Instead of a number of steps: one process alone and all processes take turns
+    interleaved: Interleaved | None = None  # Instead of a number of steps: one process alone and all, block by block
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def train(task: TrainingTask, folder: Path) -> None:
-    """The training itself; what it notes beside the agent's records goes into the folder."""
+    """The training itself; what it notes in addition to the agent's records goes into the folder."""
     from scalescope.workloads import load
 
     live = importlib.import_module(find_engine(task.engine).live_module)
@@ -59,17 +59,17 @@ def train(task: TrainingTask, folder: Path) -> None:
     model = workload.model.to(device)
     model, optimizer = live.wrap(model, workload.optimizer(model.parameters()), task.knobs)
     step = _step(workload, model, optimizer, task.batch, device)
-    if task.turns:
+    if task.interleaved:
         apart = load(task.workload)
         model = apart.model.to(device)
-        alone = _step(apart, model, apart.optimizer(model.parameters()), task.turns.alone_batch, device)
-        take_turns(
+        alone = _step(apart, model, apart.optimizer(model.parameters()), task.interleaved.alone_batch, device)
+        run_interleaved(
             _waited(step, device),
             _waited(alone, device),
             live,
             Peers(live, device, rank, world),
             rank,
-            task.turns,
+            task.interleaved,
             folder,
         )
     else:

@@ -17,11 +17,11 @@ from scalescope.units import plural
 _STACK_WITHIN_S = 2.0
 
 
-class Audience(Protocol):
-    """Who is told how a measurement goes on."""
+class Listener(Protocol):
+    """Is told how a measurement progresses."""
 
     def steps(self, count: int) -> None:
-        """The slowest rank has done so many steps in this launch."""
+        """The slowest rank has made this many steps in this launch."""
 
     def line(self, source: str, text: str) -> None:
         """A rank or the launcher printed a line."""
@@ -33,7 +33,7 @@ class LaunchWatch:
     def __init__(
         self,
         job: Job,
-        audience: Audience,
+        listener: Listener,
         pattern: re.Pattern[str] | None,
         *,
         keeps_steps: bool = True,
@@ -43,8 +43,8 @@ class LaunchWatch:
         self._job = job
         self._keeps_steps = keeps_steps
         self._folder = Path(job.folder)
-        self._audience = audience
-        self.output = OutputFiles(self._folder, pattern, audience.line)
+        self._listener = listener
+        self.output = OutputFiles(self._folder, pattern, listener.line)
         self._logs: dict[Path, RankLog] = {}
         self._progress = 0
         self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None
@@ -69,7 +69,7 @@ class LaunchWatch:
         if self._own_ranks:
             self._own_ranks.check(self._logs.values())
         if self._logs:
-            self._audience.steps(min(log.events for log in self.logs))
+            self._listener.steps(min(log.events for log in self.logs))
         return self._progress
 
     def stalled(self, seconds: float) -> tuple[str, str]:

@@ -1,1 +1,1 @@
-"""Runs jobs and turns what their ranks wrote into records."""
+"""Verb measure: rounds of launches, their curves, and tables and logs that people already have."""

@@ -92,14 +92,7 @@ def _samples(rows: Sequence[Row]) -> tuple[Sample, ...]:
     samples: list[Sample] = []
     settings: list[Knobs] = []
     for row in rows:
-        setting = next(
-            (
-                at
-                for at, known in enumerate(settings)
-                if known.switches == row.knobs.switches and _same_place(known, row.knobs)
-            ),
-            len(settings),
-        )
+        setting = next((at for at, known in enumerate(settings) if _is_same(known, row.knobs)), len(settings))
         if setting == len(settings):
             settings.append(row.knobs)
         samples.append(Sample(line=row.line, setting=setting, knobs=row.knobs, score=row.score))

@@ -15,7 +15,7 @@ from scalescope.jobs.launch import launch, launch_folder
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import Settings
 from scalescope.jobs.rank_log import read_rank_logs
-from scalescope.jobs.watch import Audience
+from scalescope.jobs.watch import Listener
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
@@ -23,10 +23,10 @@ from scalescope.records.store import save
 from scalescope.traces.marks import RankMarks, read_marks
 from scalescope.units import plural
 
-_SECONDS = 5.0  # So long the captured steps take together, within these limits
+_SECONDS = 5.0  # What the captured steps take together, within these limits
 _FEWEST, _USUAL, _MOST = 10, 20, 50
 _WARMUP = 10
-_ENOUGH = 5  # When a script ended before so many steps were captured, it is launched once more, for steps that it makes
+_ENOUGH = 5  # Captured steps; a script that ended before is launched once more, for steps that it makes
 _WRITING = 2  # Steps after the captured ones in which ranks wait for those that still write
 _FEWEST_TO_COMPARE = 3
 _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
@@ -66,7 +66,7 @@ class Window(NamedTuple):
 
 
 def choose_window(*, horovod: bool, most: int | None = None, warmup: int = 0, step_s: float | None = None) -> Window:
-    """Steady steps, as many as are telling; `most`: so many there are."""
+    """Steady steps, as many as are telling; `most`: there are no more."""
     steps = min(max(round(_SECONDS / step_s), _FEWEST), _MOST) if step_s else _USUAL
     compare, skipped = steps // 2, max(warmup, _WARMUP)
     window = Window(skipped + (0 if horovod else compare + 1), steps, compare)
@@ -82,8 +82,8 @@ def choose_window(*, horovod: bool, most: int | None = None, warmup: int = 0, st
     return Window(skipped + compare + 1, left - 1 - _WRITING - 2 * compare, compare)
 
 
-class TraceAudience(Audience, Protocol):
-    """Who is told how a traced launch goes on."""
+class TraceListener(Listener, Protocol):
+    """Is told how a traced launch progresses."""
 
     def begins(self, index: int, point: Point, steps: int | None) -> None:
         """A launch begins."""
@@ -107,7 +107,7 @@ def trace_folder(settings: Settings, point: Point) -> Path:
 
 
 def traced_launch(
-    settings: Settings, point: Point, known: Run | None, index: int, audience: TraceAudience
+    settings: Settings, point: Point, known: Run | None, index: int, listener: TraceListener
 ) -> tuple[Path, TraceFolder]:
     """Launch the point with capture and describe what its ranks left; `known` is the same, measured before."""
     request = settings.request
@@ -116,7 +116,7 @@ def traced_launch(
     warmup, step_s = (known.warmup_steps, known.step_s) if known else (0, None)
     window = choose_window(horovod=horovod, most=most, warmup=warmup, step_s=step_s)
     for attempt in (1, 2):
-        run = _launch(settings, point, window, index, audience)
+        run = _launch(settings, point, window, index, listener)
         folder = Path(settings.folder, run.folder)
         record = describe(folder, point, run, window, what=request.what, command=request.command)
         if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
@@ -131,18 +131,18 @@ def traced_launch(
     return folder, record
 
 
-def _launch(settings: Settings, point: Point, window: Window, index: int, audience: TraceAudience) -> Run:
+def _launch(settings: Settings, point: Point, window: Window, index: int, listener: TraceListener) -> Run:
     total = window.total(horovod=point.engine == "horovod")
     request = msgspec.structs.replace(settings.request, steps=total, quick=False)
     traced = _as_traced(point)
-    audience.begins(index, traced, total)
+    listener.begins(index, traced, total)
     try:
         outcome = launch(
-            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, audience
+            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, listener
         )
     except UsageError as problem:
         raise UsageError(f"{traced.label}: {problem}") from None
-    audience.ends(outcome)
+    listener.ends(outcome)
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"{traced.label}: {outcome.problem}; nothing was traced{details}")
@@ -160,7 +160,6 @@ def describe(
     captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
     blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
     times = slowest_steps(folder)
-    traced, untraced = (_median_of(times, blocks, traced=kind) for kind in (True, False))
     cost = overhead(times, blocks)
     notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
     missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
@@ -176,10 +175,8 @@ def describe(
         cores=host.cores().logical if run.load else None,
         timeline=timeline,
         ranks=tuple(ranks),
-        first_step=window.first,
         steps=len(set.intersection(*captured)) if captured else 0,
-        traced_step_s=traced,
-        untraced_step_s=untraced,
+        untraced_step_s=_median_of(times, blocks, traced=False),
         overhead=cost,
         notes=tuple(notes),
     )

@@ -1,5 +1,5 @@
-"""T = F + D / rate: which part of the train time is there whatever the number of processes.
-From observations to a curve: three speedups with intervals, efficiency, and what stands between ideal and real.
+"""From observations to a curve: three speedups with intervals, efficiency, what stands between ideal and real, and the
+fixed cost F of T = F + D / rate, which is there whatever the number of processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from scalescope.measurement.observation import END_PARTS, ONCE_PARTS, Observatio
 from scalescope.records.scaling import LOSSES, SPEEDUPS, Curve, Estimate, Fit, Loss, ScalingPoint
 from scalescope.stats import fit_line, of_logarithms
 
-LONGER = (3, 10, 31, 100)  # Runs so many times longer are foretold
+LONGER = (3, 10, 31, 100)  # Runs this many times longer are predicted
 
 
 def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Observation]) -> Fit | None:

@@ -1,6 +1,4 @@
-"""Rates that do not say whose they are: a total grows with the processes, a worker's own stays about level.
-One run of one configuration, from whatever source: what curves are made of.
-"""
+"""One run of one configuration, from whatever source: what curves are made of; and whose a bare rate is."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -37,7 +35,7 @@ def infer(name: str, rates: Mapping[int, float], *, rename: str) -> Inference:
     return Inference(False, f"{name} {change} {span}: read as per worker; {rename.format('total')} if it is the sum")
 
 
-PARTS = LOSSES[1:]  # What a run's time holds beside steady steps
+PARTS = LOSSES[1:]  # What a run's time holds in addition to steady steps
 TRAIN_PARTS = ("warmup", "uneven", "fixed")
 END_PARTS = ("init", "launch")
 ONCE_PARTS = ("warmup", "fixed")

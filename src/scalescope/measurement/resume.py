@@ -1,5 +1,5 @@
-"""Whether a resumed measurement or search is still on the machine and the software that it was begun with.
-The folder of a measurement: begun once, held by one process at a time, and continued after any interruption.
+"""The folder of a measurement: begun once, locked by one process at a time, and resumed after any interruption on the
+machine and with the software that it was begun with.
 """
 
 import contextlib
@@ -161,7 +161,7 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     """
     folder = folder.absolute()
     if not (folder / "plan.json").exists():
-        raise UsageError(f"{folder} holds no measurement to go on with: name the folder that was given with -o")
+        raise UsageError(f"{folder} holds no measurement to resume: name the folder that was given with -o")
     plan_of(folder)  # a folder of something else is refused before the lock's file is made in it
     with held(folder):
         plan = load_plan(folder, Plan)

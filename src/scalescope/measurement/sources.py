@@ -10,7 +10,7 @@ from scalescope.errors import UsageError
 from scalescope.measurement.logs import read_logs
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
-from scalescope.measurement.tables.text import meaning_of, separator_of
+from scalescope.measurement.tables.text import is_heading
 from scalescope.measurement.text_files import UNDERSTOOD, head
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
@@ -59,15 +59,7 @@ def recognise(path: Path) -> Kind:
         return _record_kind(path)
     if path.suffix.lower() in _TABLE_ENDINGS:
         return "table"
-    lines = (line.lstrip("# ") for line in beginning.splitlines()[:20])
-    return "table" if any(_is_heading(line) for line in lines) else "log"
-
-
-def _is_heading(line: str) -> bool:
-    """Whether a line names columns, counts of processes among them, as no line of a log does."""
-    separator = separator_of(line)
-    names = [meaning.name for cell in line.split(separator or ",") if (meaning := meaning_of(cell.strip('" ')))]
-    return separator is not None and "np" in names and len(names) > 1 and len(names) >= len(line.split(separator)) / 2
+    return "table" if any(map(is_heading, beginning.splitlines())) else "log"
 
 
 def _record_in(path: Path) -> Path:

@@ -1,6 +1,6 @@
-"""Which point another one is compared with.
-When enough launches have been made: pure, from the runs alone, so that a continued measurement decides alike.
-From a measurement to its curves: which launches belong together, what is compared with what, what it says.
+"""From a measurement to its curves: what is compared with what, when enough launches were made, what they say.
+
+Decided from the runs alone, so that a resumed measurement decides alike.
 """
 
 import random
@@ -150,7 +150,7 @@ def _curve(
 
 
 def _quick_curves(measurement: Measurement) -> list[Curve]:
-    """One process alone and all took turns: every pair of turns is a round, and nothing but steps is known."""
+    """One process alone and all trained in interleaved blocks: a pair of blocks is a round, only steps are known."""
     scaling = measurement.scaling[0]
     groups: dict[tuple[str, int | None], list[Run]] = {}
     for run in measurement.runs:
@@ -162,10 +162,10 @@ def _quick_curves(measurement: Measurement) -> list[Curve]:
         for run in sorted(runs, key=lambda each: each.point.np):
             alone_batch = float((run.point.global_batch if scaling == "strong" else run.point.batch) or 1)
             for alone_s, together_s in run.pairs:
-                turn = len(observations)
+                block = len(observations)
                 observations += [
-                    _turn("none", 1, turn, alone_batch, alone_s, run),
-                    _turn(engine, run.point.np, turn, float(run.point.global_batch or 1), together_s, run),
+                    _block("none", 1, block, alone_batch, alone_s, run),
+                    _block(engine, run.point.np, block, float(run.point.global_batch or 1), together_s, run),
                 ]
         frame = Frame(
             engine=engine,
@@ -180,11 +180,11 @@ def _quick_curves(measurement: Measurement) -> list[Curve]:
     return curves
 
 
-def _turn(engine: str, np: int, turn: int, samples: float, step_s: float, run: Run) -> Observation:
+def _block(engine: str, np: int, block: int, samples: float, step_s: float, run: Run) -> Observation:
     return Observation(
         engine=engine,
         np=np,
-        round=turn,
+        round=block,
         rate=samples / step_s,
         work=samples,
         batch=samples / np,

@@ -19,7 +19,7 @@ from scalescope import __version__, host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
-from scalescope.jobs.launch import launch, launch_folder
+from scalescope.jobs.launch import launch, launch_folder, rehearse
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
@@ -30,8 +30,7 @@ from scalescope.jobs.plan import (
     settle,
     started_as_it_is,
 )
-from scalescope.jobs.rehearsal import rehearse
-from scalescope.jobs.watch import Audience as LaunchAudience
+from scalescope.jobs.watch import Listener as LaunchListener
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import check_hosts, check_system
 from scalescope.line_pattern import compile_pattern
@@ -47,8 +46,8 @@ from scalescope.stats import FEWEST
 _HOPELESS = 2  # Points that fail before any launch went well: then nothing more is tried
 
 
-class Audience(LaunchAudience, Protocol):
-    """Who is told how a measurement goes on."""
+class Listener(LaunchListener, Protocol):
+    """Is told how a measurement progresses."""
 
     def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
         """Before the first launch: points, launches of each, how many are done, and about how long the rest takes."""
@@ -75,7 +74,7 @@ def traced_after(request: MeasureRequest) -> list[Point]:
     return points_to_trace(points(settle_here(request, Path(request.folder or "results").absolute())), request)
 
 
-def measure(request: MeasureRequest, audience: Audience) -> tuple[Path, Measurement]:
+def measure(request: MeasureRequest, listener: Listener) -> tuple[Path, Measurement]:
     """Launch every point as often as it takes; the folder of the results and what was measured."""
     if request.pattern:
         compile_pattern(request.pattern, live=True)
@@ -84,14 +83,14 @@ def measure(request: MeasureRequest, audience: Audience) -> tuple[Path, Measurem
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
     with begin(request) as started, _says_how_to_go_on(started.folder):
-        return _go_on(started, audience)
+        return _go_on(started, listener)
 
 
-def continue_measurement(folder: Path, changes: Mapping[str, object], audience: Audience) -> tuple[Path, Measurement]:
+def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> tuple[Path, Measurement]:
     """Go on with a measurement that was interrupted; `changes` are new limits."""
     with resume(folder, changes) as started, _says_how_to_go_on(started.folder):
         check_requirements(settle_here(started.plan.request, started.folder))
-        return _go_on(started, audience)
+        return _go_on(started, listener)
 
 
 def settle_here(request: MeasureRequest, folder: Path) -> Settings:
@@ -125,7 +124,7 @@ def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
-def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
+def _go_on(started: Started, listener: Listener) -> tuple[Path, Measurement]:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
@@ -137,7 +136,7 @@ def _go_on(started: Started, audience: Audience) -> tuple[Path, Measurement]:
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
         save_plan(plan, folder)
-    return folder, _Rounds(settings, planned, plan, started, audience).make()
+    return folder, _Rounds(settings, planned, plan, started, listener).make()
 
 
 @contextlib.contextmanager
@@ -152,9 +151,9 @@ class _Rounds:
     """The rounds of one measurement."""
 
     def __init__(
-        self, settings: Settings, planned: Sequence[Point], plan: Plan, started: Started, audience: Audience
+        self, settings: Settings, planned: Sequence[Point], plan: Plan, started: Started, listener: Listener
     ) -> None:
-        self._settings, self._planned, self._plan, self._audience = settings, planned, plan, audience
+        self._settings, self._planned, self._plan, self._listener = settings, planned, plan, listener
         self._request, self._folder = settings.request, started.folder
         self._runs: list[Run] = list(started.runs)
         self._traces: list[str] = []
@@ -170,7 +169,7 @@ class _Rounds:
         count_done, least = len(self._runs), fewest * len(self._planned)
         left = max(1 - count_done / least, 0.0)
         guess = self._plan.seconds * fewest * left if self._plan.seconds else None
-        self._audience.planned(len(self._planned), fewest, most, count_done, guess)
+        self._listener.planned(len(self._planned), fewest, most, count_done, guess)
         for number in count(1):
             wanted = points_of_round(number, self._planned, self._runs, self._failures, request)
             if not wanted:
@@ -197,7 +196,7 @@ class _Rounds:
             if not (folder / TRACE_RECORD).exists():
                 index = len(self._runs) + len(self._traces) + 1
                 settings = self._settings_of(point)
-                traced_launch(settings, point, None if self._request.quick else known, index, self._audience)
+                traced_launch(settings, point, None if self._request.quick else known, index, self._listener)
             self._traces.append(str(folder.relative_to(self._folder)))
             self._save("")
 
@@ -220,14 +219,14 @@ class _Rounds:
         return self._settings
 
     def _launch(self, number: int, point: Point) -> None:
-        self._audience.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
-        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._audience)
+        self._listener.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
+        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._listener)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
             append(outcome, self._folder / "runs.jsonl")
         else:
             self._failures.append(outcome)
-        self._audience.ends(outcome)
+        self._listener.ends(outcome)
         self._save("")
         hopeless = min(len(self._planned), _HOPELESS)
         if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:

@@ -7,7 +7,7 @@ from scalescope.units import format_rate, format_seconds, plural
 
 _CLOSE = 0.05  # Speedups that differ by less tell the same story
 _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
-_FAR = 1000  # Runs that must be longer than so many times are not worth a figure
+_FAR = 1000  # Runs that must be longer than this many times are not worth a figure
 
 
 def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str = "") -> tuple[str, ...]:
@@ -23,9 +23,9 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str 
     where = f"on {plural(point.np, 'process')}" + (f" ({_name(curve)})" if len(found) > 1 and _name(curve) else "")
     if quick:
         return (
-            f"Steady speedup is {known['steady']:.2f}x {where}, from turns inside one launch: it does not show how "
-            "launches differ from each other, nor what launching, initialising and warming up cost; measure without "
-            "--quick before you publish it.",
+            f"Steady speedup is {known['steady']:.2f}x {where}, from interleaved blocks inside one launch: it does not "
+            "show how launches differ from each other, nor what launching, initialising and warming up cost; measure "
+            "without --quick before you publish it.",
         )
     if any(each.once for each in point.speedup.values()):
         again = f": {repeat}" if repeat else ""
@@ -61,7 +61,7 @@ def _for_long_runs(point: ScalingPoint, known: dict[str, float]) -> str:
             "longer than the median one, and that does not end with the start of a run."
         )
     if steady < min(known.values()) * (1 + _CLOSE):
-        return f"For a long training trust steady, {steady:.2f}x: the others owe their lead to what is paid once."
+        return f"For a long training trust steady, {steady:.2f}x: the higher speedups come from one-time start-up cost."
     return f"For a long training trust steady, {steady:.2f}x: {_reason(point)}."
 
 

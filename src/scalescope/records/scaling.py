@@ -24,7 +24,7 @@ LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A number and how sure it is."""
+    """A number and its interval."""
 
     value: float
     low: float

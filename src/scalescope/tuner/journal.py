@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from scalescope import __version__
 from scalescope.errors import UsageError
-from scalescope.jobs.watch import Audience as LaunchListener
+from scalescope.jobs.watch import Listener as LaunchListener
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
 from scalescope.records.tuning import Method, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values

@@ -1,7 +1,7 @@
 """`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,9 +10,8 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands
 from scalescope.jobs.folders import check_record, held, result_folder
-from scalescope.jobs.launch import launch_folder
+from scalescope.jobs.launch import launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
-from scalescope.jobs.rehearsal import rehearse
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
@@ -26,6 +25,12 @@ from scalescope.tuner.offline import tune_native, tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
+
+_SEARCHES: dict[Method, Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]] = {
+    "online": tune_online,
+    "offline": tune_offline,
+    "native": tune_native,
+}
 
 
 def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
@@ -46,11 +51,7 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, listener)
-        if method == "online":
-            return folder, tune_online(request, settings, point, folder, listener)
-        if method == "native":
-            return folder, tune_native(request, settings, point, folder, listener)
-        return folder, tune_offline(request, settings, point, folder, listener)
+        return folder, _SEARCHES[method](request, settings, point, folder, listener)
 
 
 def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:

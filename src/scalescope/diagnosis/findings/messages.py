@@ -19,7 +19,7 @@ _USUAL_FUSION = 128 * MIB
 
 
 def small_messages(case: Case) -> Finding | None:
-    """Gradients travel in so many small messages that each one's fixed cost counts."""
+    """Gradients travel in many small messages, and each pays a fixed cost."""
     explanation = case.explanation
     sizes = explanation.bucket_bytes
     if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES:
@@ -130,7 +130,7 @@ def buffer_broadcasts(case: Case) -> Finding | None:
     explanation = case.explanation
     if explanation.engine != "ddp" or not case.step_s:
         return None
-    steps = min(len(trace.starts_s) for trace in case.material.traces)
+    steps = min(len(trace.starts_s) for trace in case.job.traces)
     sent = [transfer for transfer in explanation.transfers if transfer.operation == "broadcast"]
     count = sum(transfer.count for transfer in sent)
     if not steps or count < steps:

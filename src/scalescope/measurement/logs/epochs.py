@@ -8,7 +8,7 @@ from scalescope.records.scaling import Curve, ScalingPoint
 from scalescope.units import plural
 
 _ALIKE = 1.5  # Costs within this ratio are of one size
-_APPEARS = 3.0  # A cost so many times that of fewer processes is a new one
+_APPEARS = 3.0  # A cost this many times that of fewer processes is a new one
 _WORTH = 0.1  # Of a steady epoch: less excess is none
 
 

@@ -13,7 +13,7 @@ from scalescope.measurement.logs.patterns import Found, OwnPattern, Patterns
 from scalescope.measurement.text_files import head, lines
 from scalescope.text import plain
 
-_LOOKED_AT = 2000  # Among so many lines a typical one is looked for
+_LOOKED_AT = 2000  # Lines among which a typical one is looked for
 _TELLING_WORDS = ("epoch", "step", "time", "sec", "iter", "loss")
 
 

@@ -180,7 +180,7 @@ def train_runtime(text: str) -> Found | None:
 
 
 _PER_SECOND = re.compile(
-    r"(?<![a-z_])(?:img|image|sample|example|sequence|seq|sentence|token|item|record)s?[\s_]?(?:/|per)[\s_]?"
+    r"(?:(?<=average_)|(?<![a-z_]))(?:img|image|sample|example|sequence|seq|sentence|token|item|record)s?[\s_]?(?:/|per)[\s_]?"
     r"(?:s|sec|second)s?(?![a-z])",
     re.IGNORECASE,
 )

@@ -1,32 +1,35 @@
-"""Scaling tables that people already have: CSV in, curves out."""
+"""Scaling tables that people already have: text in, curves and what had to be assumed out."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
-from scalescope.measurement.tables.groups import (
-    Group,
-    check_claims,
-    group_rows,
-    settle_rates,
-    settle_steps,
-    with_repetitions,
-)
-from scalescope.measurement.tables.rows import TableRow, Times, times_of, understand, without_partial
+from scalescope.measurement.tables.groups import Group, group_rows, settle_rates, settle_steps
+from scalescope.measurement.tables.rows import TableRow, understand
 from scalescope.measurement.tables.text import read_table_text
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
-from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import fit_line
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
-_APART = 1.2  # Rates must differ by so much before a fixed cost can be told from them
+_APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
+_SLIP = 0.01  # What a table states is mentioned when it differs by more
+_SHOWN = 3
+# What each speedup is a ratio of, and whether more is faster.
+_FIGURES: dict[str, tuple[Callable[[TableRow], float | None], bool]] = {
+    "steady": (lambda row: row.rate, True),
+    "train": (lambda row: row.times.train_s, False),
+    "end_to_end": (lambda row: row.times.wall_s, False),
+}
 
 
 def read_table(path: Path) -> Scaling:
-    """The curves of a CSV table, and what had to be assumed to read it."""
+    """The curves of a table, and what had to be assumed to read it."""
     table = understand(read_table_text(path))
     groups = group_rows(table)
     findings = settle_rates(groups, table.headings.get("bare_rate", ""))
@@ -34,31 +37,27 @@ def read_table(path: Path) -> Scaling:
     curves = []
     for group in groups:
         unit, assumed = settle_steps(group)
-        told = [times_of(row, table.name) for row in group.rows]
-        times = without_partial([each for each, _ in told])
-        curve = _curve(group, times, unit)
+        curve = _curve(group, unit)
         curves.append(curve)
-        findings += [*assumed, *_what_is_compared(curve, group.rows, times), *(slip for _, slip in told if slip)]
-        findings += check_claims(curve, group.rows, times)
+        findings += [*assumed, *_what_is_compared(curve, group.rows), *_slips(curve, group.rows)]
         warnings += _without_partner(group, curve)
-    findings += table.findings
     return Scaling(
         what=table.name,
         source="table",
         curves=tuple(curves),
         trust=which_to_trust(curves),
-        findings=tuple(dict.fromkeys([*findings, *what_stands_out(curves)])),
+        findings=tuple(dict.fromkeys([*findings, *table.findings, *what_stands_out(curves)])),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
-def _curve(group: Group, times: Sequence[Times], unit: str) -> Curve:
-    works, certain = _works(group, times, unit)
+def _curve(group: Group, unit: str) -> Curve:
+    works, certain = _works(group)
     rounds: dict[tuple[str, int], int] = {}
     observations = []
-    for row, time, work in zip(group.rows, times, works, strict=True):
+    for row, work in zip(group.rows, works, strict=True):
         rounds[row.engine, row.np] = rounds.get((row.engine, row.np), 0) + 1
-        observations.append(_observation(row, time, work, rounds[row.engine, row.np], group.scaling, unit))
+        observations.append(_observation(row, work, rounds[row.engine, row.np], group.scaling, unit))
     frame = Frame(
         engine=group.engine,
         scaling=group.scaling,
@@ -68,28 +67,28 @@ def _curve(group: Group, times: Sequence[Times], unit: str) -> Curve:
         baseline_np=1 if group.baseline_engine else None,
     )
     curve = make_curve(observations, frame)
-    only_total = any(time.only_total_s is not None for time in times)
-    bare = [(row.np, row.engine) for row in group.rows if row.rate is None]
-    if (curve.baseline_np, curve.baseline_engine) in bare:
-        bare = [(point.np, point.engine) for point in curve.points]
-    ideals = [point.np / (curve.baseline_np or point.np) for point in curve.points]
+    only_total = any(row.times.only_total_s is not None for row in group.rows)
+    without_rate = {(row.np, row.engine) for row in group.rows if row.rate is None}
+    if (curve.baseline_np, curve.baseline_engine) in without_rate:
+        without_rate = {(point.np, point.engine) for point in curve.points}
     points = [
-        with_repetitions(point, [row for row in group.rows if (row.np, row.engine) == (point.np, point.engine)], ideal)
-        for point, ideal in zip(curve.points, ideals, strict=True)
+        _only_known(
+            point,
+            certain=certain,
+            rate=(point.np, point.engine) not in without_rate,
+            train=not only_total,
+            parts=_tells_alike(point, curve, observations),
+        )
+        for point in curve.points
     ]
-    points = [_without_invention(point, curve, observations, certain) for point in points]
-    points = [_without_rates(point) if (point.np, point.engine) in bare else point for point in points]
-    if only_total:
-        points = [_without_train(point) for point in points]
-    return msgspec.structs.replace(
-        curve, points=tuple(points), fit=curve.fit if certain and not bare and not only_total else None
-    )
+    fit = curve.fit if certain and not without_rate and not only_total else None
+    return msgspec.structs.replace(curve, points=tuple(points), fit=fit)
 
 
-def _works(group: Group, times: Sequence[Times], unit: str) -> tuple[list[float], bool]:
+def _works(group: Group) -> tuple[list[float], bool]:
     """How much work each row did, and whether that is more than a placeholder.
 
-    Steps times batch in scalescope's own tables; or else what describes times and rates best: T = F + work / rate.
+    Steps times rate in tables of our own; or else what describes times and rates best: T = F + work / rate.
     """
     rows = group.rows
     fewest = min(row.np for row in rows)
@@ -97,30 +96,27 @@ def _works(group: Group, times: Sequence[Times], unit: str) -> tuple[list[float]
     if all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows):
         return [(row.steps or 0.0) * (row.step_s or 0.0) * (row.rate or 0.0) for row in rows], True
     known = [
-        (share / row.rate, time.longest_s)
-        for row, time, share in zip(rows, times, shares, strict=True)
-        if row.rate and time.longest_s
+        (share / row.rate, row.times.longest_s)
+        for row, share in zip(rows, shares, strict=True)
+        if row.rate and row.times.longest_s
     ]
     per_work = [x for x, _ in known]
     if known and max(per_work) > _APART * min(per_work):
         line = fit_line(per_work, [seconds for _, seconds in known])
         if line and line.slope > 2 * (line.slope_error or 0.0):
             return [line.slope * share for share in shares], True
-    smallest = [
-        time.longest_s * row.rate
-        for row, time in zip(rows, times, strict=True)
-        if row.rate and time.longest_s and row.np == fewest
-    ]
-    return [(smallest[0] if smallest else 1.0) * share for share in shares], False
+    smallest = next((row for row in rows if row.np == fewest and row.rate and row.times.longest_s), None)
+    work = (smallest.times.longest_s or 1.0) * (smallest.rate or 1.0) if smallest else 1.0
+    return [work * share for share in shares], False
 
 
-def _observation(row: TableRow, times: Times, work: float, number: int, scaling: str, unit: str) -> Observation:
+def _observation(row: TableRow, work: float, number: int, scaling: str, unit: str) -> Observation:
     parts = {}
-    longest_s, rate = times.longest_s, row.rate
-    if rate is None and scaling == "weak" and longest_s:
-        rate = work / longest_s  # then the time is taken to grow with the work
-    if rate and longest_s is not None:
-        beyond_s = longest_s - work / rate
+    times, rate = row.times, row.rate
+    if rate is None and scaling == "weak" and times.longest_s:
+        rate = work / times.longest_s  # then the time is taken to grow with the work
+    if rate and times.longest_s is not None:
+        beyond_s = times.longest_s - work / rate
         parts["fixed"] = beyond_s if row.fixed_s is None else row.fixed_s
         if row.fixed_s is not None:
             parts["uneven"] = beyond_s - row.fixed_s
@@ -135,7 +131,7 @@ def _observation(row: TableRow, times: Times, work: float, number: int, scaling:
         rate=rate,
         work=work,
         parts=parts,
-        whole_train_s=longest_s if rate is None else None,
+        whole_train_s=times.longest_s if rate is None else None,
         nodes=row.nodes,
         batch=row.worker_batch,
         step_s=row.step_s,
@@ -144,44 +140,33 @@ def _observation(row: TableRow, times: Times, work: float, number: int, scaling:
     )
 
 
-def _without_invention(
-    point: ScalingPoint, curve: Curve, observations: Sequence[Observation], certain: bool
-) -> ScalingPoint:
-    """The point without what follows from a placeholder, or from parts that not both rows tell."""
-    if not certain:
-        point = msgspec.structs.replace(point, fixed_s=None, longer_for_90={}, break_even={})
+def _tells_alike(point: ScalingPoint, curve: Curve, observations: Sequence[Observation]) -> bool:
+    """Whether the rows of a point and of its baseline tell the same parts of the time."""
     compared = {(point.np, point.engine), (curve.baseline_np, curve.baseline_engine)}
-    told = {frozenset(each.parts) for each in observations if (each.np, each.engine) in compared}
-    return msgspec.structs.replace(point, waterfall=()) if len(told) > 1 else point
+    return len({frozenset(each.parts) for each in observations if (each.np, each.engine) in compared}) <= 1
 
 
-def _without_rates(point: ScalingPoint) -> ScalingPoint:
-    """The point of a row that tells times only."""
-    return msgspec.structs.replace(
-        point,
-        speedup={name: value for name, value in point.speedup.items() if name != "steady"},
-        efficiency=None,
-        fixed_s=None,
-        waterfall=(),
-        longer_for_90={},
-        break_even={},
-    )
+def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, parts: bool) -> ScalingPoint:
+    """The point without what follows from placeholders instead of known work, rates or train times."""
+
+    def but(values: dict[str, object], name: str) -> dict[str, object]:
+        return {key: value for key, value in values.items() if key != name}
+
+    changes: dict[str, object] = {}
+    if not (certain and rate):
+        changes |= {"fixed_s": None, "longer_for_90": {}, "break_even": {}}
+    if not (rate and train and parts):
+        changes["waterfall"] = ()
+    if not rate:
+        changes |= {"efficiency": None, "speedup": but({**point.speedup}, "steady")}
+    if not train:
+        point = msgspec.structs.replace(point, **changes)
+        changes = {name: but({**getattr(point, name)}, "train") for name in ("speedup", "longer_for_90", "break_even")}
+        changes |= {"train_s": None, "fixed_s": None}
+    return msgspec.structs.replace(point, **changes)
 
 
-def _without_train(point: ScalingPoint) -> ScalingPoint:
-    """The point of a row that tells the whole job's time only."""
-    return msgspec.structs.replace(
-        point,
-        speedup={name: value for name, value in point.speedup.items() if name != "train"},
-        longer_for_90={name: value for name, value in point.longer_for_90.items() if name != "train"},
-        break_even={name: value for name, value in point.break_even.items() if name != "train"},
-        train_s=None,
-        fixed_s=None,
-        waterfall=(),
-    )
-
-
-def _what_is_compared(curve: Curve, rows: Sequence[TableRow], times: Sequence[Times]) -> list[str]:
+def _what_is_compared(curve: Curve, rows: Sequence[TableRow]) -> list[str]:
     """What speedups are relative to, and which work is taken to be the same."""
     if curve.baseline_np is None:
         only = plural(curve.points[0].np, "process")
@@ -189,27 +174,22 @@ def _what_is_compared(curve: Curve, rows: Sequence[TableRow], times: Sequence[Ti
     said = []
     if curve.baseline_np > 1:
         said.append(f"there is no row for 1 process: speedups are relative to {curve.baseline_np}")
-    if not any(each.longest_s for each in times):
+    if not any(row.times.longest_s for row in rows):
         return said
     if curve.scaling:
         separated = curve.scaling == "strong" or curve.fit is not None
         return said if separated else [*said, "times are taken to grow with the work: no fixed cost can be told apart"]
-    return [*said, _same_work(curve, rows)]
-
-
-def _same_work(curve: Curve, rows: Sequence[TableRow]) -> str:
-    """What is assumed of a table that says neither strong nor weak, and whether its times speak against it."""
     first, last = curve.points[0], curve.points[-1]
     first_s, last_s = first.train_s or first.wall_s, last.train_s or last.wall_s
     steady = last.speedup.get("steady")
-    told_apart = any(row.fixed_s is not None for row in rows)
-    if first_s and last_s and last_s > 0.8 * first_s and steady and steady.value > 1.5 and not told_apart:
-        return (
+    if first_s and last_s and last_s > 0.8 * first_s and steady and steady.value > 1.5:
+        return [
+            *said,
             f"times hardly fall from {first.np} to {last.np} ({format_seconds(first_s)} to {format_seconds(last_s)}) "
             f"while the rate grows {steady.value:.3g} times: if every process does the same work, add a column scaling "
-            "that says weak"
-        )
-    return "every row is taken to do the same work in all; a column scaling can say strong or weak"
+            "that says weak",
+        ]
+    return [*said, "every row is taken to do the same work in all; a column scaling can say strong or weak"]
 
 
 def _without_partner(group: Group, curve: Curve) -> list[str]:
@@ -224,3 +204,41 @@ def _without_partner(group: Group, curve: Curve) -> list[str]:
         for (np, _), count in counts.items()
         if curve.baseline_np is not None and count > base
     ]
+
+
+def _slips(curve: Curve, rows: Sequence[TableRow]) -> list[str]:
+    """What the table says otherwise than its own numbers do: tables of people contain slips."""
+    baseline = (curve.baseline_np, curve.baseline_engine)
+    base = next((row for row in rows if (row.np, row.engine) == baseline), None)
+    repeated = any((row.launches or 1) > 1 for row in rows) or len({(row.np, row.engine) for row in rows}) < len(rows)
+    if base is None or repeated:
+        return []  # the mean of ratios is another number than the ratio of means
+    computed = {(point.np, point.engine): point.speedup for point in curve.points}
+    found = []
+    for claimed in dict.fromkeys(name for row in rows for name in row.claims):
+        name = claimed.removeprefix("speedup_") if claimed != "speedup" else _closest(computed, rows)
+        if name not in SPEEDUPS or (name != "steady" and curve.scaling == "weak"):  # there people mean many things
+            continue
+        figure, more_is_faster = _FIGURES[name]
+        base_claim, base_figure = base.claims.get(claimed, 1.0), figure(base)
+        for row in rows:
+            own, speedup = figure(row), computed[row.np, row.engine].get(name)
+            if claimed not in row.claims or speedup is None or own is None or base_figure is None:
+                continue
+            if abs(row.claims[claimed] / base_claim / speedup.value - 1) > _SLIP:
+                ratio = f"{own:g}/{base_figure:g}" if more_is_faster else f"{base_figure:g}/{own:g}"
+                relative = "" if base_claim == 1 else f" (and {base_claim:g} at {base.np})"
+                found.append(
+                    f"the table says {row.claims[claimed]:g} at {row.np}{relative} where {ratio} is {speedup.value:.2f}"
+                )
+    more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
+    return found[:_SHOWN] + more
+
+
+def _closest(computed: dict[tuple[int, str], dict[str, Estimate]], rows: Sequence[TableRow]) -> str:
+    """Which speedup a column means that says no more than `speedup`: the one it agrees with best."""
+    claims = [(row.claims["speedup"], computed[row.np, row.engine]) for row in rows if "speedup" in row.claims]
+    known = [name for name in SPEEDUPS if all(name in values for _, values in claims)]
+    return min(
+        known, key=lambda name: sum(abs(math.log(claim / values[name].value)) for claim, values in claims), default=""
+    )

@@ -1,6 +1,4 @@
-"""From a table's cells to rows with meaning: numbers checked, units converted, nothing computed yet.
-Init, train and total times of a row: what the table leaves out follows from the others, or stays unknown.
-"""
+"""From a table's cells to rows with meaning: numbers checked, units converted, times completed."""
 
 import re
 from collections.abc import Sequence
@@ -9,14 +7,36 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.measurement.tables.text import KNOWN, Meaning, Row, TableText, meaning_of, parse_number
+from scalescope.measurement.tables.columns import KNOWN, Meaning, meaning_of
+from scalescope.measurement.tables.text import Row, TableText, parse_number
 from scalescope.text import plain
 
 _WHOLE_NUMBERS = ("np", "nodes", "launches")
-_MAY_BE_ZERO = ("init_s",)
-_ANY_SIGN = ("fixed_s",)
-# A table needs one of these beside the process counts.
+_LABELS = ("engine", "scaling")
+# A table needs one of these along with the process counts.
 _TELLING = ("rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "epoch_s", "step_s")
+_ROUNDING = 0.01  # Of the total: people round their times
+
+
+class Times(NamedTuple):
+    """Seconds of one row; None where the table cannot tell."""
+
+    train_s: float | None = None
+    init_s: float | None = None
+    rest_s: float | None = None  # Of the total, beyond init and train; None without a total
+    only_total_s: float | None = None  # The total, where nothing else is known
+
+    @property
+    def longest_s(self) -> float | None:
+        """The train time, or else the total."""
+        return self.train_s if self.train_s is not None else self.only_total_s
+
+    @property
+    def wall_s(self) -> float | None:
+        """The whole job, if the row tells it."""
+        if self.train_s is None or self.init_s is None:
+            return self.only_total_s
+        return self.train_s + self.init_s + (self.rest_s or 0.0)
 
 
 class TableRow(msgspec.Struct, kw_only=True):
@@ -31,17 +51,17 @@ class TableRow(msgspec.Struct, kw_only=True):
     worker_batch: float | None = None
     global_batch: float | None = None
     nodes: int | None = None
-    launches: int | None = None
-    steps: float | None = None
+    launches: int | None = None  # That the row sums up; None: it is one
     init_s: float | None = None
     train_s: float | None = None
     total_s: float | None = None
-    fixed_s: float | None = None  # Of the train time, as scalescope's own tables tell it
+    fixed_s: float | None = None  # Of the train time, in tables of our own
+    steps: float | None = None
+    times: Times = Times()
     rate: float | None = None  # Of all processes together
     bare_rate: float | None = None  # Of all or of each: the table does not say
     epoch_s: float | None = None
     step_s: float | None = None
-    interval: str = ""  # t or range, as scalescope's own tables tell it
     claims: dict[str, float] = {}  # Speedups that the table states, by the column's meaning
 
 
@@ -62,30 +82,40 @@ class _Column(NamedTuple):
 
 
 def understand(text: TableText) -> Table:
-    """The rows of a table; one line that names the next action when a cell or a column makes no sense."""
+    """The rows of a table; UsageError names the next action when a cell or a column makes no sense."""
     columns, findings = _columns(text)
-    rows = []
-    fields = set(TableRow.__struct_fields__)
-    for row in text.rows:
-        values = {name: _value(text, row, column) for name, column in columns.items() if _is_number(name)}
-        np = values.pop("np")
-        if np is None:
-            raise UsageError(f"'{text.name}' line {row.line} says no number of processes: fill it in or remove the row")
-        values["rate"] = _total_rate(values, int(np))
-        rows.append(
-            TableRow(
-                line=row.line,
-                cells=tuple(row.cells),
-                np=int(np),
-                engine=_label(row, columns.get("engine")),
-                scaling=_scaling(text, row, columns.get("scaling")),
-                interval=_label(row, columns.get("interval")),
-                claims={name: value for name, value in values.items() if name.startswith("speedup") and value},
-                **{name: value for name, value in values.items() if name in fields},  # type: ignore[arg-type]
-            )
-        )
+    rows = [_table_row(text, row, columns) for row in text.rows]
+    for row in rows:
+        row.times, slip = _times(row, text.name)
+        findings += [slip] if slip else []
+    if any(row.times.train_s is not None for row in rows):  # then totals of single rows are of no use
+        for row in rows:
+            row.times = row.times._replace(only_total_s=None)
     headings = {name: plain(column.heading, 40) for name, column in columns.items()}
     return Table(text.name, rows, headings, findings, _differing_labels(text, rows, columns))
+
+
+def _table_row(text: TableText, row: Row, columns: dict[str, _Column]) -> TableRow:
+    values = {name: _value(text, row, column) for name, column in columns.items() if name not in _LABELS}
+    labels = {name: plain(row.cells[columns[name].at], 40) for name in _LABELS if name in columns}
+    scaling = labels.get("scaling", "").lower().strip("-")
+    if scaling not in ("", "strong", "weak"):
+        where = f"'{text.name}' line {row.line}, column '{columns['scaling'].heading}'"
+        raise UsageError(f"{where}: '{scaling}' is neither strong nor weak: write one of them or nothing")
+    np = values.pop("np")
+    if np is None:
+        raise UsageError(f"'{text.name}' line {row.line} says no number of processes: fill it in or remove the row")
+    total, worker = values.pop("rate_total", None), values.pop("rate_worker", None)
+    return TableRow(
+        line=row.line,
+        cells=tuple(row.cells),
+        np=int(np),
+        engine=labels.get("engine", ""),
+        scaling=scaling,
+        rate=total if total is not None else worker * np if worker is not None else None,
+        claims={name: value for name, value in values.items() if name.startswith("speedup") and value},
+        **{name: value for name, value in values.items() if not name.startswith("speedup")},  # type: ignore[arg-type]
+    )
 
 
 def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
@@ -115,14 +145,12 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
                 f"'{text.name}': the columns '{plain(found[meaning.name].heading, 40)}' and "
                 f"'{plain(heading, 40)}' both mean {meaning.name}: rename or remove one"
             )
-    if "time" in found:
-        column = found.pop("time")
-        if "total_s" in found:
-            ignored.append(column.heading)
-        else:
-            found["total_s"] = column
-            name = plain(column.heading, 40)
-            findings.append(f"'{name}' is read as the time of the whole job; name it train_s if it is the training's")
+    if "time" in found and "total_s" in found:
+        ignored.append(found.pop("time").heading)
+    elif "time" in found:
+        found["total_s"] = found.pop("time")
+        name = plain(found["total_s"].heading, 40)
+        findings.append(f"'{name}' is read as the time of the whole job; name it train_s if it is the training's")
     if "np" not in found and unfit:
         found["np"] = unfit  # its first cell will tell what is wrong with it
     if "np" not in found:
@@ -136,20 +164,12 @@ def _columns(text: TableText) -> tuple[dict[str, _Column], list[str]]:
 
 
 def _fits(meaning: Meaning, cells: list[str]) -> bool:
-    """Whether cells can hold what the heading promises: `GPU` may be a model's name, `scaling` a number."""
-    if meaning.name == "np":
-        return any(re.match(r"\s*[+-]?\d", cell) for cell in cells)
-    if meaning.name == "scaling":
-        return not any(re.match(r"\s*[\d.]", cell) for cell in cells)
-    return True
-
-
-def _is_number(name: str) -> bool:
-    return name not in ("engine", "scaling", "interval")
+    """Whether cells can hold what the heading promises: `GPU` may be a model's name."""
+    return meaning.name != "np" or any(re.match(r"\s*[+-]?\d", cell) for cell in cells)
 
 
 def _value(text: TableText, row: Row, column: _Column) -> float | None:
-    """A cell's number in SI units; a clear line when it is none, or not above 0."""
+    """A cell's number in SI units; UsageError when it is none, or not above 0."""
     cell, name = row.cells[column.at], column.meaning.name
     where = f"'{text.name}' line {row.line}, column '{plain(column.heading, 40)}'"
     try:
@@ -159,70 +179,14 @@ def _value(text: TableText, row: Row, column: _Column) -> float | None:
         raise UsageError(f"{where}: '{plain(cell, 40)}' is no number{hint}: correct or empty the cell") from None
     if value is None:
         return None
-    if name not in _ANY_SIGN and (value < 0 or (value == 0 and name not in _MAY_BE_ZERO)):
+    if name != "fixed_s" and (value < 0 or (value == 0 and name != "init_s")):
         raise UsageError(f"{where}: {value:g} is not above 0: correct or empty the cell")
     if name in _WHOLE_NUMBERS and (value != int(value) or value > 1e9):
         raise UsageError(f"{where}: {value:g} is no whole number: correct the cell")
     return int(value) if name in _WHOLE_NUMBERS else value * column.meaning.scale
 
 
-def _total_rate(values: dict[str, float | None], np: int) -> float | None:
-    total, worker = values.get("rate_total"), values.get("rate_worker")
-    return total if total is not None else worker * np if worker is not None else None
-
-
-def _label(row: Row, column: _Column | None) -> str:
-    return plain(row.cells[column.at], 40) if column else ""
-
-
-def _scaling(text: TableText, row: Row, column: _Column | None) -> str:
-    word = row.cells[column.at].strip().lower() if column else ""
-    if word in ("", "-", "strong", "weak"):
-        return word.strip("-")
-    where = f"'{text.name}' line {row.line}, column '{column.heading if column else ''}'"
-    raise UsageError(f"{where}: '{plain(word, 40)}' is neither strong nor weak: write one of them or nothing")
-
-
-def _differing_labels(text: TableText, rows: list[TableRow], columns: dict[str, _Column]) -> list[str]:
-    """Rows that count as repeated launches although a column that was left out tells them apart."""
-    used = {column.at for column in columns.values()}
-    groups: dict[tuple[object, ...], list[TableRow]] = {}
-    for row in rows:
-        key = (row.np, row.engine, row.scaling, row.batch, row.worker_batch, row.global_batch)
-        groups.setdefault(key, []).append(row)
-    warnings = []
-    for at, heading in enumerate(text.heading):
-        if at in used or meaning_of(heading) is not None:
-            continue
-        kinds = {row.cells[at] for group in groups.values() if len(group) > 1 for row in group}
-        differ = any(len({row.cells[at] for row in group}) > 1 for group in groups.values())
-        if differ and not any(re.match(r"[\d.+-]", kind) for kind in kinds):
-            named = " and ".join(f"'{plain(kind, 30)}'" for kind in sorted(kinds)[:2])
-            warnings.append(
-                f"rows with '{plain(heading, 40)}' {named} are read as repeated launches of one thing: "
-                "keep the rows of one, or name the column engine to compare them"
-            )
-    return warnings
-
-
-_ROUNDING = 0.01  # Of the total: times of people are rounded
-
-
-class Times(NamedTuple):
-    """Seconds of one row; None where the table cannot tell."""
-
-    train_s: float | None = None
-    init_s: float | None = None
-    rest_s: float | None = None  # Of the total, beyond init and train; None without a total
-    only_total_s: float | None = None  # The total, where nothing else is known
-
-    @property
-    def longest_s(self) -> float | None:
-        """The train time, or else the total."""
-        return self.train_s if self.train_s is not None else self.only_total_s
-
-
-def times_of(row: TableRow, table: str) -> tuple[Times, str]:
+def _times(row: TableRow, table: str) -> tuple[Times, str]:
     """The times of a row, and a sentence when its total is less than the sum of its parts."""
     train_s, init_s, total_s = row.train_s, row.init_s, row.total_s
     if train_s is None and (init_s is None or total_s is None):
@@ -230,10 +194,9 @@ def times_of(row: TableRow, table: str) -> tuple[Times, str]:
     if total_s is None:
         return Times(train_s, init_s), ""
     if train_s is None or init_s is None:
-        known_s = train_s if train_s is not None else init_s or 0.0
+        known, known_s = ("train", train_s) if train_s is not None else ("init", init_s or 0.0)
         left_s = total_s - known_s
         if left_s < 0 or (train_s is None and left_s == 0):
-            known = "train" if train_s is not None else "init"
             raise UsageError(
                 f"'{table}' line {row.line}: the total of {total_s:g} s is less than the {known} time "
                 f"of {known_s:g} s: correct the row"
@@ -246,8 +209,23 @@ def times_of(row: TableRow, table: str) -> tuple[Times, str]:
     return Times(train_s, init_s, rest_s if rest_s > _ROUNDING * total_s else 0.0), ""
 
 
-def without_partial(times: Sequence[Times]) -> list[Times]:
-    """Totals of single rows are of no use where the other rows tell train times."""
-    if any(each.train_s is not None for each in times):
-        return [each._replace(only_total_s=None) for each in times]
-    return list(times)
+def _differing_labels(text: TableText, rows: Sequence[TableRow], columns: dict[str, _Column]) -> list[str]:
+    """Rows that count as repeated launches although a column that was left out tells them apart."""
+    groups: dict[tuple[object, ...], list[TableRow]] = {}
+    for row in rows:
+        key = (row.np, row.engine, row.scaling, row.batch, row.worker_batch, row.global_batch)
+        groups.setdefault(key, []).append(row)
+    repeated = [group for group in groups.values() if len(group) > 1]
+    used = {column.at for column in columns.values()}
+    warnings = []
+    for at, heading in enumerate(text.heading):
+        kinds = {row.cells[at] for group in repeated for row in group}
+        differ = any(len({row.cells[at] for row in group}) > 1 for group in repeated)
+        numbers = any(re.match(r"[\d.+-]", kind) for kind in kinds)
+        if differ and not numbers and at not in used and meaning_of(heading) is None:
+            named = " and ".join(f"'{plain(kind, 30)}'" for kind in sorted(kinds)[:2])
+            warnings.append(
+                f"rows with '{plain(heading, 40)}' {named} are read as repeated launches of one thing: "
+                "keep the rows of one, or name the column engine to compare them"
+            )
+    return warnings
