@@ -166,8 +166,7 @@ def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     more = "the best settings, what was tried and how noise was judged"
     if not details:
         say(console, f"Horovod autotune log: {plain(record.file, 60)}: {tried_lines(record)[0]}")
-        reasons(console, noise_lines(record), warnings=warning_lines(record), more=more)
-        console.print(f"Do: {exports}", markup=False, highlight=False, soft_wrap=True)
+        reasons(console, noise_lines(record), do=exports, warnings=warning_lines(record), more=more)
         return
     say(console, f"Horovod autotune log: {plain(record.file, 60)}", "bold")
     for line in tried_lines(record):

@@ -77,7 +77,7 @@ def reasons(
         others = f" ({plural(len(warnings) - 1, 'more warning')}: --details)" if len(warnings) > 1 else ""
         say(console, f"Warning: {warnings[0]}{others}", "yellow")
     if do:
-        say(console, f"Do: {do}")
+        console.print(Text(encoded(f"Do: {do}", console)), soft_wrap=True)  # a command is copied whole
     if more:
         say(console, f"--details shows {more}.", "dim")
 
