@@ -15,7 +15,7 @@ _STEP = re.compile(rb'("ProfilerStep#)(\d+)"')
 
 
 def horovod(megabytes: int, packed: bool = False) -> Path:
-    """A timeline of about so many MB: the beginning once, the steps after it again and again."""
+    """A timeline of about `megabytes` MB: the beginning once, the steps after it again and again."""
     text = _sample(SAMPLES / "horovod" / "mpi_cnn.json.gz")
     begin = _where_nothing_is_open(text)
     body = text[begin:].rstrip().removesuffix(b"]") + b","
@@ -23,7 +23,7 @@ def horovod(megabytes: int, packed: bool = False) -> Path:
 
 
 def kineto(sample: Path, megabytes: int, packed: bool = False) -> Path:
-    """A profiler trace of about so many MB: all events of the sample again and again."""
+    """A profiler trace of about `megabytes` MB: all events of the sample again and again."""
     text = _sample(sample)
     found = re.search(rb'"traceEvents"\s*:\s*\[', text)
     assert found is not None

@@ -14,8 +14,9 @@ import msgspec
 
 from benchmarks import trace_files
 from scalescope.errors import UsageError
-from scalescope.traces import horovod, kineto
 from scalescope.traces.event_stream import EventStream
+from scalescope.traces.horovod import reading as horovod
+from scalescope.traces.kineto import reading as kineto
 from scalescope.traces.trace import Trace
 
 MINUTES = 10

@@ -1,4 +1,4 @@
-"""What a search adds to a step between its meetings, and what a meeting and a switch cost beside a step."""
+"""What a search adds to a step, and what an agreement of the ranks and a switch cost next to a step."""
 
 import json
 import os
@@ -123,14 +123,14 @@ def _switches(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     samples = [line for line in lines if line["kind"] == "sample"]
     step = median(time for line in samples for time in line["step_ns"])
     shares = [line["switch_ns"] / step for line in samples]
-    # what lies between the end of one sample and the beginning of the next is the meeting
-    meetings = [after["began_ns"] - before["ended_ns"] for before, after in pairwise(samples)]
+    # what lies between the end of one sample and the beginning of the next is the ranks' agreement
+    agreements = [after["began_ns"] - before["ended_ns"] for before, after in pairwise(samples)]
     low, middle, high = quantiles(shares, n=4)
     switch = median(line["switch_ns"] for line in samples)
     return {
         "what": f"a switch, {name}",
         "bare step": f"{step * 1e-6:.1f} ms",
-        "added": f"{switch * 1e-6:.2f} ms, meeting {median(meetings) * 1e-6:.2f} ms",
+        "added": f"{switch * 1e-6:.2f} ms, agreement {median(agreements) * 1e-6:.2f} ms",
         "quartiles": f"{low:.2f} to {high:.2f}, median {middle:.2f} of a step",
         "goal": "at most half a step",
     }

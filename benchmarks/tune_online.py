@@ -25,7 +25,7 @@ _SURVEY_STEPS = 3
 
 
 class Quiet:
-    """An audience that says nothing; a launch ends when the work beside it has failed."""
+    """A progress listener that says nothing; a launch ends when the work next to it has failed."""
 
     def __init__(self, beside: "Future[None] | None" = None) -> None:
         self.beside = beside

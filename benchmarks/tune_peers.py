@@ -17,7 +17,7 @@ from scalescope.records.tuning import Values
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.search import Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Outcome, Request, Tuner
+from scalescope.tuner.tuner import Outcome, SampleRequest, Tuner
 
 PEER = ("optuna==4.5.0", "alembic==1.20.1", "colorlog==6.12.0", "sqlalchemy==2.1.8", "tqdm==4.70.1", "mako==1.4.3")
 PEER_FOLDER = Path("results") / "bench" / "optuna"
@@ -98,7 +98,7 @@ class Ours:
 
     def __init__(self, space: Space, predicted: list[float] | None, options: Options) -> None:
         self._space, self._tuner = space, Tuner(space, predicted, options)
-        self._asked: Request | None = None
+        self._asked: SampleRequest | None = None
         self._options = options
 
     def ask(self) -> int | None:
@@ -165,7 +165,7 @@ def decide(space: Space, predicted: list[float] | None, options: Options, draw: 
     return tuner.outcome(), searched
 
 
-def block_of(asked: Request, steps: list[float], options: Options) -> Block:
+def block_of(asked: SampleRequest, steps: list[float], options: Options) -> Block:
     """The steps as a training would report them, cut short where it would cut."""
     steps = steps[: asked.steps] if asked.steps else steps
     first = steps[: options.check]

@@ -1,10 +1,18 @@
 """The verbs as functions."""
 
+import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+import typer
 
 import scalescope
+from scalescope.api.requests import EstimateOptions, MeasureOptions, ProbeOptions, measure_request
+from scalescope.api.tune_request import TuneOptions
+from scalescope.cli import application
+from scalescope.cli.options import given
+from scalescope.cli.tune import FixedKnobs
 from scalescope.errors import UsageError
 from scalescope.records.run import Measurement, Point, Run
 
@@ -67,6 +75,85 @@ def test_one_thing_is_measured(tmp_path) -> None:
     for arguments in ({}, {"model": "mlp", "command": ["true"]}):
         with pytest.raises(UsageError, match="one thing"):
             scalescope.measure(**arguments, folder=tmp_path)
+
+
+SHOWN = {"json", "details", "quiet", "verbose", "formats", "dry_run", "show_output"}
+INSTEAD = {  # what the command line has for convenience, and what it stands for
+    "measure": {"relative_to": "smallest", "resume": None},
+    "estimate": {"max_np": "np", "max_batch": "batch"},
+    "probe": {},
+    "explain": {"paths": None, "estimate": None, "export": None},
+    "tune": {"offline": "method", "resume": None, "join": None}
+    | {name: "hold" for name in given(FixedKnobs()) if name not in ("hold", "config_file")},
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("measure", MeasureOptions),
+        ("estimate", EstimateOptions),
+        ("probe", ProbeOptions),
+        ("tune", TuneOptions),
+    ],
+)
+def test_the_api_takes_what_the_verb_takes_by_the_same_names(verb: str, options: type) -> None:
+    command = typer.main.get_command(application()).commands[verb]
+    typed = {parameter.name for parameter in command.params} - SHOWN - {"model"}
+    instead = INSTEAD[verb]
+    told = {instead.get(name, name) for name in typed} - {None}
+    assert told == set(get_type_hints(options)) - {"command"}
+
+
+def test_what_explain_captures_is_asked_for_as_in_measure() -> None:
+    command = typer.main.get_command(application()).commands["explain"]
+    typed = {parameter.name for parameter in command.params} - SHOWN - INSTEAD["explain"].keys()
+    assert typed <= set(get_type_hints(MeasureOptions))
+
+
+def test_words_and_values_make_the_same_request() -> None:
+    words = measure_request(
+        "mlp",
+        np="1..4",
+        batch="8,16,...,64",
+        hosts="a:2,b:2",
+        engine="ddp,horovod",
+        knobs=["bucket_cap_mb=4", "static_graph=true"],
+        env=["A=b c"],
+        launcher_args=["--bind-to core"],
+        model_args=["width=8"],
+        precision="5%",
+        budget_s="10m",
+    )
+    values = measure_request(
+        "mlp",
+        np=[1, 2, 3, 4],
+        batch=(8, 16, 32, 64),
+        hosts="a:2,b:2",
+        engine=["ddp", "horovod"],
+        knobs={"bucket_cap_mb": 4, "static_graph": True},
+        env={"A": "b c"},
+        launcher_args=["--bind-to", "core"],
+        model_args={"width": 8},
+        precision=0.05,
+        budget_s=600,
+    )
+    assert words == values
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"scaling": "odd"}, "--scaling takes strong, weak or both, not 'odd'"),
+        ({"device": "tpu"}, "--device takes cpu, cuda or auto, not 'tpu'"),
+        ({"env": ["x"]}, "--env takes NAME=VALUE"),
+        ({"launcher_args": ["'a"]}, "close its quotes"),
+        ({"timeout_s": "soon"}, "--timeout takes a time"),
+    ],
+)
+def test_what_cannot_be_read_is_told(options: dict, part: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(part)):
+        measure_request("mlp", **options)
 
 
 def test_unknown_names_are_attribute_errors() -> None:

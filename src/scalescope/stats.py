@@ -38,7 +38,7 @@ def t_width(freedom: float, level: float) -> float:
 
 
 class Interval(NamedTuple):
-    """The middle of some repetitions and what surrounds it."""
+    """The middle of some repetitions and its interval."""
 
     middle: float
     low: float
@@ -54,7 +54,7 @@ def half_width(values: Sequence[float], level: float = MEASURED) -> float:
 
 
 def _level(count: int, looked: bool) -> float:
-    """The level for so many values; `looked`: stopping may depend on the interval."""
+    """The level for this number of values; `looked`: stopping may depend on the interval."""
     return _AFTER_LOOKS if looked and count > FEWEST else MEASURED
 
 
@@ -86,14 +86,14 @@ def robust_deviation(values: Sequence[float]) -> float:
 
 
 def relative_deviation(values: Sequence[float]) -> float:
-    """The same over the median."""
+    """The robust deviation as a fraction of the median."""
     return robust_deviation(values) / median(values)
 
 
 def standard_errors(groups: Sequence[Sequence[float]]) -> list[float] | None:
     """Relative standard error of a typical value of each group; None when no group has two values.
 
-    What shakes one group of positive values shakes the others too, so the deviation is taken from all groups together.
+    All groups share one source of noise, so the deviation is taken from all of them together.
     Scaled by Student's t, so that normal_width(PREDICTED) times it covers as much for three values as for thirty.
     """
     logs = [[math.log(value) for value in group] for group in groups]
@@ -106,7 +106,7 @@ def standard_errors(groups: Sequence[Sequence[float]]) -> list[float] | None:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """The same of one group of two or more values."""
+    """The relative standard error of one group of two or more values."""
     (error,) = standard_errors([values]) or (math.nan,)
     return error
 
@@ -121,7 +121,7 @@ class Line(NamedTuple):
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
-    """The line through the points, or None when all x are alike."""
+    """The line through the points, or None when all x are equal."""
     count, mean_x, mean_y = len(x), fmean(x), fmean(y)
     spread = sum((value - mean_x) ** 2 for value in x)
     if count < 2 or spread <= 1e-12 * mean_x**2:

@@ -3,7 +3,6 @@
 import re
 
 from scalescope.errors import UsageError
-from scalescope.text import plural as plural
 
 _SECONDS_PER = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -31,7 +30,7 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
 
 
 def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
-    """The numbers that `...` stands for between its two forerunners and its successor."""
+    """The numbers that `...` stands for between the two numbers before it and the one after it."""
     try:
         first, second, last = int(parts[index - 2]), int(parts[index - 1]), int(parts[index + 1])
     except (ValueError, IndexError):
@@ -43,7 +42,7 @@ def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
     while series[-1] < last and len(series) <= 100_000:
         series.append(series[-1] * (second // first) if doubling else series[-1] + second - first)
     if series[-1] != last:
-        raise UsageError(f"{hint}: the series passes {last} without meeting it")
+        raise UsageError(f"{hint}: the series skips {last}")
     return series
 
 

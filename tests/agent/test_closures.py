@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from scalescope.traces.intervals import between, common
+from scalescope.intervals import between, common
 from scalescope.traces.kineto.reading import read
-from scalescope.traces.kineto.window import window
 from scalescope.traces.marks import read_marks
 from watched import BEGINNING, Forked
 
@@ -46,7 +45,7 @@ def test_a_closure_is_compute_and_not_the_optimizer(traced: Forked, kind: str) -
     assert len(trace.starts_s) == 4
     assert trace.parts.compute.sum() > trace.parts.optimizer.sum()
     assert np.all(trace.parts.optimizer > 0)
-    spans = window(traced.folder / "trace-rank0.json.gz", trace.starts_s[0], trace.ends_s[-1])
+    spans = trace.spans(trace.starts_s[0], trace.ends_s[-1])
     lengths = {kind: sum(s.end_s - s.start_s for s in spans if s.activity == kind) for kind in ("forward", "backward")}
     assert min(lengths.values()) > 0.1 * trace.parts.step.sum()
     marks = read_marks(traced.folder / "marks-rank0.jsonl")

@@ -9,7 +9,8 @@ import pytest
 from scalescope.diagnosis.findings import FINDINGS, find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import Replay
-from scalescope.diagnosis.traces import Material
+from scalescope.diagnosis.traces import JobTraces
+from scalescope.intervals import NOTHING
 from scalescope.records.explanation import (
     Clock,
     Epoch,
@@ -24,7 +25,6 @@ from scalescope.records.explanation import (
 )
 from scalescope.records.run import Point
 from scalescope.records.timeline import Breakdown
-from scalescope.traces.intervals import NOTHING
 from scalescope.traces.trace import Collectives, Parts, Trace
 
 MIB = 1024 * 1024
@@ -65,7 +65,6 @@ def trace() -> Trace:
     empty = np.zeros(0)
     return Trace(
         path=Path("rank0.json"),
-        kind="kineto",
         rank=0,
         world_size=2,
         backend="gloo",
@@ -87,7 +86,7 @@ def findings(
     record: TraceFolder | None = None,
     clocks: tuple[Clock, ...] = (),
 ) -> dict[str, Finding]:
-    made = find(Case(explanation, Material("profiler traces", (trace(),), clocks, record=record), replay))
+    made = find(Case(explanation, JobTraces("profiler traces", (trace(),), clocks, record=record), replay))
     assert [each.gain or 0 for each in made] == sorted((each.gain or 0 for each in made), reverse=True)
     return {each.id: each for each in made}
 
@@ -240,7 +239,7 @@ def test_waiting_for_whichever_rank_is_last_is_no_cost_of_messages_or_of_the_cac
 
 def test_what_a_run_pays_once_is_told_without_a_gain() -> None:
     epochs = tuple(Epoch(number=at + 1, steps=10, seconds=30.0 if not at else 1.0) for at in range(5))
-    found = find(Case(job([WAITS], epochs=epochs), Material("profiler traces", (trace(),)), None))
+    found = find(Case(job([WAITS], epochs=epochs), JobTraces("profiler traces", (trace(),)), None))
     assert [each.id for each in found] == ["exposed_communication", "first_epoch"]
     assert found[1].gain is None
     assert "rain longer" not in found[1].change
@@ -266,9 +265,7 @@ def record(threads: int, cores: int) -> TraceFolder:
         np=2,
         cores=cores,
         ranks=(RankTrace(rank=0, host="a"), RankTrace(rank=1, host="a")),
-        first_step=0,
         steps=20,
-        traced_step_s=None,
         untraced_step_s=None,
     )
 

@@ -1,5 +1,6 @@
 """From files to explanations: what belongs together, what does not, and what an estimate adds."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import msgspec
 import pytest
 
 from scalescope.diagnosis.explanation import explained
-from scalescope.diagnosis.sources import beside_estimate, explain
-from scalescope.diagnosis.traces import material
+from scalescope.diagnosis.sources import explain, with_estimate
+from scalescope.diagnosis.traces import read_job
 from scalescope.errors import UsageError
+from scalescope.intervals import between
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import write_cluster
 from scalescope.records.explanation import Explanation
@@ -74,7 +76,7 @@ def test_the_probe_stands_beside_transfers(tmp_path: Path) -> None:
 
 
 def test_a_representative_step_is_drawn_from_all_ranks() -> None:
-    read = material(sorted(GLOO.iterdir()))
+    read = read_job(sorted(GLOO.iterdir()))
     found = explained(read)
     assert found.shown_step is not None
     assert {span.rank for span in found.shown_step.spans} == {0, 1}
@@ -86,6 +88,27 @@ def test_a_representative_step_is_drawn_from_all_ranks() -> None:
 
 def _durations(found: Explanation) -> list[list[float]]:
     return [[each.parts.step_s for each in found.steps if each.rank == rank] for rank in found.ranks]
+
+
+def test_horovods_table_counts_the_steps_that_the_accounting_counts() -> None:
+    job = read_job([TRACES / "horovod" / "mpi_cnn.json.gz"])
+    found, trace = explained(job), job.traces[0]
+    steady = slice(found.warmup_steps, None)
+    assert found.warmup_steps > 1
+    assert found.horovod is not None
+    assert found.accounting is not None
+    assert trace.negotiation is not None
+    assert found.accounting.step_s == pytest.approx((trace.ends_s - trace.starts_s)[steady].mean())
+    negotiated = between(trace.negotiation, trace.starts_s[steady], trace.ends_s[steady])
+    assert found.horovod.negotiation_s == pytest.approx(negotiated.mean())
+
+
+def test_an_export_is_written_from_the_same_reading(tmp_path: Path) -> None:
+    made = tmp_path / "all.json"
+    assert isinstance(explain([GLOO], export_to=made), Explanation)
+    assert len(json.loads(made.read_bytes())["traceEvents"]) > 100
+    with pytest.raises(UsageError, match="goes with traces"):
+        explain([EXAMPLES / "lab11.csv"], export_to=tmp_path / "table.json")
 
 
 def test_skew_is_told_step_by_step() -> None:
@@ -117,6 +140,6 @@ def test_parts_of_every_step_and_rank_add_up() -> None:
 
 
 def test_an_estimate_beside_needs_a_cluster(tmp_path: Path) -> None:
-    read = material([TIMELINE])
+    read = read_job([TIMELINE])
     with pytest.raises(UsageError, match="holds no cluster"):
-        beside_estimate(explained(read), read, tmp_path)
+        with_estimate(explained(read), read, tmp_path)

@@ -116,7 +116,7 @@ MOST_NAMED = {
     "records": 1,
     "report": 4,
     "traces": 6,  # kinds of traces
-    "tuner": 19,
+    "tuner": 9,
 }
 
 

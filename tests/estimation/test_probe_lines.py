@@ -103,7 +103,7 @@ def test_overlap_is_the_median_of_all_ranks_and_rounds() -> None:
     found = findings(PAIR, lines).overlap
     assert found is not None
     assert (found.backend, found.ranks, found.nodes) == ("gloo", 2, 1)
-    assert (found.compute, found.communication, found.idle, found.waiting) == (2.2, 2.0, 1.0, 1.0)
+    assert (found.compute, found.communication, found.idle) == (2.2, 2.0, 1.0)
 
 
 def test_nothing_gets_faster_from_sharing() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalescope.estimation import calibration as residuals
-from scalescope.estimation.calibration import calibrate, calibration, keep
+from scalescope.estimation.calibration import calibrate, calibration, remember
 from scalescope.records.prediction import Check, Residual
 from scalescope.records.store import append, load_lines
 from scalescope.simulator.grid import RESIDUAL
@@ -54,7 +54,7 @@ def test_without_checks_nothing_is_calibrated() -> None:
 
 def test_one_residual_of_an_estimate_is_kept_in_the_users_cache(cache: Path) -> None:
     checks = [check(1.0, 1.1), check(2.0, 2.0, np=4), check(1.0, 1.2, np=4)]
-    assert keep(checks, factor=1.0, engine="ddp", model="cnn") == ""
+    assert remember(checks, factor=1.0, engine="ddp", model="cnn") == ""
     assert residuals.file() == cache
     (kept,) = load_lines(cache, Residual)
     assert (kept.engine, kept.model, kept.checks, kept.hostname) == ("ddp", "cnn", 3, platform.node())
@@ -62,9 +62,9 @@ def test_one_residual_of_an_estimate_is_kept_in_the_users_cache(cache: Path) -> 
 
 
 def test_disturbed_checks_are_not_kept(cache: Path) -> None:
-    assert keep([check(1.0, 3.0, disturbed=True)], factor=1.0, engine="ddp", model="cnn") == ""
+    assert remember([check(1.0, 3.0, disturbed=True)], factor=1.0, engine="ddp", model="cnn") == ""
     assert not cache.exists()
-    keep([check(1.0, 3.0, disturbed=True), check(1.0, 1.1)], factor=1.0, engine="ddp", model="cnn")
+    remember([check(1.0, 3.0, disturbed=True), check(1.0, 1.1)], factor=1.0, engine="ddp", model="cnn")
     assert load_lines(cache, Residual)[0].log_error == pytest.approx(math.log(1.1))
 
 
@@ -85,12 +85,12 @@ def test_a_cache_that_cannot_be_read_or_written_is_one_warning(tmp_path: Path, c
     found, said = calibration("ddp")
     assert found is None
     assert "cannot be read" in said
-    assert "cannot be written" in keep([check(1.0, 1.1)], factor=1.0, engine="ddp", model="cnn")
+    assert "cannot be written" in remember([check(1.0, 1.1)], factor=1.0, engine="ddp", model="cnn")
 
 
 def test_the_factor_that_a_prediction_already_has_is_taken_out(cache: Path) -> None:
     # Uncalibrated 1.0, calibrated 1.2, measured 1.2: the uncalibrated one was 20 % too low, as before.
-    keep([check(1.2, 1.2)], factor=1.2, engine="ddp", model="cnn")
+    remember([check(1.2, 1.2)], factor=1.2, engine="ddp", model="cnn")
     assert load_lines(cache, Residual)[0].log_error == pytest.approx(math.log(1.2))
 
 

@@ -6,6 +6,7 @@ from statistics import fmean, median
 import msgspec
 from made_steps import MIB, ddp_step, horovod_step
 
+from breakdowns import break_down
 from scalescope.records.explanation import (
     Change,
     Clock,
@@ -21,7 +22,6 @@ from scalescope.records.explanation import (
     Transfer,
 )
 from scalescope.records.timeline import Breakdown
-from scalescope.traces.trace import break_down
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31mred\x1b[0m [bold]loud[/bold] \u202e<script>alert(1)</script> | =1+1"
 _FIELDS = ("step_s", "compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")

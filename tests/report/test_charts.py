@@ -9,7 +9,9 @@ from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
 import needs
 from scalescope.charts import FORMATS, charts, saving, write_charts
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint
+from scalescope.measurement.verdict import what_stands_out
+from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint, best_batch
+from scalescope.units import format_rate
 
 EVERYTHING = ["speedup", "waterfall", "strong", "weak", "batch", "phases"]
 
@@ -233,7 +235,7 @@ def test_ticks_name_nodes_when_they_differ() -> None:
 def test_the_best_batch_is_marked_and_said(of_measured: Any) -> None:
     figure = of_measured["batch"]
     assert "ring: batch 64 is the fastest, 1,159 samples/s (alone)" in texts(figure)
-    best = [row for row in rows(figure) if "judged" in row]
+    best = [row for row in rows(figure) if set(row) == {"at", "rate"}]
     assert best[0]["rate"] == pytest.approx(64 / (0.004 + 0.0008 * 64))
     assert {row["engine"] for row in rows(figure) if "engine" in row} == {"alone", "ddp", "horovod"}
     assert "batch" not in charts(measured(batches=(32,), kinds=("weak",)))
@@ -248,6 +250,8 @@ def test_batches_whose_intervals_meet_are_not_told_apart() -> None:
     record = Scaling(what="x", source="measurement", curves=(curve(8, 50.0), curve(16, 98.0), curve(32, 100.0)))
     said = texts(drawn(record)["batch"])
     assert "ring: batch 32 is the fastest, 100 samples/s; not told apart from 16" in said
+    (finding,) = what_stands_out(record.curves)
+    assert finding == "1 process is fastest with batch 32: 100 samples/s; batch 16 may be as good"
 
 
 def test_the_best_batch_of_one_launch_each_is_told_as_that() -> None:
@@ -320,3 +324,13 @@ def test_unknown_engines_and_single_points_are_drawn_too() -> None:
     assert list(found) == ["speedup", "weak"]
     assert len(found["speedup"]["concat"][0]["hconcat"]) == 1  # no efficiency is known
     assert values(found["speedup"], "ideal") == {2: 1, 3: 1.5}
+
+
+@pytest.mark.parametrize("record", [measured(), measured(counts=(2, 4))], ids=["from 1", "from 2"])
+def test_the_ring_and_the_finding_name_the_same_batch(record: Scaling) -> None:
+    best = best_batch(record.curves)
+    assert best is not None
+    (finding,) = [each for each in what_stands_out(record.curves) if "fastest with batch" in each]
+    ring = next(text for text in texts(drawn(record)["batch"]) if text.startswith("ring: batch"))
+    assert f"batch {best.batch:g}: {format_rate(best.rate.value)} samples/s" in finding
+    assert f"batch {best.batch:g} is the fastest, {format_rate(best.rate.value)} samples/s" in ring

@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -7,13 +6,12 @@ from figure_parts import layers, rows, subtitle, with_data
 from made_predictions import cluster, timeline
 from made_scalings import NASTY
 
+from breakdowns import break_down
 from scalescope.charts import save_charts
 from scalescope.charts.cluster import costs_chart
 from scalescope.charts.step import step_chart, step_charts
-from scalescope.charts.step_spans import exposed
 from scalescope.records.cluster import Cluster
 from scalescope.records.timeline import Span, Step, Timeline
-from scalescope.traces.trace import break_down
 
 
 def test_a_step_marks_communication_that_nothing_hides() -> None:
@@ -36,24 +34,6 @@ def test_a_step_marks_communication_that_nothing_hides() -> None:
     assert forward["bottom"] <= bucket["top"]
     first, second = (row for row in bars if row["rank"] == 0 and row["name"].endswith(("bucket 0", "bucket 1")))
     assert first["bottom"] <= second["top"]  # at the same time, so one below the other
-
-
-def test_exposed_means_what_the_breakdown_means() -> None:
-    def span(activity: Any, start: float, end: float) -> Span:
-        return Span(rank=0, activity=activity, start_s=start, end_s=end)
-
-    spans = (
-        span("backward", 0, 4),
-        span("copy", 5, 6),
-        span("communication", 1, 7),
-        span("negotiation", 6.5, 9),
-        span("optimizer", 8, 10),
-    )
-    step = Step(rank=0, start_s=0, end_s=10)
-    found = exposed(spans)
-    assert found == [(4, 5), (6, 8)]
-    told = break_down(Timeline(source="x", spans=spans, steps=(step,)), step)
-    assert told.exposed_s == sum(end - start for start, end in found)
 
 
 def test_of_many_steps_the_median_is_drawn_and_of_many_ranks_some() -> None:

@@ -67,7 +67,7 @@ def test_the_landscape_shows_expected_and_predicted_times_on_one_scale() -> None
     assert "use bucket_cap_mb 1 and hierarchical allreduce: 1.58x" in conditions[-1]
     assert "ring: the winner; dashed: the default" in key
     assert beside == "drawn for gradient as bucket view off"
-    assert held == "held: first_bucket_mb 1"
+    assert held == "fixed: first_bucket_mb 1"
 
 
 def test_the_two_knobs_that_say_most_are_drawn_whatever_their_order() -> None:
@@ -198,7 +198,7 @@ def test_the_break_even_point_is_ringed_where_it_is_near_and_told_where_it_is_fa
     assert layers(far, "line")[-1]["data"]["values"][-1]["step"] == 1680
     kept = drawn(keep_default(), "cost")
     assert len(layers(kept, "line")) == 1
-    assert "the default stays, so this is not made good" in subtitle(kept)
+    assert "the default stays, so this cost is not recovered" in subtitle(kept)
 
 
 def test_only_what_is_known_is_drawn() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from breakdowns import break_down
 from scalescope.records.job import Knobs
 from scalescope.records.timeline import Span
 from scalescope.simulator.step import predicted_step
-from scalescope.traces.trace import break_down
 from simulator.made import MIB, contention, described, gradients, overlap, point, profile, stepped
 
 ONE_BY_ONE = Knobs(engine="ddp", values={"bucket_cap_mb": 1.0})

@@ -2,10 +2,14 @@
 
 import gzip
 import json
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from scalescope.records.explanation import HorovodAccount
+from scalescope.traces.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent / "data" / "traces" / "horovod"
 
@@ -76,3 +80,9 @@ def covered(spans: list[tuple[int, int]], start: float, end: float) -> float:
             total += last - first
             reached = last
     return total
+
+
+def steady_account(trace: Trace, warmup: int = 1) -> HorovodAccount:
+    """What Horovod's thread did after the first steps."""
+    assert trace.horovod is not None
+    return trace.horovod(float(trace.starts_s[warmup]) if len(trace.starts_s) > warmup else -math.inf)

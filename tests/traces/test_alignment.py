@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from kineto_samples import loaded, sample, written
 
-from scalescope.traces.alignment import align, lateness, on_common_clock, stands_out, transfers
-from scalescope.traces.intervals import Times
-from scalescope.traces.kineto import read
+from scalescope.diagnosis.explanation import transfers
+from scalescope.intervals import Times
+from scalescope.traces.alignment import align, lateness, on_common_clock, stands_out
+from scalescope.traces.kineto.reading import read
 from scalescope.traces.trace import Collectives, Trace
 
 OFFSET_S, DRIFT = 3.0, 50e-6
@@ -114,7 +115,7 @@ def test_the_last_to_come_sets_the_wait_and_the_shortest_time_is_the_transfer() 
     assert found.late_s[:, 1] == pytest.approx(0.008)
     assert found.late_s[:, 0] == pytest.approx(0.0)
     assert found.transfer_s == pytest.approx(0.004)
-    (row,) = transfers([first, second], clocks)
+    (row,) = transfers([first, second], lateness([first, second], clocks))
     assert (row.count, row.ranks, row.bytes) == (150, 2, 1_000_000)
     assert row.wait_s == pytest.approx(0.008)
     assert row.algorithm_bytes_per_s == pytest.approx(250e6)
@@ -124,7 +125,7 @@ def test_the_last_to_come_sets_the_wait_and_the_shortest_time_is_the_transfer() 
 def test_bus_bandwidth_of_four_ranks_counts_what_a_link_carries() -> None:
     ends = job(10, 0.05)
     traces = [made(ends, [4_000_000], rank=rank, lasting=0.01) for rank in range(4)]
-    (row,) = transfers(traces, align(traces))
+    (row,) = transfers(traces, lateness(traces, align(traces)))
     assert row.bus_bytes_per_s == pytest.approx(1.5 * row.algorithm_bytes_per_s)
 
 
@@ -132,7 +133,7 @@ def test_one_trace_alone_has_a_clock_and_no_wait() -> None:
     trace = read(sample("nccl"))
     (clock,) = align([trace])
     assert (clock.offset_s, clock.drift) == (0.0, 0.0)
-    rows = transfers([trace], [clock])
+    rows = transfers([trace])
     assert {row.bytes for row in rows if row.operation == "allreduce"} == set(trace.bucket_bytes)
     assert all(row.wait_s is None and row.ranks == 2 for row in rows)
     assert lateness([trace], [clock]).straggler is None

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakdowns import break_down
 from scalescope.records.timeline import COMPUTE, EXCHANGE, Activity, Breakdown, Span, Step, Timeline
-from scalescope.traces.trace import break_down
 
 
 def span(activity: Activity, start_s: float, end_s: float, rank: int = 0) -> Span:

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.errors import UsageError
-from scalescope.traces.event_stream import LONGEST_EVENT, EventStream, looks_like
-from traces.horovod_reference import SAMPLES, text_of
+from scalescope.traces.event_stream import LONGEST_EVENT, EventStream
+from scalescope.traces.trace_bytes import Piece, Places
+from traces.horovod_reference import text_of
 
 
 class Event(msgspec.Struct, gc=False):
@@ -127,29 +127,28 @@ def test_a_zip_bomb_ends_at_a_limit_which_is_stated(tmp_path: Path, begin: bytes
     assert "16 MiB without the end of an event" in stream.loss.reason
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b" \n", b"hello", b"[1, 2]", b'{"a": 1}', b"\0" * 100, b"\x1f\x8b", b"a,b\n1,2\n"]
-)
-def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "what\x1b[31m.json"
-    path.write_bytes(data)
-    with pytest.raises(UsageError, match="name a Horovod timeline") as problem:
-        EventStream(path, Event)
-    assert "\x1b" not in str(problem.value)
-    assert "\n" not in str(problem.value)
-    assert looks_like(path) is None
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read 'none\.json'"):
-        EventStream(tmp_path / "none.json", Event)
-
-
-def test_kinds_are_recognised_by_the_beginning(tmp_path: Path) -> None:
-    for path in SAMPLES.iterdir():
-        assert looks_like(path) == "horovod"
-    for path in (SAMPLES.parent / "kineto").rglob("*.json*"):
-        assert looks_like(path) == "kineto"
+@pytest.mark.parametrize("packed", [False, True])
+def test_pieces_can_be_looked_at_again_without_the_others(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / "t.json"
-    path.write_bytes(text_of("gloo_ops")[:3])
-    assert looks_like(path) == "horovod"
+    good = [b'{"ph": "B", "name": "%d"}' % number for number in range(200_000)]
+    good[150_000] = b'{"ph": "B" "name": "damaged"}'
+    text = b"[" + b",\n".join(good) + b"]"
+    path.write_bytes(gzip.compress(text, 1) if packed else text)
+    stream = EventStream(path, Event)
+    seen = [(stream.piece, [event.name for event in events]) for events in stream]
+    lost = stream.loss
+    assert len(seen) > 4
+    for chosen in (seen[:1], seen[1::2], seen[-1:], seen):
+        again = list(stream.again([piece for piece, _ in chosen], stream.decoded, list))
+        assert [[event.name for event in events] for events in again] == [names for _, names in chosen]
+    assert stream.loss == lost
+
+
+def test_places_find_the_pieces_of_a_time() -> None:
+    places, pieces = Places(), [Piece(10 * at, 10) for at in range(6)]
+    for at, piece in enumerate(pieces):
+        places.add(piece, at, at + 1.5)
+    assert places.holding(2.2, 2.4) == pieces[1:3]
+    assert places.holding(2.2, 2.4, around=1) == pieces[0:4]
+    assert places.holding(0.0, 0.1, around=9) == pieces
+    assert places.holding(9.0, 9.1) == []

@@ -11,7 +11,7 @@ from scalescope.records.explanation import Clock
 from scalescope.records.timeline import Span
 from scalescope.traces.alignment import align, on_common_clock
 from scalescope.traces.export import export
-from scalescope.traces.kineto import read, window
+from scalescope.traces.kineto.reading import read
 
 
 def complete(path: Path) -> list[dict[str, Any]]:
@@ -21,11 +21,7 @@ def complete(path: Path) -> list[dict[str, Any]]:
 def test_ranks_of_a_real_step_stand_on_one_clock(tmp_path: Path) -> None:
     traces = [read(sample("gloo_small", rank)) for rank in (0, 1)]
     clocks = align(traces)
-    spans = [
-        span
-        for rank, trace in enumerate(traces)
-        for span in window(sample("gloo_small", rank), trace.starts_s[0], trace.ends_s[-1])
-    ]
+    spans = [span for trace in traces for span in trace.spans(trace.starts_s[0], trace.ends_s[-1])]
     path = tmp_path / "all.json"
     assert export(spans, path, clocks) == len(spans)
     events = complete(path)

@@ -4,10 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalescope.traces.horovod import read
-from scalescope.traces.horovod import reading as window
+from scalescope.traces.horovod.reading import read
 from scalescope.traces.trace import breakdowns
-from traces.horovod_reference import SAMPLES, covered, events_of, is_collective, reference, text_of
+from traces.horovod_reference import SAMPLES, covered, events_of, is_collective, reference, steady_account, text_of
 
 TRAININGS = {"mpi_cnn": (20, "mpi"), "gloo_mlp_mark": (16, "gloo")}
 
@@ -60,11 +59,11 @@ def test_the_parts_add_up_and_what_is_unknown_is_absent(name: str) -> None:
         assert part.exposed_s + part.other_s == pytest.approx(part.step_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("warmup", [1, 4])
 @pytest.mark.parametrize("name", TRAININGS)
-def test_figures_of_the_background_thread_are_unions_per_steady_step(name: str) -> None:
+def test_figures_of_the_background_thread_are_unions_per_steady_step(name: str, warmup: int) -> None:
     trace, plain = read(sample(name)), reference(events_of(name))
-    account = trace.horovod
-    assert account is not None
+    account = steady_account(trace, warmup)
     collective = next(
         activity for activity in plain.activities if activity.endswith("_ALLREDUCE") and is_collective(activity)
     )
@@ -75,16 +74,10 @@ def test_figures_of_the_background_thread_are_unions_per_steady_step(name: str) 
         collective: account.collectives_s[collective],
     }
     windows = list(zip(trace.starts_s * 1e6, trace.ends_s * 1e6, strict=True))
-
-    def agrees(warmup: int) -> bool:
-        return all(
-            np.mean([covered(plain.activities[activity], *one) for one in windows[warmup:]])
-            == pytest.approx(1e6 * value)
-            for activity, value in expected.items()
-        )
-
-    warmup = next(number for number in range(1, 6) if agrees(number))
     steady = windows[warmup:]
+    for activity, value in expected.items():
+        mean = np.mean([covered(plain.activities[activity], *one) for one in steady])
+        assert 1e6 * value == pytest.approx(mean)
     sent = sum(start <= moment < end for moment in plain.messages for start, end in steady)
     assert account.responses == pytest.approx(sent / len(steady))
     assert account.responses * account.tensors_per_response == pytest.approx(TRAININGS[name][0])
@@ -130,8 +123,7 @@ def test_the_sizes_of_messages_come_from_shapes() -> None:
 
 
 def test_tensors_are_named_and_the_dearest_come_first() -> None:
-    account = read(sample("mpi_cnn")).horovod
-    assert account is not None
+    account = steady_account(read(sample("mpi_cnn")))
     assert len(account.tensors) == 50
     gradients = [tensor for tensor in account.tensors if tensor.operation == "allreduce"]
     assert {tensor.count for tensor in gradients} == {60}
@@ -163,7 +155,7 @@ def test_a_timeline_without_recurrences_has_no_steps(tmp_path: Path) -> None:
 def test_a_window_shows_messages_instead_of_tensors() -> None:
     path = sample("mpi_cnn")
     trace = read(path)
-    spans = window(path, trace.starts_s[30], trace.ends_s[30])
+    spans = trace.spans(trace.starts_s[30], trace.ends_s[30])
     inside = [span for span in spans if span.start_s < trace.ends_s[30]]
     assert {span.activity for span in inside} == {"negotiation", "communication", "copy"}
     messages = [span for span in inside if span.activity == "communication"]
@@ -177,14 +169,13 @@ def test_gzip_and_plain_tell_the_same(tmp_path: Path) -> None:
     plain.write_bytes(text_of("mpi_cnn"))
     one, other = read(plain), read(sample("mpi_cnn"))
     assert sample("mpi_cnn").suffix == ".gz"
-    assert one.horovod == other.horovod
+    assert steady_account(one) == steady_account(other)
     assert one.starts_s.tolist() == other.starts_s.tolist()
 
 
 def test_without_the_cache_the_late_rank_is_named_and_the_wait_is_told_apart() -> None:
     """Rank 1 of that job slept for 20 ms in every step, with HOROVOD_CACHE_CAPACITY=0."""
-    account = read(sample("gloo_nocache")).horovod
-    assert account is not None
+    account = steady_account(read(sample("gloo_nocache")))
     assert account.last_rank == dict(reference(events_of("gloo_nocache")).last_ranks) == {1: 660}
     assert not account.cached
     assert account.waiting_s is not None

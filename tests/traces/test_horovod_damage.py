@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalescope.traces.horovod import read
-from scalescope.traces.horovod import reading as window
 from scalescope.traces.horovod.columns import TimelineEvent, Vocabulary
+from scalescope.traces.horovod.reading import read
 from scalescope.traces.horovod.scan import Scanner
 from scalescope.traces.trace import Trace
-from traces.horovod_reference import events_of, text_of
+from traces.horovod_reference import events_of, steady_account, text_of
 
 
 def read_events(path: Path, events: list[dict[str, Any]]) -> Trace:
@@ -93,7 +92,7 @@ def test_orphans_and_restarts_are_left_out(tmp_path: Path) -> None:
     orphans = [{"ph": "E", "ts": 5, "pid": 17}, {"ph": "X", "name": "1", "ts": 6, "pid": 17, "dur": 0}] * 3
     plain = read_events(tmp_path / "plain.json", events)
     trace = read_events(tmp_path / "orphans.json", orphans + events)
-    assert trace.horovod == plain.horovod
+    assert steady_account(trace) == steady_account(plain)
     twice = read_events(tmp_path / "twice.json", events + events)
     assert (np.diff(twice.starts_s) > 0).all()
     assert len(twice.starts_s) >= len(plain.starts_s)
@@ -107,7 +106,7 @@ def test_times_that_cannot_be_are_counted_as_lost(tmp_path: Path, time: float) -
     trace = read_events(tmp_path / "strange.json", events + strange)
     assert trace.loss.events == 2
     assert "out of range" in trace.loss.reason
-    assert trace.horovod == plain.horovod
+    assert steady_account(trace) == steady_account(plain)
 
 
 def test_times_that_go_backwards_throughout_make_no_steps(tmp_path: Path) -> None:
@@ -145,8 +144,7 @@ def test_ticks_split_negotiation_and_name_the_last_rank(tmp_path: Path) -> None:
                 {"ph": "E", "ts": at + 25_000, "pid": pid},
             ]
     events.sort(key=lambda event: event["ts"])
-    account = read_events(tmp_path / "ticks.json", events).horovod
-    assert account is not None
+    account = steady_account(read_events(tmp_path / "ticks.json", events))
     assert not account.cached
     assert account.waiting_s == pytest.approx(0.020010)
     assert account.protocol_s == pytest.approx(0.005)
@@ -159,8 +157,7 @@ def test_names_with_markup_and_escapes_are_kept_as_they_are_and_do_no_harm(tmp_p
     text = text_of("mpi_cnn").replace(b"allreduce.10.weight", b"<b>\\u001b[31m</b>")
     path = tmp_path / "markup.json"
     path.write_bytes(text)
-    account = read(path).horovod
-    assert account is not None
+    account = steady_account(read(path))
     assert "<b>\x1b[31m</b>" in {tensor.name for tensor in account.tensors}
 
 
@@ -243,7 +240,7 @@ def test_damaged_timelines_are_read(name: str, changes: list[tuple[int, int, byt
         file.write(data)
         file.flush()
         trace = read(Path(file.name))
-        window(Path(file.name), 0.0, 1.0)
+        trace.spans(0.0, 1.0)
     assert (trace.ends_s > trace.starts_s).all()
     assert trace.parts.exposed is not None
     assert (trace.parts.exposed + trace.parts.other == pytest.approx(trace.parts.step)) or not len(trace.starts_s)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.traces.intervals import NOTHING, Intervals, before, between, joined, union
+from scalescope.intervals import NOTHING, Intervals, before, between, joined, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
 

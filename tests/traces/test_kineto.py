@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kineto_samples import loaded, sample, written
 
-from scalescope.traces.kineto import read
+from scalescope.traces.kineto.reading import read
 
 BRIDGED = 20.0
 Interval = tuple[float, float]

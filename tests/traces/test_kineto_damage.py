@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kineto_samples import loaded, sample, written
 
-from scalescope.traces.kineto import read
+from scalescope.traces.kineto.reading import read
 
 STRANGE = [
     {"ts": -5.0, "dur": 1.0},

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalescope.traces.alignment import align, lateness, transfers
-from scalescope.traces.kineto import read
+from scalescope.diagnosis.explanation import transfers
+from scalescope.traces.alignment import align, lateness
+from scalescope.traces.kineto.reading import read
 from scalescope.traces.trace import Trace
 
 pytestmark = pytest.mark.launches
@@ -88,9 +89,9 @@ def test_the_rank_that_sleeps_is_named_and_a_balanced_job_has_none(trained: Trai
 
 def test_the_wait_for_the_slowest_is_not_transfer(trained: Trained) -> None:
     late, balanced = trained["straggler"], trained["none"]
-    slow = {row.bytes: row for row in transfers(late, align(late)) if row.operation == "allreduce"}
+    slow = {row.bytes: row for row in transfers(late, lateness(late, align(late))) if row.operation == "allreduce"}
     assert set(slow) == BUCKETS
     assert max(row.wait_s or 0.0 for row in slow.values()) > 0.8 * SLEEP_S
-    usual = {row.bytes: row for row in transfers(balanced, align(balanced))}
+    usual = {row.bytes: row for row in transfers(balanced, lateness(balanced, align(balanced)))}
     assert all(slow[size].seconds < SLEEP_S and usual[size].seconds < SLEEP_S for size in BUCKETS)
     assert all(row.bus_bytes_per_s == pytest.approx(row.algorithm_bytes_per_s) for row in slow.values())

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.traces.intervals import Intervals, common, union, without
-from scalescope.traces.kineto import moments as kineto_moments
-from scalescope.traces.kineto.moments import Moments, bridged
+from scalescope import intervals as kineto_moments
+from scalescope.intervals import Intervals, Moments, bridged, common, union, without
 
 PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12)
 MOMENTS = np.arange(60) + 0.5

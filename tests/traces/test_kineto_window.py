@@ -3,9 +3,9 @@
 import pytest
 from kineto_samples import sample
 
+from breakdowns import break_down
 from scalescope.records.timeline import Span, Step, Timeline
-from scalescope.traces.kineto import read, window
-from scalescope.traces.trace import break_down
+from scalescope.traces.kineto.reading import read
 
 
 def spans_of(spans: tuple[Span, ...], activity: str) -> list[Span]:
@@ -18,7 +18,7 @@ def spans_of(spans: tuple[Span, ...], activity: str) -> list[Span]:
 def test_what_is_drawn_agrees_with_the_accounting(name: str, step: int, tolerance: float) -> None:
     trace = read(sample(name))
     begin, end = trace.starts_s[step], trace.ends_s[step]
-    spans = window(sample(name), begin, end)
+    spans = trace.spans(begin, end)
     drawn = break_down(Timeline(source="t", spans=spans, steps=()), Step(rank=0, start_s=begin, end_s=end))
     assert trace.parts.compute is not None
     assert trace.parts.exposed is not None
@@ -28,7 +28,7 @@ def test_what_is_drawn_agrees_with_the_accounting(name: str, step: int, toleranc
 
 def test_a_step_on_cpu_shows_forward_backward_every_bucket_and_the_optimizer_in_their_order() -> None:
     trace = read(sample("gloo_small"))
-    spans = window(sample("gloo_small"), trace.starts_s[1], trace.ends_s[1])
+    spans = trace.spans(trace.starts_s[1], trace.ends_s[1])
     assert [span.bytes for span in spans_of(spans, "communication") if span.name == "allreduce"][:4] == list(
         trace.bucket_bytes
     )
@@ -41,7 +41,7 @@ def test_a_step_on_cpu_shows_forward_backward_every_bucket_and_the_optimizer_in_
 
 def test_kernels_belong_to_what_launched_them() -> None:
     trace = read(sample("cuda_gloo", 1))
-    spans = window(sample("cuda_gloo", 1), trace.starts_s[1], trace.ends_s[1])
+    spans = trace.spans(trace.starts_s[1], trace.ends_s[1])
     forward, backward = spans_of(spans, "forward"), spans_of(spans, "backward")
     optimizer = spans_of(spans, "optimizer")
     copies = spans_of(spans, "copy")
@@ -56,10 +56,10 @@ def test_kernels_belong_to_what_launched_them() -> None:
 def test_a_drawing_has_few_spans_inside_the_window(name: str) -> None:
     trace = read(sample(name))
     begin, end = trace.starts_s[0], trace.ends_s[-1]
-    spans = window(sample(name), begin, end)
+    spans = trace.spans(begin, end)
     assert 10 < len(spans) < 3000
     assert all(begin <= span.start_s < span.end_s <= end for span in spans)
 
 
 def test_a_window_without_events_is_empty() -> None:
-    assert window(sample("gloo_small"), 1e6, 1e6 + 1) == ()
+    assert read(sample("gloo_small")).spans(1e6, 1e6 + 1) == ()

@@ -9,7 +9,7 @@ from scalescope.records.tuning import Sample, SearchedKnob, Values
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.search import ONLINE, Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Request, Tuner
+from scalescope.tuner.tuner import SampleRequest, Tuner
 
 CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0)
 Truth = Callable[[Values], float]
@@ -55,10 +55,10 @@ class Training:
 
     def __init__(self, truth: Truth, seed: int = 0, noise: float = 0.03) -> None:
         self._truth, self._rng, self._noise = truth, np.random.default_rng(seed), noise
-        self.asked: list[Request] = []
+        self.asked: list[SampleRequest] = []
         self.samples: list[Sample] = []
 
-    def block(self, asked: Request) -> Block:
+    def block(self, asked: SampleRequest) -> Block:
         """Steps around the truth, the block as a whole wrong by the noise; cut as the ranks would."""
         level = self._truth(asked.values) * math.exp(self._rng.normal(0, self._noise))
         steps = tuple(float(each) for each in level * np.exp(self._rng.normal(0, self._noise, asked.steps)))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scalescope.engines import find_engine
+from scalescope.engines import ENGINES, exchanging, find_engine
+from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.tuner.prior import profile_of, read_survey
 from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
@@ -144,3 +145,28 @@ def test_fixed_values_are_checked() -> None:
         parse_held("ddp", ["threads_per_rank=0"])
     with pytest.raises(UsageError, match="cycle_time_ms takes"):
         offline_space("horovod", None, {"cycle_time_ms": 0.0}, hosts=TWO_HOSTS, cores=2, threads=1)
+
+
+@pytest.mark.parametrize("engine", exchanging())
+def test_the_space_is_made_of_what_the_engines_knobs_say(engine: str) -> None:
+    space = offline_space(engine, None, {}, hosts=TWO_HOSTS, cores=2, threads=1, backend="nccl", nccl_build=True)
+    knobs = {knob.name: knob for knob in ENGINES[engine].knobs}
+    assert {name for name, knob in knobs.items() if knob.tried} <= names(space) | set(space.left_out)
+    assert names(space) <= {name for name, knob in knobs.items() if knob.tried}
+    for knob in space.knobs:
+        sizes = knobs["bucket_cap_mb"].tried if knob.name == "first_bucket_mb" else ()  # a first bucket may be the cap
+        assert set(knob.values) <= {*knobs[knob.name].tried, *sizes, space.current.get(knob.name)}
+
+
+@pytest.mark.parametrize("engine", exchanging())
+def test_a_knob_takes_every_value_that_a_search_tries(engine: str) -> None:
+    tried = [(knob, value) for knob in ENGINES[engine].knobs for value in knob.tried if value is not None]
+    assert tried
+    assert all(parse_value(knob, str(value)) == value for knob, value in tried)
+
+
+@pytest.mark.parametrize("engine", exchanging())
+def test_the_default_of_the_space_is_what_the_engine_does_when_nothing_is_said(engine: str) -> None:
+    profile = profile_of(read_survey(survey(64)))
+    space = offline_space(engine, None, {}, hosts=TWO_HOSTS, cores=2, threads=1)
+    assert find_engine(engine).exchange(profile, space.complete({})) == find_engine(engine).exchange(profile, {})

@@ -103,9 +103,7 @@ def test_a_loss_that_is_not_one_number_is_refused_before_the_work(user_code: Wri
 
 def test_a_loss_that_does_not_fit_names_both_shapes(user_code: WriteCode) -> None:
     file = user_code("def make(): return nn.Linear(2, 2)\ndef target(n): return torch.zeros(n + 1, dtype=torch.long)\n")
-    expected = (
-        r"cross_entropy rejects the output \(4x2 float32\) of .* beside target\(n\) \(5 int64\): .*; give another"
-    )
+    expected = r"cross_entropy rejects the output \(4x2 float32\) of .* with target\(n\) \(5 int64\): .*; give another"
     with pytest.raises(UsageError, match=expected):
         check(load(WorkloadSpec(model=f"{file}:make", inputs=("2",), loss="cross_entropy")), 4)
 

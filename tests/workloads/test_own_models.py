@@ -169,7 +169,7 @@ def test_code_that_cannot_be_imported_is_reported_with_the_command_that_shows_wh
         (
             NET + "make = Net\ndef batch(n): return torch.ones(n, 7)\n",
             [],
-            r"change batch\(n\) beside the model, or give",
+            r"change batch\(n\) next to the model, or give",
         ),
         (
             "def make(): return nn.Embedding(9, 2)\n",

@@ -270,7 +270,8 @@ class Conductor:
                 yield check
                 measured += self._taken()
                 left -= check
-                cut = group.share({"cut": bool(left and _typical(measured) > limit_ns)})["cut"]
+                typical_ns = median(step.nanoseconds for step in measured) if measured else 0
+                cut = group.share({"cut": bool(left and typical_ns > limit_ns)})["cut"]
             if left and not cut:
                 yield left
                 measured += self._taken()
@@ -295,7 +296,3 @@ class Conductor:
         taken: list[Step] = []
         self.trouble = self.trouble or objection(lambda: taken.extend(self._between.take()))
         return [step for step in taken if step.whole]
-
-
-def _typical(steps: list[Step]) -> float:
-    return median(step.nanoseconds for step in steps) if steps else 0.0

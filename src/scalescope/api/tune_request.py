@@ -1,6 +1,5 @@
 """What tune is asked for: fixed knobs and search options from the call and from files, checked against each other."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
@@ -14,13 +13,14 @@ from scalescope.api.requests import (
     texts_of,
     workload_of,
 )
-from scalescope.engines import ENGINES, find_engine
+from scalescope.engines import DDP, ENGINES, exchanging, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.jobs.request import engine_of_script
 from scalescope.records.job import Host, Knob, KnobValue
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest, Values
+from scalescope.text import assignment, did_you_mean, knob_name, plain
 from scalescope.tuner.journal import check_log_file
 from scalescope.tuner.settings import THREADS, SettingsFile, read_found, read_settings, shown_value
 from scalescope.tuner.space import check_searched
@@ -96,25 +96,23 @@ def _files(config_file: Place, start_from: Place | Values) -> dict[str, Settings
 def _engine(asked: str, command: tuple[str, ...], files: Mapping[str, SettingsFile]) -> str:
     """The engine whose knobs these are: as asked, as a file has it, or as the script shows it."""
     if asked and not find_engine(asked).knobs:
-        raise UsageError(f"engine {asked} has no knobs: use ddp or horovod")
+        raise UsageError(f"engine {asked} has no knobs: use {' or '.join(exchanging())}")
     looks = engine_of_script(command) if command else ""
     for option, file in files.items():
-        known = asked or ("horovod" if looks == "horovod" else "")
+        known = asked or (looks if looks != DDP.name else "")  # DDP is also what is assumed when nothing shows
         if file.engine and known and file.engine != known:
             raise UsageError(f"{option} is for {file.engine} and this is {known}: name another file, or --engine")
         asked = asked or file.engine
-    return asked or looks or "ddp"
+    return asked or looks or DDP.name
 
 
 def _held(engine: str, from_file: Values, texts: Sequence[str]) -> Values:
     """What stays fixed; the call outranks the file and must not contradict itself."""
     said: dict[str, KnobValue] = {}
     for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name:
-            raise UsageError(f"--hold takes NAME=VALUE, for example bucket_cap_mb=25, not '{text}'")
-        name = name.replace("-", "_")
-        parsed = parse_value(_find_knob(engine, name), value)
+        name, value = assignment(text, "--hold", "bucket_cap_mb=25")
+        name = knob_name(name)
+        parsed = parse_value(_find_knob(engine, name), value.strip())
         if said.setdefault(name, parsed) != parsed:
             raise UsageError(
                 f"{name} is fixed at {shown_value(said[name])} and at {shown_value(parsed)}: keep one of them"
@@ -131,8 +129,8 @@ def _find_knob(engine: str, name: str) -> Knob:
             raise UsageError(
                 f"{name} is a knob of {other.name} and this is {engine}: leave it out, or add --engine {other.name}"
             )
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)
-    raise UsageError(f"--hold: {engine} has no knob '{name}': use one of {', '.join(near)}")
+    near = did_you_mean(name, known)
+    raise UsageError(f"--hold: {engine} has no knob '{plain(name, 60)}'{near}: use one of {', '.join(sorted(known))}")
 
 
 def _check_threads(threads: int | None, held: Values) -> None:

@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.parts import Rows, data, frame, lane_axis, named
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
     HIDDEN_COLOUR,
     PARTS,
     engine_words,
-    harmless,
     seconds_of,
     share,
     straggler_words,
 )
-from scalescope.units import format_seconds, plural, unit_of
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds, unit_of
 
 _WIDTH = 560
 _MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most
@@ -56,7 +56,7 @@ def accounting_chart(explanation: Explanation) -> Any:
     fewer = f"{len(bars)} of {len(accounts):,} ranks are drawn" if len(bars) < len(accounts) else ""
     return _chart(
         bars,
-        f"Where a step goes: {harmless(explanation.what)}",
+        f"Where a step goes: {plain(explanation.what, 60)}",
         f"mean over steady steps, {engine_words(explanation)}",
         straggler_words(explanation),
         fewer,
@@ -76,7 +76,7 @@ def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
         same = sum(bar.label.partition(" #")[0] == label for bar in bars)
         unique = f"{label} #{same + 1}" if same else label
         bars.append(_Bar(unique, parts, explanation.possibly_hidden_s, None))
-    names = list(dict.fromkeys(harmless(each.what, 40) for each, _ in known))
+    names = list(dict.fromkeys(plain(each.what, 40) for each, _ in known))
     what = names[0] if len(names) == 1 else f"{len(known)} jobs"
     return _chart(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
 
@@ -89,19 +89,15 @@ def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
         {"row": index, "end": factor * bar.parts.step_s, "words": format_seconds(bar.parts.step_s)}
         for index, bar in enumerate(bars)
     ]
-    order = [*(part.name for part in PARTS), _HIDDEN, _POSSIBLY]
-    palette = [*(part.colour for part in PARTS), HIDDEN_COLOUR, "#f3e488"]
+    colours = {**{part.name: part.colour for part in PARTS}, _HIDDEN: HIDDEN_COLOUR, _POSSIBLY: "#f3e488"}
     there = {row["part"] for row in rows}
-    scale = alt.Scale(
-        domain=[name for name in order if name in there],
-        range=[colour for name, colour in zip(order, palette, strict=True) if name in there],
-    )
     domain = [0, 1.1 * factor * longest]
     x = alt.X(
         "start:Q", title=f"{unit} of a step", scale=alt.Scale(domain=domain, nice=False), axis=alt.Axis(grid=False)
     )
-    y = _axis(bars)
+    y = lane_axis({index + sum(_BAR) / 2: bar.label for index, bar in enumerate(bars)}, len(bars))
     legend = alt.Legend(title=None, orient="bottom", symbolType="square", columns=4, labelLimit=200)
+    color = named("part", {name: colour for name, colour in colours.items() if name in there}, legend)
     tooltip = [
         alt.Tooltip("rank:N", title="step of"),
         alt.Tooltip("part:N", title="part"),
@@ -114,9 +110,7 @@ def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     absent = [part.name for part in PARTS if all(seconds_of(part, bar.parts) is None for bar in bars)]
     note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
     return alt.layer(
-        base.mark_rect(stroke="white", strokeWidth=0.6).encode(
-            **place, color=alt.Color("part:N", scale=scale, legend=legend), tooltip=tooltip
-        ),
+        base.mark_rect(stroke="white", strokeWidth=0.6).encode(**place, color=color, tooltip=tooltip),
         base.transform_filter("datum.words != ''")
         .transform_calculate(middle="(datum.start + datum.end) / 2", height="(datum.top + datum.bottom) / 2")
         .mark_text(fontSize=10)
@@ -134,22 +128,6 @@ def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
         height=(36 if len(bars) <= _MANY else 24) * len(bars),
         **frame(title, *lines, note),
     )
-
-
-def _axis(bars: Sequence[_Bar]) -> alt.Y:
-    """One row per bar, named in its middle."""
-    labels = {index + sum(_BAR) / 2: bar.label for index, bar in enumerate(bars)}
-    cases = "".join(f"abs(datum.value - {at}) < 0.01 ? '{label}' : " for at, label in labels.items()) + "''"
-    axis = alt.Axis(
-        values=list(labels),
-        tickCount=len(labels),
-        labelExpr=cases,
-        labelOverlap=False,
-        ticks=False,
-        domain=False,
-        grid=False,
-    )
-    return alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, len(bars)], reverse=True, nice=False))
 
 
 def _rows(index: int, bar: _Bar, factor: float, longest: float) -> Rows:

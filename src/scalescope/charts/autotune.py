@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_COLOUR, Rows, data, frame
+from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, named, palette, panel_title, ring
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CYCLE_MS,
@@ -17,11 +17,10 @@ from scalescope.records.autotune import (
     Sample,
 )
 from scalescope.report.autotune import DEFAULT_WORDS, SWITCH_WORDS, knob_words, recommended, verdict_words, winning
-from scalescope.report.explanation import harmless
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")
-_RING_COLOUR, _USE_COLOUR = "#e6007e", "#111111"
+_USE_COLOUR = "#111111"
 _WIDTH, _HEIGHT = 560, 300
 _MOST = 2000  # Samples that are drawn
 _LEAST_CYCLE_MS = 0.1
@@ -47,16 +46,16 @@ def scores_chart(record: Autotune) -> Any:
     """Scores in the order of the samples, the best so far, and samples of one setting joined."""
     rows = _rows(record)
     combinations = list(dict.fromkeys(row["switches"] for row in rows))
-    colours = (_COLOURS * (len(combinations) // len(_COLOURS) + 1))[: len(combinations)]
+    colours = palette(_COLOURS, len(combinations))
     legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=400) if len(combinations) > 1 else None
-    colour = alt.Color("switches:N", scale=alt.Scale(domain=combinations, range=list(colours)), legend=legend)
+    colour = named("switches", dict(zip(combinations, colours, strict=True)), legend)
     x = alt.X("sample:Q", title="sample", scale=alt.Scale(domain=[0, len(record.samples) + 1], nice=False))
     y = alt.Y("score:Q", title="score, MB/s (higher is better)", scale=alt.Scale(zero=True))
     running = _running_best(record.samples)
     repeated = [row for row in rows if row["repeats"] > 1]
     layers = [
         alt.Chart(data(running))
-        .mark_line(interpolate="step-after", color=IDEAL_COLOUR, strokeDash=[5, 4], strokeWidth=1.3)
+        .mark_line(interpolate="step-after", color=IDEAL_COLOUR, strokeDash=IDEAL_DASH, strokeWidth=1.3)
         .encode(x=x, y=y)
     ]
     if repeated:
@@ -73,15 +72,10 @@ def scores_chart(record: Autotune) -> Any:
         width=_WIDTH,
         height=_HEIGHT,
         **frame(
-            f"What autotune tried: {harmless(record.file)}",
+            f"What autotune tried: {plain(record.file, 60)}",
             *_headlines(record),
-            "; ".join(
-                [
-                    "dashed: the best so far",
-                    f"ring: {'its choice' if record.finished else 'the best'}",
-                    *(["joined: samples of one setting"] if repeated else []),
-                ]
-            ),
+            f"dashed: the best so far; ring: {'its choice' if record.finished else 'the best'}"
+            + ("; joined: samples of one setting" if repeated else ""),
             _left_out(record),
         ),
     )
@@ -109,7 +103,7 @@ def autotune_landscape_chart(record: Autotune) -> Any:
         columns=2,
         spacing=26,
         **frame(
-            f"Where autotune looked: {harmless(record.file)}",
+            f"Where autotune looked: {plain(record.file, 60)}",
             *_headlines(record),
             f"ring: {choice}; square: recommended; cross: {DEFAULT_WORDS}"
             + ("" if record.default_tried else ", never tried"),
@@ -143,7 +137,7 @@ def _panel(record: Autotune, rows: Rows, x: alt.X, y: alt.Y, look: dict[str, Any
         )
     if name == _switch_words(record, winning(record).knobs.switches):
         layers.append(_ring(record).encode(x=x, y=y))
-    title = alt.TitleParams(name, anchor="start", fontSize=13, offset=6) if several else alt.Undefined
+    title = panel_title(name) if several else alt.Undefined
     size = {"width": 330, "height": 240} if several else {"width": _WIDTH, "height": 340}
     return alt.layer(*layers, title=title, **size)
 
@@ -227,7 +221,7 @@ def _ring(record: Autotune) -> Any:
         "cycle": _drawn_cycle(winner.knobs),
         "fusion": winner.knobs.fusion_threshold_mb,
     }
-    return alt.Chart(data([row])).mark_point(size=260, fill=None, stroke=_RING_COLOUR, strokeWidth=2.2, opacity=1)
+    return ring(row)
 
 
 def _switch_words(record: Autotune, switches: dict[str, bool]) -> str:

@@ -10,74 +10,48 @@ from scalescope.charts.parts import (
     Rows,
     counts_axis,
     data,
-    engine_colours,
+    engine_colour,
     frame,
     interval_fields,
     interval_marks,
     point_marks,
+    shared_axis,
 )
-from scalescope.records.scaling import Estimate, Scaling
-from scalescope.report.phrases import engine_name, engine_order, has_spread, interval_note, shortened
-from scalescope.units import format_rate, plural
+from scalescope.records.scaling import BestBatch, Scaling, best_batch
+from scalescope.report.phrases import engine_name, engine_order, interval_note
+from scalescope.text import plain, plural
+from scalescope.units import format_rate
 
 _TOOLTIP = ["engine:N", "batch:Q", "words:N", "repetitions:Q"]
-Sizes = dict[float, Estimate]  # Throughput by batch size
 
 
 def batch_chart(scaling: Scaling) -> Any:
     """One line per engine; None below two batch sizes."""
-    bases = [curve.baseline_np for curve in scaling.curves if curve.baseline_np is not None]
-    if not bases:
+    best = best_batch(scaling.curves)
+    if best is None:
         return None
-    smallest = min(bases)
-    lines = {engine: sizes for engine, sizes in _lines(scaling, smallest).items() if len(sizes) > 1}
-    if not lines:
-        return None
-    judged = (
-        "none" if "none" in lines else max(lines, key=lambda engine: max(each.value for each in lines[engine].values()))
-    )
-    best, words = _best(lines[judged])
-    who = f" ({engine_name(judged)})" if len(lines) > 1 else ""
-    note = interval_note([each for sizes in lines.values() for each in sizes.values()], **BARS)
-    return alt.layer(
-        *_layers(lines, {"judged": judged, "at": best, "rate": lines[judged][best].value}, smallest),
-        width=440,
-        height=280,
-        **frame(f"Batch size on {plural(smallest, 'process')}: {shortened(scaling.what)}", f"ring: {words}{who}", note),
-    )
+    note = interval_note([each for sizes in best.rates.values() for each in sizes.values()], **BARS)
+    title = f"Batch size on {plural(best.np, 'process')}: {plain(scaling.what, 60)}"
+    return alt.layer(*_layers(best), width=440, height=280, **frame(title, f"ring: {_words(best)}", note))
 
 
-def _lines(scaling: Scaling, np: int) -> dict[str, Sizes]:
-    lines: dict[str, Sizes] = {}
-    for curve in scaling.curves:
-        for point in curve.points:
-            if point.np == np and point.batch is not None and point.throughput:
-                lines.setdefault(point.engine, {}).setdefault(point.batch, point.throughput)
-    return lines
+def _words(best: BestBatch) -> str:
+    """The fastest batch, and those which may be as fast."""
+    also = f"; not told apart from {', '.join(f'{size:g}' for size in best.rivals)}" if best.rivals else ""
+    seen = "was the fastest in one launch each" if best.rate.once else "is the fastest"
+    who = f" ({engine_name(best.engine)})" if len(best.rates) > 1 else ""
+    return f"batch {best.batch:g} {seen}, {format_rate(best.rate.value)} samples/s{also}{who}"
 
 
-def _best(sizes: Sizes) -> tuple[float, str]:
-    """The fastest batch, and a sentence that names those which may be as fast."""
-    best = max(sizes, key=lambda size: sizes[size].value)
-    rate = format_rate(sizes[best].value)
-    close = [
-        size
-        for size, each in sorted(sizes.items())
-        if size != best and has_spread(each) and has_spread(sizes[best]) and each.high >= sizes[best].low
-    ]
-    also = f"; not told apart from {', '.join(f'{size:g}' for size in close)}" if close else ""
-    seen = "was the fastest in one launch each" if sizes[best].once else "is the fastest"
-    return best, f"batch {best:g} {seen}, {rate} samples/s{also}"
-
-
-def _layers(lines: dict[str, Sizes], best: dict[str, Any], np: int) -> list[alt.Chart]:
+def _layers(best: BestBatch) -> list[alt.Chart]:
+    lines = best.rates
     counts = counts_axis("batch size of a process", [size for sizes in lines.values() for size in sizes])
     engines = sorted(lines, key=engine_order)
     places = {engine: APART * (index - (len(engines) - 1) / 2) for index, engine in enumerate(engines)}
     rows: Rows = [
         {
             "engine": engine_name(engine),
-            "at": counts.beside(size, places[engine]),
+            "at": counts.next_to(size, places[engine]),
             "batch": size,
             "rate": estimate.value,
             "words": f"{format_rate(estimate.value)} samples/s",
@@ -87,13 +61,10 @@ def _layers(lines: dict[str, Sizes], best: dict[str, Any], np: int) -> list[alt.
         for size, estimate in sorted(sizes.items())
     ]
     scale = alt.Scale(domain=[0, 1.08 * max(row["high"] for row in rows)], nice=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"samples/s of {plural(np, 'process')}", scale=scale)
-
-    legend = alt.Legend(title=None, orient="bottom", symbolSize=90) if len(engines) > 1 else None
-    color = alt.Color("engine:N", scale=engine_colours(engines), legend=legend)
-    ring = alt.Chart(data([{**best, "at": counts.beside(best["at"], places[best["judged"]])}]))
+    y = shared_axis(alt.Y, f"samples/s of {plural(best.np, 'process')}", scale)
+    color = engine_colour(engines, legend=len(engines) > 1)
+    at = counts.next_to(best.batch, places[best.engine])
+    ring = alt.Chart(data([{"at": at, "rate": best.rate.value}]))
     return [
         alt.Chart(data(rows)).mark_line(strokeWidth=2).encode(x=counts.x, y=y("rate"), color=color),
         *interval_marks(rows, counts.x, y, color=color),

@@ -13,25 +13,24 @@ from scalescope.charts.parts import (
     data,
     frame,
     is_logarithmic,
+    named,
     round_numbers,
+    shared_axis,
+    tick_words,
 )
 from scalescope.records.prediction import Check, Prediction
 from scalescope.report.prediction import check_words, configuration, headline, trust_words
 from scalescope.units import format_seconds, unit_of
 
 _MOST_ROWS = 30
-_INSIDE_COLOUR = "#0072b2"
 _INSIDE, _OUTSIDE = "measured within the predicted interval", "outside it"
-_COLOUR = alt.Color(
-    "inside:N",
-    scale=alt.Scale(domain=[_INSIDE, _OUTSIDE], range=[_INSIDE_COLOUR, LOSS_COLOUR]),
-    legend=alt.Legend(title=None, orient="bottom", symbolSize=90),
-)
+_LEGEND = alt.Legend(title=None, orient="bottom", symbolSize=90)
+_COLOUR = named("inside", {_INSIDE: "#0072b2", _OUTSIDE: LOSS_COLOUR}, _LEGEND)
 _TOOLTIP = ["configuration:N", "predicted_words:N", "measured_words:N", "error_words:N"]
 
 
 def checks_chart(prediction: Prediction) -> Any:
-    """Steps on both axes beside the errors by configuration; None where nothing was run."""
+    """Steps on both axes, and the errors by configuration; None where nothing was run."""
     if not prediction.checks:
         return None
     rows = [_fields(check) for check in prediction.checks]
@@ -106,29 +105,20 @@ def _axes(low: float, high: float, unit: str) -> tuple[Callable[[str], alt.X], C
     else:
         ends = [0.0, 1.08 * high]
         scale, axis = alt.Scale(domain=ends, nice=False), alt.Axis(format="~r", tickCount=6)
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title=f"measured step, {unit}", scale=scale, axis=axis)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"predicted step, {unit}", scale=scale, axis=axis)
-
-    return x, y, ends
+    x = shared_axis(alt.X, f"measured step, {unit}", scale, axis)
+    return x, shared_axis(alt.Y, f"predicted step, {unit}", scale, axis), ends
 
 
 def _errors(rows: Rows) -> Any:
     """The relative error of every check with the predicted interval."""
     worst = sorted(rows, key=lambda row: -abs(row["error"]))[:_MOST_ROWS]
     shown = [{**row, "row": index} for index, row in enumerate(row for row in rows if row in worst)]
-    labels = " : ".join(f"datum.value == {row['row']} ? '{row['configuration']}'" for row in shown) + " : ''"
+    labels = tick_words({row["row"]: row["configuration"] for row in shown})
     y = alt.Y("row:O", title=None, axis=alt.Axis(labelExpr=labels, ticks=False, domain=False, labelLimit=320))
     reach = 1.1 * max(abs(row[name]) for row in shown for name in ("error", "error_low", "error_high"))
     scale = alt.Scale(domain=[-reach, reach], nice=False)
     axis = alt.Axis(labelExpr="datum.value == 0 ? '0' : format(datum.value, '+.0~%')", tickCount=5)
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="error: predicted over measured, less one", scale=scale, axis=axis)
-
+    x = shared_axis(alt.X, "error: predicted over measured, less one", scale, axis)
     base = alt.Chart(data(shown))
     zero = alt.Chart(data([{"error": 0.0}])).mark_rule(stroke=IDEAL_COLOUR, strokeDash=IDEAL_DASH, strokeWidth=1.3)
     return alt.layer(

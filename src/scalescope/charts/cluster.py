@@ -5,26 +5,15 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame, logarithmic_domain, round_numbers
+from scalescope.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.records.cluster import Cluster, Costs
-from scalescope.report.phrases import shortened
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_seconds
 
-_COLOURS = (
-    "#0072b2",
-    "#56b4e9",
-    "#332288",
-    "#e69f00",
-    "#d55e00",
-    "#882255",
-    "#009e73",
-    "#b0a000",
-    "#cc79a7",
-    "#808080",
-)
+_COLOURS = ("#0072b2", "#56b4e9", "#332288", "#e69f00", "#d55e00", "#882255", "#009e73", "#b0a000", "#cc79a7")
 _DASHES = {"allreduce": [1, 0], "broadcast": [4, 3]}
 _WIDTH, _HEIGHT = 360, 300
-_FEW = 2  # Powers of ten that are too few for an axis
+_FEW = 6  # Round numbers up to which all of them are ticks
 _TOOLTIP = [
     alt.Tooltip("line:N", title="group"),
     alt.Tooltip("operation:N", title="operation"),
@@ -37,27 +26,23 @@ _TOOLTIP = [
 
 
 def costs_chart(cluster: Cluster) -> Any:
-    """Seconds beside bus bandwidth, one line per backend, operation and group; None where nothing was measured."""
+    """Seconds and bus bandwidth, one line per backend, operation and group; None where nothing was measured."""
     rows = [row for costs in cluster.costs for row in _rows(costs)]
     if not rows:
         return None
     lines = list(dict.fromkeys(row["line"] for row in rows))
-    operations = [each for each in _DASHES if any(row["operation"] == each for row in rows)]
-    colours = (_COLOURS * (len(lines) // len(_COLOURS) + 1))[: len(lines)]
+    dashes = {name: dash for name, dash in _DASHES.items() if any(row["operation"] == name for row in rows)}
+    colours = dict(zip(lines, palette(_COLOURS, len(lines)), strict=True))
     legend = partial(alt.Legend, title=None, orient="bottom", symbolType="stroke", symbolStrokeWidth=2.5, columns=3)
     look = {
-        "color": alt.Color("line:N", scale=alt.Scale(domain=lines, range=list(colours)), legend=legend()),
-        "strokeDash": alt.StrokeDash(
-            "operation:N",
-            scale=alt.Scale(domain=operations, range=[_DASHES[each] for each in operations]),
-            legend=legend() if len(operations) > 1 else None,
-        ),
+        "color": named("line", colours, legend()),
+        "strokeDash": named("operation", dashes, legend() if len(dashes) > 1 else None, alt.StrokeDash),
     }
     panels = [
         _panel(rows, "seconds", "time", ("us", "ms", "s"), (1e-6, 1e-3, 1.0), look),
         _panel(rows, "bandwidth", "bus bandwidth", ("kB/s", "MB/s", "GB/s"), (1e3, 1e6, 1e9), look),
     ]
-    where = shortened(cluster.name) or "this machine"
+    where = plain(cluster.name, 60) or "this machine"
     place = f"{plural(cluster.nodes, 'node')} with {plural(cluster.slots_per_node, 'slot')} each"
     return alt.hconcat(
         *panels,
@@ -81,7 +66,7 @@ def _rows(costs: Costs) -> Rows:
             bandwidth = moved * size / seconds
             rows.append(
                 {
-                    "line": f"{shortened(costs.backend, 24)}, {plural(costs.ranks, 'rank')}{nodes}",
+                    "line": f"{plain(costs.backend, 24)}, {plural(costs.ranks, 'rank')}{nodes}",
                     "operation": costs.operation,
                     "bytes": size,
                     "seconds": seconds,
@@ -100,7 +85,7 @@ def _panel(
     rows: Rows, field: str, title: str, units: tuple[str, ...], factors: tuple[float, ...], look: dict[str, Any]
 ) -> Any:
     """A field against the size, both logarithmic."""
-    domain = logarithmic_domain([row[field] for row in rows if row[field] > 0])
+    low, high = logarithmic_domain([row[field] for row in rows if row[field] > 0])
     named = "".join(
         f"datum.value < {1000 * factor:g} * 0.999 ? format(datum.value / {factor:g}, '~g') + ' {unit}' : "
         for unit, factor in zip(units[:-1], factors[:-1], strict=True)
@@ -109,18 +94,12 @@ def _panel(
     y = alt.Y(
         f"{field}:Q",
         title=title,
-        scale=alt.Scale(type="log", domain=domain, nice=False),
-        axis=alt.Axis(labelExpr=words, values=_tens(*domain)),
+        scale=alt.Scale(type="log", domain=[low, high], nice=False),
+        axis=alt.Axis(labelExpr=words, values=powers_of_ten(low, high, _FEW)),
     )
     sizes = [row["bytes"] for row in rows]
-    ticks = [2**power for power in range(0, 50, 4) if min(sizes) <= 2**power <= max(sizes)]
-    labels = "".join(f"datum.value == {tick} ? '{format_bytes(tick)}' : " for tick in ticks) + "''"
-    x = alt.X(
-        "bytes:Q",
-        title="size of the message",
-        scale=alt.Scale(type="log", base=2, domain=[min(sizes) / 1.3, max(sizes) * 1.3], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=labels, labelOverlap="greedy"),
-    )
+    powers = [power for power in range(0, 50, 4) if min(sizes) <= 2**power <= max(sizes)]
+    x = size_axis(min(sizes) / 1.3, max(sizes) * 1.3, powers)
     base = alt.Chart(data(rows))
     return alt.layer(
         base.mark_line(strokeWidth=2).encode(x=x, y=y, **look),
@@ -128,10 +107,3 @@ def _panel(
         width=_WIDTH,
         height=_HEIGHT,
     )
-
-
-def _tens(low: float, high: float) -> list[float]:
-    """Powers of ten, or more where there are few."""
-    rounds = round_numbers(low, high)
-    tens = [tick for tick in rounds if f"{tick:e}".startswith("1.0")]
-    return tens if len(tens) > _FEW else rounds

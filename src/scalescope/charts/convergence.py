@@ -1,12 +1,11 @@
-"""The step time of every sample in order, the best so far, and the default it has to beat."""
+"""The step time of every sample in order, the best so far, and the default it is compared with."""
 
 from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame
+from scalescope.charts.parts import IDEAL_DASH, RING_COLOUR, Rows, data, frame, key, named, shared_axis
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.report.explanation import harmless
 from scalescope.report.tuning import (
     confirming,
     digits,
@@ -17,10 +16,11 @@ from scalescope.report.tuning import (
     setting_words,
     with_error,
 )
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 _HEIGHT = 300
-_DEFAULT, _FOUND, _SEARCH, _CUT, _BEST = "#111111", "#e6007e", "#0072b2", "#d55e00", "#009e73"
+_DEFAULT, _FOUND, _SEARCH, _CUT, _BEST = "#111111", RING_COLOUR, "#0072b2", "#d55e00", "#009e73"
 _KINDS = {
     "the default": (_DEFAULT, "diamond"),
     "the winner": (_FOUND, "square"),
@@ -58,17 +58,12 @@ def convergence_chart(tuning: Tuning) -> Any:
         axis=alt.Axis(grid=False, tickMinStep=1, format="d", tickCount=min(count, 20)),
     )
     scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"step time, {unit}", scale=scale)
-
+    y = shared_axis(alt.Y, f"step time, {unit}", scale)
     width = max(560, min(900, 26 * count))
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
     legend = alt.Legend(title=None, orient="bottom", symbolSize=70) if len(kinds) > 1 else None
-    colour = alt.Color(
-        "kind:N", scale=alt.Scale(domain=kinds, range=[_KINDS[kind][0] for kind in kinds]), legend=legend
-    )
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[_KINDS[kind][1] for kind in kinds]), legend=legend)
+    colour = named("kind", {kind: _KINDS[kind][0] for kind in kinds}, legend)
+    shape = named("kind", {kind: _KINDS[kind][1] for kind in kinds}, legend, alt.Shape)
     base = alt.Chart(data(rows))
     layers: list[Any] = [
         *_confirmation(tuning, count, x),
@@ -96,18 +91,18 @@ def convergence_chart(tuning: Tuning) -> Any:
         **frame(
             f"Step time of every sample: {headline(tuning)}",
             *heading_lines(tuning),
-            "; ".join(
-                [
-                    "green: the best so far",
-                    *(["dashed: the default's step"] if tuning.default_step_s else []),
-                    "bars: two standard errors",
-                ]
+            key(
+                {
+                    "green: the best so far": True,
+                    "dashed: the default's step": bool(tuning.default_step_s),
+                    "bars: two standard errors": True,
+                }
             ),
-            "; ".join(
-                [
-                    *(["grey: the confirmation, finalist and default in turn"] if confirming(tuning) else []),
-                    *(["at the upper edge: samples beyond it"] if beyond else []),
-                ]
+            key(
+                {
+                    "grey: the confirmation, finalist and default interleaved": bool(confirming(tuning)),
+                    "at the upper edge: samples beyond it": bool(beyond),
+                }
             ),
         ),
     )
@@ -162,7 +157,7 @@ def _row(tuning: Tuning, sample: Sample, factor: float, ends: tuple[float, float
         "setting": setting_words({} if is_default(tuning, sample) else sample.values),
         "told": with_error(sample.step_s, sample.error_s) if sample.step_s else "failed",
         "steps": sample.steps,
-        "decision": harmless(sample.problem or sample.decision, 100) or "-",
+        "decision": plain(sample.problem or sample.decision, 100) or "-",
     }
 
 

@@ -12,6 +12,7 @@ from scalescope.charts.parts import (
     Rows,
     data,
     frame,
+    panel_title,
 )
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
@@ -22,10 +23,9 @@ from scalescope.report.phrases import (
     largest,
     number,
     points_with_phases,
-    shortened,
     waterfall_steps,
 )
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _COLOURS = {
     "launch": "#9aa5b1",
@@ -87,7 +87,7 @@ def phases_chart(scaling: Scaling) -> Any:
         width=520,
         height=alt.Step(28 if len(points) <= _MANY else 18),
         **frame(
-            f"Where the time went: {shortened(scaling.what)}",
+            f"Where the time went: {plain(scaling.what, 60)}",
             f"mean over ranks{launches}" if measured else "",
         ),
     )
@@ -111,7 +111,7 @@ def waterfall_chart(scaling: Scaling) -> Any:
         *(_panel(curve, point, wide=len(found) == 1) for curve, point in found),
         columns=2,
         spacing=26,
-        **frame(f"From ideal to real speedup: {shortened(scaling.what)}", f"full bars: speedups; {colours}"),
+        **frame(f"From ideal to real speedup: {plain(scaling.what, 60)}", f"full bars: speedups; {colours}"),
     )
 
 
@@ -139,7 +139,7 @@ def _panel(curve: Curve, point: ScalingPoint, *, wide: bool) -> Any:
         words.encode(x="end:Q", y=y, text="words:N"),
         width=480 if wide else 330,
         height=alt.Step(24),
-        title=alt.TitleParams(where, anchor="start", frame="bounds", fontSize=13, offset=6),
+        title=panel_title(where, frame="bounds"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Step time over the two most telling knobs: what the search thinks of it beside what the simulator predicted."""
+"""Step time over the two most telling knobs: what the search expects, and what the simulator predicted."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.landscape_parts import Dimension, Slice, line_chart, slice_of
-from scalescope.charts.parts import Rows, data, frame, round_numbers
+from scalescope.charts.landscape_parts import Dimension, Slice, found_words, line_chart, slice_of
+from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
 from scalescope.report.prediction import RAMP
 from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
 from scalescope.units import format_seconds, unit_of
 
-_RING_COLOUR, _DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#e6007e", "#111111", "#bbbbbb"
+_DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#111111", "#bbbbbb"
 _LEAST_SPAN = 1.25  # Colours stretch over at least this ratio: noise must not look like a landscape
 _WIDE = 520  # Pixels of a panel from which the second one stands below the first
 _LOW = 180  # Pixels of a panel below which the vertical axis has its title on top
@@ -84,9 +84,9 @@ class _Grid(NamedTuple):
     def y(self, band: float = 0.5) -> alt.Y:
         """The largest on top; band 0 is the upper edge of a row."""
         above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -6}
-        beside: dict[str, Any] = above if self.height < _LOW else {}
+        look: dict[str, Any] = above if self.height < _LOW else {}
         axis = alt.Axis(
-            ticks=False, domain=False, grid=False, labelExpr=_TWO_LINES, labelLimit=130, labelPadding=6, **beside
+            ticks=False, domain=False, grid=False, labelExpr=_TWO_LINES, labelLimit=130, labelPadding=6, **look
         )
         scale = alt.Scale(domain=self.down.labels[::-1])
         return alt.Y("y:O", title=self.down.title, scale=scale, axis=axis, bandPosition=band)
@@ -119,7 +119,7 @@ def landscape_chart(tuning: Tuning) -> Any:
             f"Step time over {_name(grid.across)} and {_name(grid.down)}: {headline(tuning)}",
             *heading_lines(tuning),
             _key(tuning, part, grid),
-            *_beside(tuning, part, grid),
+            *_not_drawn(tuning, part, grid),
         ),
     )
 
@@ -138,20 +138,19 @@ def _colours(cells: Sequence[Cell]) -> _Colours:
 
 def _key(tuning: Tuning, part: Slice, grid: _Grid) -> str:
     """What marks mean, as far as they are there."""
-    won = tuning.complete and tuning.decision == "use"
-    found = "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
     whole = len(grid.across.places) * len(grid.down.places)
-    meanings = {
-        "bright: fast": True,
-        "circles: the number of a setting's first sample": bool(tuning.samples),
-        f"ring: {found}": bool(part.base),
-        "dashed: the default": part.shows_default(),
-        "blank: not a setting of its own": len(part.cells) < whole,
-    }
-    return "; ".join(meaning for meaning, there in meanings.items() if there)
+    return key(
+        {
+            "bright: fast": True,
+            "circles: the number of a setting's first sample": bool(tuning.samples),
+            f"ring: {found_words(tuning)}": bool(part.base),
+            "dashed: the default": part.shows_default(),
+            "blank: not a setting of its own": len(part.cells) < whole,
+        }
+    )
 
 
-def _beside(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
+def _not_drawn(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
     """The knobs that are not drawn, and what differs in them."""
     if not part.others:
         return [held_words(tuning)]
@@ -161,8 +160,7 @@ def _beside(tuning: Tuning, part: Slice, grid: _Grid) -> list[str]:
         "grey circles: samples with other values of these": grey,
         "the default lies behind the ring": not part.shows_default(),
     }
-    told = "; ".join(mark for mark, there in marks.items() if there)
-    return [f"drawn for {part.other_words()}", told, held_words(tuning)]
+    return [f"drawn for {part.other_words()}", key(marks), held_words(tuning)]
 
 
 def _panel(tuning: Tuning, part: Slice, grid: _Grid, colours: _Colours, name: str, field: str) -> Any:
@@ -180,7 +178,7 @@ def _panel(tuning: Tuning, part: Slice, grid: _Grid, colours: _Colours, name: st
         *_outlines(part, grid),
         *(_circles(_circle_rows(tuning, part, grid), grid) if field == "expected_s" else []),
     ]
-    title = alt.TitleParams(name, anchor="start", fontSize=13, fontWeight="normal", offset=8)
+    title = panel_title(name, 8, fontWeight="normal")
     return alt.layer(*layers, title=title, width=grid.width, height=grid.height)
 
 
@@ -217,13 +215,9 @@ def _outlines(part: Slice, grid: _Grid) -> list[Any]:
     layers = []
     looks: list[tuple[Values, str, list[int]]] = []
     looks += [({}, _DEFAULT_COLOUR, [5, 3])] if part.shows_default() else []
-    looks += [(part.base, _RING_COLOUR, [1, 0])] if part.base else []
+    looks += [(part.base, RING_COLOUR, [1, 0])] if part.base else []
     for values, colour, dash in looks:
-        place = alt.Chart(data([grid.at(values)]))
-        for stroke, width in (("white", 5.5), (colour, 2.6)):
-            look: dict[str, Any] = {"strokeDash": dash} if stroke == colour else {}
-            ring = place.mark_rect(fillOpacity=0, stroke=stroke, strokeWidth=width, cornerRadius=3, **look)
-            layers.append(ring.encode(x=grid.x(), y=grid.y()))
+        layers += [each.encode(x=grid.x(), y=grid.y()) for each in outline(grid.at(values), colour, 2.6, dash)]
     return layers
 
 

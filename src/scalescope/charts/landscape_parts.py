@@ -1,16 +1,13 @@
-"""The part of a tuning's space that a figure can show: one or two knobs, the others as the answer has them.
-Step time along a single knob: what is expected with its band, what was predicted, and the samples.
-"""
+"""The part of a tuning's space that a figure can show, and step time along a single knob."""
 
 import math
 from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame
+from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, key, ring, shared_axis
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Cell, SearchedKnob, Tuning, Values
-from scalescope.report.explanation import harmless
 from scalescope.report.tuning import (
     best_so_far,
     heading_lines,
@@ -24,6 +21,7 @@ from scalescope.report.tuning import (
     value_words,
     with_error,
 )
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 
@@ -38,8 +36,8 @@ class Dimension(NamedTuple):
         """With the unit, as far as there is one."""
         if all(value is None or isinstance(value, bool) for value in self.places):
             return switch_name(self.knob.name)
-        unit = f", {harmless(self.knob.unit, 12)}" if self.knob.unit else ""
-        return harmless(self.knob.name, 40) + unit
+        unit = f", {plain(self.knob.unit, 12)}" if self.knob.unit else ""
+        return plain(self.knob.name, 40) + unit
 
     @property
     def labels(self) -> list[str]:
@@ -155,7 +153,7 @@ def _other_words(knob: SearchedKnob, place: KnobValue | None) -> str:
 
 
 _WIDTH, _HEIGHT = 560, 300
-_EXPECTED, _SAMPLE, _RING = "#0072b2", "#111111", "#e6007e"
+_EXPECTED, _SAMPLE = "#0072b2", "#111111"
 _TWO_LINES = "split(datum.label, '\\n')"
 _ABOVE = 6  # Pixels between a sample and its number
 
@@ -172,10 +170,7 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     times = [row[name] for row in (*cells, *samples) for name in ("low", "high", "predicted") if row.get(name)]
     room = 0.06 * (max(times) - min(times))
     domain = alt.Scale(domain=[max(0.0, min(times) - room), max(times) + room], nice=True, zero=False)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"step time, {unit}", scale=domain)
-
+    y = shared_axis(alt.Y, f"step time, {unit}", domain)
     tooltip = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("told:N", title="step"),
@@ -207,8 +202,7 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     ]
     found = [row for row in samples if part.base and row["found"]]
     if found:
-        ring = alt.Chart(data(found[:1])).mark_point(size=260, fill=None, stroke=_RING, strokeWidth=2.4, opacity=1)
-        layers.append(ring.encode(x=x, y=y("time")))
+        layers.append(ring(found[0], width=2.4).encode(x=x, y=y("time")))
     return alt.layer(
         *layers,
         width=max(_WIDTH, 44 * len(dimension.places)),
@@ -224,12 +218,20 @@ def line_chart(tuning: Tuning, part: Slice) -> Any:
     )
 
 
-def _key(tuning: Tuning, predicted: bool, ring: bool) -> str:
+def found_words(tuning: Tuning) -> str:
+    """What the ring is around."""
     won = tuning.complete and tuning.decision == "use"
-    found = "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
-    parts = ["dashed: the simulator alone"] if predicted else []
-    parts += ["dotted: the default's step"] if tuning.default_step_s else []
-    return "; ".join([*parts, *([f"ring: {found}"] if ring else [])])
+    return "the winner" if won else "the finalist" if tuning.finalist else "the fastest sample"
+
+
+def _key(tuning: Tuning, predicted: bool, ring: bool) -> str:
+    return key(
+        {
+            "dashed: the simulator alone": predicted,
+            "dotted: the default's step": bool(tuning.default_step_s),
+            f"ring: {found_words(tuning)}": ring,
+        }
+    )
 
 
 def _cell_rows(part: Slice, factor: float) -> Rows:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title
 from scalescope.charts.quantities import QUANTITIES, cell_fields, range_of, tooltip
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.report.prediction import (
@@ -29,10 +29,9 @@ from scalescope.report.prediction import (
     trust_words,
     verdict_words,
 )
-from scalescope.units import plural
+from scalescope.text import plural
 
 _MOST_CELLS = 4096  # Of all maps in a figure: more would make a page of several megabytes
-_RING_COLOUR = "#e6007e"
 _LABEL_HEIGHT = 14
 _WITH_TEXT = 16  # Columns up to which cells are wide enough for numbers
 _SHADE = (
@@ -107,7 +106,7 @@ def efficiency_map(prediction: Prediction) -> Any:
 
 
 def _figure(
-    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], key: list[str]
+    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], lines: list[str]
 ) -> Any:
     """One map below the other; `inside` says on which side of the drawn line a cell lies."""
     whole = grids(prediction)
@@ -127,7 +126,7 @@ def _figure(
             f"{title}: {headline(prediction)}",
             *_verdict(prediction),
             check_words(prediction) or trust_words(prediction),
-            "; ".join([*key, *_key(shown, best)]),
+            "; ".join(filter(None, [*lines, _key(shown, best)])),
             *dict.fromkeys(left_out),
         ),
     )
@@ -140,8 +139,7 @@ def _verdict(prediction: Prediction) -> list[str]:
     return [verdict_words(prediction), f"recommended: {advice_words(prediction)}"]
 
 
-def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
-    """What marks mean, as far as they are there."""
+def _key(shown: Sequence[Grid], best: Cell | None) -> str:
     cells = [cell for grid in shown for cell in grid.shown()]
     meanings = {
         "ring: recommended": best in cells,
@@ -156,13 +154,13 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> list[str]:
             len(grid.shown()) < len(grid.counts) * len(grid.batches) for grid in shown
         ),
     }
-    return [meaning for meaning, there in meanings.items() if there]
+    return key(meanings)
 
 
 def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool]) -> Any:
     axes = _Axes(grid, _size(grid))
     words = f"{grid.scaling} scaling: "
-    title = alt.TitleParams(alt.expr(f"'{words}' + info.title"), anchor="start", fontSize=13, offset=8)
+    title = panel_title(alt.expr(f"'{words}' + info.title"), 8)
     layers = [*_cells(grid, axes), *_nodes(grid, axes), *_line(grid, axes, inside)]
     if best and grid.cells.get((best.np, asked_batch(best))) is best:
         layers += _ring(best, axes)
@@ -263,9 +261,5 @@ def _line(grid: Grid, axes: _Axes, inside: Callable[[Cell], bool]) -> list[alt.C
 
 
 def _ring(best: Cell, axes: _Axes) -> list[alt.Chart]:
-    base = alt.Chart(data([{"np": best.np, "column": asked_batch(best)}]))
-    rings = (("white", 5.5), (_RING_COLOUR, 3.0))
-    return [
-        base.mark_rect(fillOpacity=0, stroke=colour, strokeWidth=width, cornerRadius=3).encode(x=axes.x(), y=axes.y())
-        for colour, width in rings
-    ]
+    place = {"np": best.np, "column": asked_batch(best)}
+    return [each.encode(x=axes.x(), y=axes.y()) for each in outline(place, RING_COLOUR, 3.0)]

@@ -1,13 +1,14 @@
 """What figures are put together from: colours, axes of counts, lines, intervals, titles."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import altair as alt
 
 from scalescope.records.scaling import Estimate, ScalingPoint
 from scalescope.report.phrases import engine_name, engine_order, has_spread, nodes_matter
+from scalescope.units import format_bytes
 
 Rows = list[dict[str, Any]]
 
@@ -17,9 +18,12 @@ SPEEDUP_SHAPES = {"steady": "circle", "train": "square", "end_to_end": "triangle
 LOSS_COLOUR = "#d55e00"
 GAIN_COLOUR = "#56b4e9"
 IDEAL_DASH = [5, 4]
+RING_COLOUR = "#e6007e"  # Around what is recommended or was found
 _ENGINE_COLOURS = {"none": "#808080", "ddp": "#0072b2", "horovod": "#e69f00"}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
 APART = 0.012  # Of an x axis, between intervals at one tick, so that they do not hide each other
+_BELOW = alt.Legend(title=None, orient="bottom", symbolSize=90)
+_PLAIN_NUMBER = "format(datum.value, '~g')"
 _LOG_FROM = 8  # Axes become logarithmic when the largest number is that many times the smallest
 
 
@@ -28,12 +32,13 @@ def data(rows: Rows) -> alt.InlineData:
     return alt.InlineData(values=rows)
 
 
-def engine_colours(engines: Iterable[str]) -> alt.Scale:
-    """Stable colours: the same engine looks the same in every figure."""
+def engine_colour(engines: Iterable[str], *, legend: bool) -> alt.Color:
+    """Stable colours over the field `engine`: the same engine looks the same in every figure."""
     names = sorted(set(engines), key=engine_order)
-    others = iter(_OTHER_COLOURS * (len(names) + 1))
-    colours = [_ENGINE_COLOURS[name] if name in _ENGINE_COLOURS else next(others) for name in names]
-    return alt.Scale(domain=[engine_name(name) for name in names], range=colours)
+    others = iter(palette(_OTHER_COLOURS, len(names)))
+    looks = {engine_name(name): _ENGINE_COLOURS.get(name) or next(others) for name in names}
+    colour: alt.Color = named("engine", looks, _BELOW if legend else None)
+    return colour
 
 
 def is_logarithmic(values: Iterable[float]) -> bool:
@@ -50,8 +55,8 @@ class Counts(NamedTuple):
     high: float
     logarithmic: bool
 
-    def beside(self, count: float, fraction: float) -> float:
-        """Where to draw so that it stands beside the count; not on a logarithmic axis, where it would look faster."""
+    def next_to(self, count: float, fraction: float) -> float:
+        """Where to draw next to the count; on a logarithmic axis at it, because elsewhere it would look faster."""
         return count if self.logarithmic else count + (self.high - self.low) * fraction
 
 
@@ -68,19 +73,64 @@ def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | 
         room = 0.06 * (high - low) or 0.5
         low, high = low - room, high + room
         scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-    axis = alt.Axis(values=ticks, labelExpr=_tick_words(labels or {}), labelOverlap="greedy")
+    axis = alt.Axis(values=ticks, labelExpr=tick_words(labels or {}, _PLAIN_NUMBER), labelOverlap="greedy")
     return Counts(alt.X("at:Q", title=title, scale=scale, axis=axis), low, high, logarithmic)
 
 
-def _tick_words(labels: dict[float, str]) -> str:
+def tick_words(labels: Mapping[float, str], otherwise: str = "''") -> str:
     """An expression for a tick's label; the axis' own format would round ticks to their distance."""
-    cases = "".join(f"datum.value == {value:g} ? '{text}' : " for value, text in labels.items())
-    return cases + "format(datum.value, '~g')"
+    return "".join(f"datum.value == {value:.10g} ? '{text}' : " for value, text in labels.items()) + otherwise
 
 
 def ticks_at(values: Sequence[float]) -> alt.Axis:
     """An axis with ticks at these values only."""
-    return alt.Axis(values=list(values), labelExpr=_tick_words({}), labelOverlap="greedy")
+    return alt.Axis(values=list(values), labelExpr=_PLAIN_NUMBER, labelOverlap="greedy")
+
+
+def shared_axis(kind: type[Any], title: str, scale: alt.Scale, axis: Any = alt.Undefined) -> Callable[[str], Any]:
+    """An axis for the fields of several marks; `kind` is alt.X or alt.Y."""
+
+    def of_field(field: str) -> Any:
+        return kind(f"{field}:Q", title=title, scale=scale, axis=axis)
+
+    return of_field
+
+
+def rate_axis(rates: Sequence[float], *, logarithmic: bool) -> Callable[[str], alt.Y]:
+    """The y axis of throughputs."""
+    scale, axis = alt.Scale(domain=[0, 1.05 * max(rates)], nice=False), alt.Axis(format=",~r")
+    if logarithmic:
+        domain = logarithmic_domain(rates)
+        scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
+        axis = alt.Axis(format=",~r", values=round_numbers(*domain))
+    return shared_axis(alt.Y, "samples/s over all processes", scale, axis)
+
+
+def size_axis(low: float, high: float, powers: Iterable[int]) -> alt.X:
+    """The x axis of message sizes over the field `bytes`, with ticks at these powers of two."""
+    ticks = [2**power for power in powers]
+    return alt.X(
+        "bytes:Q",
+        title="size of the message",
+        scale=alt.Scale(type="log", base=2, domain=[low, high], nice=False),
+        axis=alt.Axis(
+            values=ticks, labelExpr=tick_words({tick: format_bytes(tick) for tick in ticks}), labelOverlap="greedy"
+        ),
+    )
+
+
+def lane_axis(labels: Mapping[float, str], height: float) -> alt.Y:
+    """A y axis of named rows from the top down, over the field `top`."""
+    axis = alt.Axis(
+        values=list(labels),
+        tickCount=len(labels),
+        labelExpr="".join(f"abs(datum.value - {at}) < 0.01 ? '{label}' : " for at, label in labels.items()) + "''",
+        labelOverlap=False,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    return alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, height], reverse=True, nice=False))
 
 
 def processes_axis(points: Sequence[ScalingPoint]) -> Counts:
@@ -111,6 +161,13 @@ def round_numbers(low: float, high: float) -> list[float]:
     """Ticks for a logarithmic axis of amounts: 1, 2, 5, 10, 20, 50 and so on."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [tick for power in decades for digit in (1, 2, 5) if low <= (tick := digit * 10.0**power) <= high]
+
+
+def powers_of_ten(low: float, high: float, most: int) -> list[float]:
+    """Ticks for a logarithmic axis that spans much; of fewer than `most` round numbers all."""
+    rounds = round_numbers(low, high)
+    tens = [tick for tick in rounds if f"{tick:e}".startswith("1.0")]
+    return tens if len(rounds) > most else rounds
 
 
 def interval_fields(estimate: Estimate) -> dict[str, Any]:
@@ -144,6 +201,41 @@ def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any)
     if filled:
         marks.append(alt.Chart(data(filled)).mark_point(size=size, opacity=1, filled=True))
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
+
+
+def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> Any:
+    """A ring around one point; still to be encoded."""
+    return alt.Chart(data([dict(row)])).mark_point(size=size, fill=None, stroke=colour, strokeWidth=width, opacity=1)
+
+
+def outline(row: Mapping[str, Any], colour: str, width: float, dash: Sequence[int] = (1, 0)) -> list[alt.Chart]:
+    """A frame around one cell of a map, on a white one so that it is seen on any colour; still to be encoded."""
+    cell = alt.Chart(data([dict(row)]))
+    look: dict[str, Any] = {"fillOpacity": 0, "cornerRadius": 3}
+    return [
+        cell.mark_rect(stroke="white", strokeWidth=5.5, **look),
+        cell.mark_rect(stroke=colour, strokeWidth=width, strokeDash=list(dash), **look),
+    ]
+
+
+def palette(colours: Sequence[str], count: int) -> list[str]:
+    """As many colours as are needed, from the first on again."""
+    return [colours[index % len(colours)] for index in range(count)]
+
+
+def named(field: str, looks: Mapping[str, Any], legend: Any, kind: type[Any] = alt.Color) -> Any:
+    """Colours or shapes by name, in this order; `kind` is alt.Color or alt.Shape."""
+    return kind(f"{field}:N", scale=alt.Scale(domain=list(looks), range=list(looks.values())), legend=legend)
+
+
+def key(meanings: Mapping[str, bool]) -> str:
+    """What marks mean, as far as they are there."""
+    return "; ".join(meaning for meaning, there in meanings.items() if there)
+
+
+def panel_title(text: Any, offset: int = 6, **look: Any) -> alt.TitleParams:
+    """The title of one panel of a figure."""
+    return alt.TitleParams(text, anchor="start", fontSize=13, offset=offset, **look)
 
 
 # How intervals and ranges look, for the note below a title.

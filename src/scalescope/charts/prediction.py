@@ -1,7 +1,5 @@
 """Predicted throughput against processes."""
 
-from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from math import log
 from typing import Any
@@ -15,8 +13,9 @@ from scalescope.charts.parts import (
     counts_axis,
     data,
     frame,
-    logarithmic_domain,
-    round_numbers,
+    named,
+    panel_title,
+    rate_axis,
 )
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.report.prediction import (
@@ -30,7 +29,8 @@ from scalescope.report.prediction import (
     some_of,
 )
 from scalescope.stats import PREDICTED, percent
-from scalescope.units import format_rate, plural
+from scalescope.text import plural
+from scalescope.units import format_rate
 
 _MOST_COUNTS, _MOST_LINES = 128, 6
 _MOST_TICKS = 8
@@ -76,11 +76,11 @@ def _panel(grid: Grid, best: Cell | None) -> Any:
     counts = counts_axis("processes", [float(np) for np in some_of(grid.counts, _MOST_TICKS)])
     rows: Rows = [_fields(cell) for cell in cells]
     ideal: Rows = [_ideal(cell) for cell in cells]
-    y = _rate_axis([row[field] for row in rows for field in ("low", "high")] + [row["rate"] for row in ideal], counts)
+    rates = [row[field] for row in rows for field in ("low", "high")] + [row["rate"] for row in ideal]
+    y = rate_axis(rates, logarithmic=counts.logarithmic)
     names = [f"{batch:,}" for batch in sorted(lines)]
-    scale = alt.Scale(domain=names, range=_colours(len(names)))
     legend = alt.Legend(title=BATCH_WORDS[grid.scaling], symbolStrokeWidth=3, symbolType="stroke", symbolOpacity=1)
-    color = alt.Color("batch:N", scale=scale, legend=legend)
+    color = named("batch", dict(zip(names, _colours(len(names)), strict=True)), legend)
     x, base = counts.x, alt.Chart(data(rows))
     dot = 36 if len(grid.counts) <= _MOST_TICKS else 10
     layers = [
@@ -95,8 +95,7 @@ def _panel(grid: Grid, best: Cell | None) -> Any:
     if best in cells:
         ring = alt.Chart(data([row for row, cell in zip(rows, cells, strict=True) if cell is best]))
         layers.append(ring.mark_point(size=260, strokeWidth=1.8, color="#222222").encode(x=x, y=y("rate")))
-    title = alt.TitleParams(f"{grid.scaling} scaling", anchor="start", fontSize=13, offset=8)
-    return alt.layer(*layers, width=_WIDTH, height=300, title=title)
+    return alt.layer(*layers, width=_WIDTH, height=300, title=panel_title(f"{grid.scaling} scaling", 8))
 
 
 def _fields(cell: Cell) -> dict[str, Any]:
@@ -116,22 +115,8 @@ def _fields(cell: Cell) -> dict[str, Any]:
 
 
 def _ideal(cell: Cell) -> dict[str, Any]:
-    """What so many processes would do if each did what one does alone."""
+    """What these processes would do if each did what one does alone."""
     return {"at": cell.np, "batch": f"{asked_batch(cell):,}", "rate": cell.np * cell.throughput / cell.speedup}
-
-
-def _rate_axis(rates: Sequence[float], counts: Counts) -> Any:
-    scale = alt.Scale(domain=[0, 1.05 * max(rates)], nice=False)
-    axis = alt.Axis(format=",~r")
-    if counts.logarithmic:
-        domain = logarithmic_domain(rates)
-        scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
-        axis = alt.Axis(format=",~r", values=round_numbers(*domain))
-    return partial(_y, scale=scale, axis=axis)
-
-
-def _y(field: str, *, scale: alt.Scale, axis: alt.Axis) -> alt.Y:
-    return alt.Y(f"{field}:Q", title="samples/s over all processes", scale=scale, axis=axis)
 
 
 def _colours(count: int) -> list[str]:

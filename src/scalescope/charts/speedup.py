@@ -1,7 +1,6 @@
-"""THE figure: three speedups against processes beside the efficiency, one row per curve."""
+"""Three speedups against processes, and the efficiency; one row per curve."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -20,9 +19,12 @@ from scalescope.charts.parts import (
     interval_fields,
     interval_marks,
     logarithmic_domain,
+    named,
+    panel_title,
     point_marks,
     powers_of_two,
     processes_axis,
+    shared_axis,
     ticks_at,
 )
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
@@ -36,9 +38,8 @@ from scalescope.report.phrases import (
     known_title,
     largest,
     mean_matters,
-    shortened,
 )
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _MEANINGS = {
     "steady": "steady: a long training",
@@ -78,7 +79,7 @@ def speedup_chart(scaling: Scaling) -> Any:
         columns=2 if many else 1,
         spacing=22,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared")),
-        **frame(f"Speedup and efficiency: {shortened(scaling.what)}", _headline(curves), note),
+        **frame(f"Speedup and efficiency: {plain(scaling.what, 60)}", _headline(curves), note),
     )
 
 
@@ -105,18 +106,14 @@ def _legend(curves: Sequence[Curve]) -> dict[str, Any]:
     """One legend for colours and shapes of what is there."""
     there = {name for curve in curves for point in curve.points for name in point.speedup}
     names = [name for name in SPEEDUPS if name in there]
-    domain = [_IDEAL, *(_MEANINGS[name] for name in names)]
-    colours = [IDEAL_COLOUR, *(SPEEDUP_COLOURS[name] for name in names)]
-    shapes = ["stroke", *(SPEEDUP_SHAPES[name] for name in names)]
+    colours = {_IDEAL: IDEAL_COLOUR, **{_MEANINGS[name]: SPEEDUP_COLOURS[name] for name in names}}
+    shapes = {_IDEAL: "stroke", **{_MEANINGS[name]: SPEEDUP_SHAPES[name] for name in names}}
     if any(mean_matters(point) for curve in curves for point in drawn_line(curve)):
-        domain, colours, shapes = [*domain, _BY_MEAN], [*colours, SPEEDUP_COLOURS["steady"]], [*shapes, "diamond"]
+        colours[_BY_MEAN], shapes[_BY_MEAN] = SPEEDUP_COLOURS["steady"], "diamond"
     look = alt.Legend(
         title=None, orient="bottom", direction="horizontal", symbolSize=90, symbolStrokeWidth=2, columns=5
     )
-    return {
-        "color": alt.Color("kind:N", scale=alt.Scale(domain=domain, range=colours), legend=look),
-        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=domain, range=shapes), legend=look),
-    }
+    return {"color": named("kind", colours, look), "shape": named("kind", shapes, look, alt.Shape)}
 
 
 def _row(curve: Curve, size: _Size, legend: dict[str, Any]) -> Any:
@@ -125,15 +122,14 @@ def _row(curve: Curve, size: _Size, legend: dict[str, Any]) -> Any:
     if any(point.efficiency for point in _compared(curve)):
         layers = _efficiency(curve, counts, legend)
         panels.append(alt.layer(*layers, width=size.efficiency, height=size.height))
-    title = alt.TitleParams(known_title(curve), anchor="start", frame="bounds", fontSize=13, offset=6)
-    return alt.hconcat(*panels, spacing=20, title=title)
+    return alt.hconcat(*panels, spacing=20, title=panel_title(known_title(curve), frame="bounds"))
 
 
 def _speedups(curve: Curve, counts: Counts, legend: dict[str, Any]) -> list[alt.Chart]:
     line = drawn_line(curve)
     apart = APART if any(has_spread(each) for point in line for each in point.speedup.values()) else 0.0
     rows: Rows = [
-        _row_of(point.np, estimate, _MEANINGS[name], counts.beside(point.np, (SPEEDUPS.index(name) - 1) * apart))
+        _row_of(point.np, estimate, _MEANINGS[name], counts.next_to(point.np, (SPEEDUPS.index(name) - 1) * apart))
         for point in line
         for name, estimate in point.speedup.items()
         if name in _MEANINGS and estimate.value > 0
@@ -156,7 +152,7 @@ def _efficiency(curve: Curve, counts: Counts, legend: dict[str, Any]) -> list[al
     ]
     scale = alt.Scale(domain=[0, max([1.1, *(1.03 * row["high"] for row in [*rows, *by_mean])])], nice=False)
     ideal = [{"at": point.np, "value": 1.0, "kind": _IDEAL} for point in line]
-    y = partial(_y, title="efficiency (steady)", scale=scale)
+    y = shared_axis(alt.Y, "efficiency (steady)", scale)
     return [
         *_layers(rows, ideal, counts, y, legend),
         *point_marks(by_mean, counts.x, y("value"), **legend, tooltip=_TOOLTIP),
@@ -192,10 +188,6 @@ def _layers(
     ]
 
 
-def _y(field: str, *, title: str, scale: alt.Scale, axis: Any = alt.Undefined) -> alt.Y:
-    return alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
-
-
 def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Callable[[str], alt.Y]:
     """The y axis of speedups; on a logarithmic one, intervals that reach nearly to zero are cut off in `rows`."""
     values = [row[field] for row in rows for field in ("value", "low", "high")]
@@ -203,11 +195,11 @@ def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Call
         scale = alt.Scale(domain=[0, max([*ideal, *values]) * 1.05], nice=False)
         ticks = sorted({0.0, *ideal})
         axis = ticks_at(ticks) if len(ticks) > _FEW_TICKS else alt.Undefined
-        return partial(_y, title="speedup", scale=scale, axis=axis)
+        return shared_axis(alt.Y, "speedup", scale, axis)
     floor = min([*ideal, *(row["value"] / 2 for row in rows)])
     for row in rows:
         row["low"] = max(row["low"], floor)
     shown = [row[field] for row in rows for field in ("low", "high")]
     domain = logarithmic_domain([*ideal, *shown])
     scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
-    return partial(_y, title="speedup", scale=scale, axis=ticks_at(powers_of_two(*domain)))
+    return shared_axis(alt.Y, "speedup", scale, ticks_at(powers_of_two(*domain)))

@@ -6,11 +6,11 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame
+from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame, lane_axis, named, panel_title, shared_axis
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
-from scalescope.report.explanation import harmless
+from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds, unit_of
 
 _COLOURS: dict[Activity, str] = {
@@ -58,7 +58,7 @@ def explained_step_chart(explanation: Explanation) -> Any:
     own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
     return step_charts(
         timelines,
-        f"One step: {harmless(explanation.what)}",
+        f"One step: {plain(explanation.what, 60)}",
         "" if index is None else f"step {index:,}, a representative one",
         exposed_s={measured: max(own, default=0.0)},
     )
@@ -74,12 +74,11 @@ def step_charts(
     steps = {name: one_step(timeline, (exposed_s or {}).get(name)) for name, timeline in timelines.items()}
     longest = max((step.seconds for step in steps.values()), default=0.0)
     there = {span.activity for step in steps.values() for span in step.spans}
-    domain: list[str] = [activity for activity in _COLOURS if activity in there]
-    colours = [colour for activity, colour in _COLOURS.items() if activity in there]
+    colours: dict[str, str] = {activity: colour for activity, colour in _COLOURS.items() if activity in there}
     if any(any(step.exposed.values()) for step in steps.values()):
-        domain, colours = [*domain, _EXPOSED], [*colours, LOSS_COLOUR]
+        colours[_EXPOSED] = LOSS_COLOUR
     legend = alt.Legend(title=None, orient="bottom", symbolType="square", columns=9)
-    color = alt.Color("activity:N", scale=alt.Scale(domain=domain, range=colours), legend=legend)
+    color = named("activity", colours, legend)
     notes = [note for step in steps.values() for note in step.notes]
     if any(_height(step) < _TWO_LABELS for step in steps.values()):
         notes.append("of every rank: compute above, exchange below")
@@ -90,7 +89,7 @@ def step_charts(
             *panels,
             spacing=18,
             resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared")),
-            **frame(harmless(title, 100), *lines, "; ".join(dict.fromkeys(notes))),
+            **frame(plain(title, 100), *lines, "; ".join(dict.fromkeys(notes))),
         )
 
 
@@ -123,10 +122,7 @@ def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
     y = _lane_axis(step, ranks)
     border = alt.condition("datum.sliver", alt.value(0), alt.value(0.6))
     zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title=f"time in the step, {unit}", scale=scale, axis=alt.Axis(tickCount=8))
-
+    x = shared_axis(alt.X, f"time in the step, {unit}", scale, alt.Axis(tickCount=8))
     rows = [{**row, **{each: row[each] * factor for each in ("start", "end")}} for row in _rows(step, ranks, longest)]
     ends = [
         {"end": end * factor, "top": index * _RANK + _END[0], "bottom": index * _RANK + _END[1]}
@@ -148,7 +144,7 @@ def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
         rule = alt.Chart(data(ends)).mark_rule(stroke="#222222", strokeWidth=1.5, clip=True)
         layers.append(rule.encode(x=x("end"), y=y, y2=alt.Y2("bottom")))
     words = f"{name}: {_headline(step)}" if name else _headline(step)
-    title = alt.TitleParams(words, anchor="start", fontSize=13, fontWeight="normal", offset=6)
+    title = panel_title(words, fontWeight="normal")
     return alt.layer(*layers, width=_WIDTH, height=_height(step) * max(1, len(ranks)), title=title)
 
 
@@ -162,18 +158,7 @@ def _lane_axis(step: OneStep, ranks: Sequence[int]) -> alt.Y:
         compute = "compute" if step.compute_known else "compute not told"
         labels[index * _RANK + sum(_COMPUTE_LANE) // 2] = f"rank {rank}: {compute}"
         labels[index * _RANK + sum(_EXCHANGE_LANE) // 2] = "exchange"
-    cases = "".join(f"datum.value == {value} ? '{text}' : " for value, text in labels.items()) + "''"
-    axis = alt.Axis(
-        values=list(labels),
-        tickCount=len(labels),
-        labelExpr=cases,
-        labelOverlap=False,
-        ticks=False,
-        domain=False,
-        grid=False,
-    )
-    scale = alt.Scale(domain=[0, _RANK * max(1, len(ranks))], reverse=True, nice=False)
-    return alt.Y("top:Q", title=None, scale=scale, axis=axis)
+    return lane_axis(labels, _RANK * max(1, len(ranks)))
 
 
 def _rows(step: OneStep, ranks: Sequence[int], longest: float) -> Rows:
@@ -201,11 +186,11 @@ def _rows(step: OneStep, ranks: Sequence[int], longest: float) -> Rows:
 def _fields(span: Span, longest: float, named: bool) -> dict[str, Any]:
     wide = _WIDTH * (span.end_s - span.start_s) / longest if longest else 0.0
     room = wide if named else 0.0
-    names = (harmless(span.name, 40), span.activity)
+    names = (plain(span.name, 40), span.activity)
     return {
         "rank": span.rank,
         "activity": span.activity,
-        "name": harmless(span.name, 120) or "-",
+        "name": plain(span.name, 120) or "-",
         "start": span.start_s,
         "end": span.end_s,
         "took": format_seconds(span.end_s - span.start_s),

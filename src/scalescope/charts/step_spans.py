@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from scalescope.records.timeline import COMPUTE, EXCHANGE, Activity, Span, Step, Timeline
-from scalescope.units import plural
+from scalescope.intervals import Intervals
+from scalescope.records.timeline import BUSY, EXCHANGE, Activity, Span, Step, Timeline, exposed, moments
+from scalescope.text import plural
 
 _MOST_RANKS, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4
 _PIXELS = 720  # Bars that are closer than one of them are drawn as one
@@ -35,7 +35,7 @@ class OneStep(NamedTuple):
 def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
     """The step of median length, with as many ranks and activities as can be drawn; the slowest rank among them.
 
-    `exposed_s`: where the timeline holds no compute, so much of the exchange at the step's end is exposed.
+    `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
     """
     steps = _median_step(timeline.steps)
     begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
@@ -57,8 +57,13 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
     ]
     known = any(span.activity in ("forward", "backward") for span in spans)  # copies are seen by a bare timeline, too
     by_rank = {rank: [span for span in spans if span.rank == rank] for rank in sorted(drawn)}
-    exchange = {rank: merged(here, EXCHANGE) for rank, here in by_rank.items()}
-    lost = {rank: exposed(here) if known else _last(exchange[rank], exposed_s or 0.0) for rank, here in by_rank.items()}
+    exchange = {rank: moments(here, EXCHANGE) for rank, here in by_rank.items()}
+    lost = {
+        rank: _pairs(exposed(exchange[rank], moments(here, BUSY)))
+        if known
+        else _last(_pairs(exchange[rank]), exposed_s or 0.0)
+        for rank, here in by_rank.items()
+    }
     length = max((span.end_s for span in spans), default=0.0)
     fewer = [bar for here in by_rank.values() for bar in _fewer(here, length / _PIXELS)]
     longest = sorted(fewer, key=lambda span: span.start_s - span.end_s)[:_MOST_SPANS]
@@ -66,24 +71,11 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
     if len(longest) < len(fewer):
         notes.append(f"the {_MOST_SPANS:,} longest of {len(fewer):,} activities are drawn")
     ends = {rank: step.end_s - begin for rank, step in steps.items() if rank in drawn}
-    return OneStep(longest, ends, {rank: _length(each) for rank, each in exchange.items()}, lost, known, notes)
+    return OneStep(longest, ends, {rank: each.length for rank, each in exchange.items()}, lost, known, notes)
 
 
-def exposed(spans: Iterable[Span]) -> list[Interval]:
-    """When a rank exchanges while it neither computes nor updates parameters."""
-    known = list(spans)
-    return _without(merged(known, EXCHANGE), merged(known, (*COMPUTE, "optimizer")))
-
-
-def merged(spans: Iterable[Span], activities: Sequence[Activity]) -> list[Interval]:
-    """Times at which at least one of these activities goes on."""
-    found: list[Interval] = []
-    for start, end in sorted((span.start_s, span.end_s) for span in spans if span.activity in activities):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        elif end > start:
-            found.append((start, end))
-    return found
+def _pairs(intervals: Intervals) -> list[Interval]:
+    return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
 
 
 def coarse(intervals: Iterable[Interval], gap: float) -> list[Interval]:
@@ -121,36 +113,14 @@ def _median_step(steps: Sequence[Step]) -> dict[int, Step]:
     return {rank: own[chosen] for rank, own in by_rank.items() if chosen < len(own)}
 
 
-def _length(intervals: Sequence[Interval]) -> float:
-    return sum(end - start for start, end in intervals)
-
-
 def _last(intervals: Sequence[Interval], seconds: float) -> list[Interval]:
-    """The last so many seconds of them."""
+    """The last `seconds` of them."""
     left: list[Interval] = []
     for start, end in reversed(intervals):
         if seconds <= 0:
             break
         left.insert(0, (max(start, end - seconds), end))
         seconds -= end - start
-    return left
-
-
-def _without(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """What of the first is in none of the second; both merged and in order."""
-    left = []
-    passed = 0
-    for start, end in intervals:
-        while passed < len(others) and others[passed][1] <= start:
-            passed += 1
-        for other_start, other_end in islice(others, passed, None):
-            if other_start >= end:
-                break
-            if other_start > start:
-                left.append((start, other_start))
-            start = other_end
-        if start < end:
-            left.append((start, end))
     return left
 
 

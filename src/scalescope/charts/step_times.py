@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame
+from scalescope.charts.parts import Rows, data, frame, shared_axis
 from scalescope.records.explanation import Explanation, Period
-from scalescope.report.explanation import first_steady, harmless
+from scalescope.report.explanation import first_steady
+from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 720, 260
 _FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by one; more of them share a place
 _MOST_RINGS, _MOST_CHANGES, _MOST_BEYOND = 150, 12, 60
-_FAR = 4.0  # Steps that take so many times the median one are not worth squeezing all others for
+_FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
 _STEP_AXIS = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
 _SLOWEST, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
 _LABEL = 62  # Pixels that a change's label takes
@@ -63,7 +64,7 @@ def step_times_chart(explanation: Explanation) -> Any:
         *layers,
         width=_WIDTH,
         height=_HEIGHT,
-        **frame(f"Step time over the run: {harmless(explanation.what)}", *lines),
+        **frame(f"Step time over the run: {plain(explanation.what, 60)}", *lines),
     )
 
 
@@ -134,19 +135,15 @@ class _Axis:
     """Both axes."""
 
     def __init__(self, places: Sequence[_Place], limit: float, unit: str) -> None:
-        self.first, self.last, self.title = places[0].first, places[-1].last, f"step time, {unit}"
+        self.first, self.last = places[0].first, places[-1].last
         room = 0.01 * (self.last - self.first)
-        self.steps = alt.Scale(domain=[self.first - room, self.last + room], nice=False, zero=False)
-        self.times = alt.Scale(domain=[0, limit], nice=False)
-
-    def x(self, field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="step", scale=self.steps, axis=_STEP_AXIS)
-
-    def y(self, field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=self.title, scale=self.times, axis=alt.Axis(format=",~r"))
+        steps = alt.Scale(domain=[self.first - room, self.last + room], nice=False, zero=False)
+        times = alt.Scale(domain=[0, limit], nice=False)
+        self.x = shared_axis(alt.X, "step", steps, _STEP_AXIS)
+        self.y = shared_axis(alt.Y, f"step time, {unit}", times, alt.Axis(format=",~r"))
 
     def pixels(self, steps: float) -> float:
-        """How wide so many steps are drawn."""
+        """How wide that many steps are drawn."""
         return _WIDTH * steps / max(1e-9, self.last - self.first)
 
 

@@ -1,7 +1,6 @@
 """Weak and strong scaling: steady throughput against processes, one panel per batch, one line per engine."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -14,14 +13,14 @@ from scalescope.charts.parts import (
     Counts,
     Rows,
     data,
-    engine_colours,
+    engine_colour,
     frame,
     interval_fields,
     interval_marks,
-    logarithmic_domain,
+    panel_title,
     point_marks,
     processes_axis,
-    round_numbers,
+    rate_axis,
 )
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.report.phrases import (
@@ -31,9 +30,9 @@ from scalescope.report.phrases import (
     engine_name,
     engine_order,
     interval_note,
-    shortened,
 )
-from scalescope.units import format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_rate
 
 _MEANING = {"strong": "the global batch is fixed", "weak": "the batch of a process is fixed"}
 _TOOLTIP = ["engine:N", "processes:Q", "words:N", "repetitions:Q"]
@@ -64,7 +63,7 @@ def throughput_chart(scaling: Scaling, kind: str) -> Any:
             *_layers(here, axes),
             width=width,
             height=height,
-            title=alt.TitleParams("".join(batch_words(here[0])), anchor="start", fontSize=13, offset=6),
+            title=panel_title("".join(batch_words(here[0]))),
         )
         for batch in batches
         if (here := [curve for curve in curves if curve.batch == batch])
@@ -75,7 +74,7 @@ def throughput_chart(scaling: Scaling, kind: str) -> Any:
         columns=3,
         spacing=20,
         **frame(
-            f"{kind.capitalize()} scaling: {shortened(scaling.what)}",
+            f"{kind.capitalize()} scaling: {plain(scaling.what, 60)}",
             f"{_MEANING[kind]}; {_headline(curves)}",
             f"dashed: in proportion to the smallest; {note}",
         ),
@@ -90,20 +89,9 @@ def _axes(curves: Sequence[Curve], points: Sequence[ScalingPoint]) -> _Axes:
     counts = processes_axis(points)
     rates = [edge for point in points if point.throughput for edge in (point.throughput.low, point.throughput.high)]
     rates += [row["rate"] for curve in curves for row in _ideal(curve)]
-    scale = alt.Scale(domain=[0, 1.05 * max(rates)], nice=False)
-    axis = alt.Axis(format=",~r")
-    if counts.logarithmic:
-        domain = logarithmic_domain(rates)
-        scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
-        axis = alt.Axis(format=",~r", values=round_numbers(*domain))
     engines = sorted({point.engine for point in points}, key=engine_order)
-    legend = None if engines == [""] else alt.Legend(title=None, orient="bottom", symbolSize=90)
-    color = alt.Color("engine:N", scale=engine_colours(engines), legend=legend)
-    return _Axes(counts, partial(_y, scale=scale, axis=axis), color, engines)
-
-
-def _y(field: str, *, scale: alt.Scale, axis: alt.Axis) -> alt.Y:
-    return alt.Y(f"{field}:Q", title="samples/s over all processes", scale=scale, axis=axis)
+    y = rate_axis(rates, logarithmic=counts.logarithmic)
+    return _Axes(counts, y, engine_colour(engines, legend=engines != [""]), engines)
 
 
 def _layers(curves: Sequence[Curve], axes: _Axes) -> list[alt.Chart]:
@@ -124,7 +112,7 @@ def _layers(curves: Sequence[Curve], axes: _Axes) -> list[alt.Chart]:
 
 
 def _rows(curve: Curve, axes: _Axes) -> Rows:
-    """The engine's own line; a baseline of another engine stands beside it as a point."""
+    """The engine's own line; a baseline of another engine stands next to it as a point."""
     line = drawn_line(curve)
     rows = []
     for point in curve.points:
@@ -132,7 +120,7 @@ def _rows(curve: Curve, axes: _Axes) -> Rows:
             place = axes.engines.index(curve.engine if point in line else point.engine) - (len(axes.engines) - 1) / 2
             rows.append(
                 {
-                    "at": axes.counts.beside(point.np, APART * place),
+                    "at": axes.counts.next_to(point.np, APART * place),
                     "processes": point.np,
                     "rate": point.throughput.value,
                     "words": f"{format_rate(point.throughput.value)} samples/s",
@@ -159,6 +147,6 @@ def _headline(curves: Sequence[Curve]) -> str:
     """The fastest point there is."""
     points = [(point.throughput.value, point, curve) for curve in curves for point in curve.points if point.throughput]
     rate, best, curve = max(points, key=lambda each: each[0])
-    engine = [f"with {shortened(best.engine, 30)}"] if best.engine not in ("", "none") else []
+    engine = [f"with {plain(best.engine, 30)}"] if best.engine not in ("", "none") else []
     where = " ".join([f"on {plural(best.np, 'process')}", *engine])
     return ", ".join([f"fastest: {format_rate(rate)} samples/s {where}", *batch_words(curve)])

@@ -1,12 +1,13 @@
-"""What collectives reached: bus bandwidth against the size of the message, beside what a probe of the links reached."""
+"""What collectives reached: bus bandwidth against the size of the message, and what a probe of the links reached."""
 
 from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, round_numbers
+from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, named, powers_of_ten, size_axis
 from scalescope.records.explanation import Explanation, Transfer
-from scalescope.report.explanation import engine_words, harmless
+from scalescope.report.explanation import engine_words
+from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
@@ -47,8 +48,8 @@ def transfers_chart(explanation: Explanation) -> Any:
     )
     domain = list(dict.fromkeys(names.values()))
     legend = alt.Legend(title=None, orient="bottom", columns=4) if len(domain) > 1 else None
-    color = alt.Color("operation:N", scale=alt.Scale(domain=domain, range=list(_COLOURS[: len(domain)])), legend=legend)
-    shape = alt.Shape("operation:N", scale=alt.Scale(domain=domain, range=list(_SHAPES[: len(domain)])), legend=legend)
+    color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
+    shape = named("operation", dict(zip(domain, _SHAPES, strict=False)), legend, alt.Shape)
     size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
     x, y = _sizes(rows), _bandwidths([row["bandwidth"] for row in [*rows, *probed]])
     points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
@@ -68,7 +69,7 @@ def transfers_chart(explanation: Explanation) -> Any:
         width=_WIDTH,
         height=_HEIGHT,
         **frame(
-            f"What transfers reach: {harmless(explanation.what)}",
+            f"What transfers reach: {plain(explanation.what, 60)}",
             f"{only}the larger a point, the more time is spent in all; {engine_words(explanation)}",
             "hollow, dashed: what the probe of these links reached" if probed else "",
             f"the {_MOST:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
@@ -78,7 +79,7 @@ def transfers_chart(explanation: Explanation) -> Any:
 
 def _name(index: int, operation: str) -> str:
     """Those that there is no colour for are one."""
-    return harmless(operation, 30) if index < _MOST_OPERATIONS - 1 else "others"
+    return plain(operation, 30) if index < _MOST_OPERATIONS - 1 else "others"
 
 
 def _row(transfer: Transfer, name: str) -> dict[str, Any]:
@@ -111,14 +112,7 @@ def _sizes(rows: Rows) -> alt.X:
     low, high = min(sizes) / 2, max(sizes) * 2
     powers = [power for power in range(60) if low < 2**power < high]
     every = 1 + len(powers) // _FEW
-    ticks = [2**power for power in powers if power % every == 0]
-    labels = "".join(f"datum.value == {tick} ? '{format_bytes(tick)}' : " for tick in ticks) + "''"
-    return alt.X(
-        "bytes:Q",
-        title="size of the message",
-        scale=alt.Scale(type="log", base=2, domain=[low, high], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=labels, labelOverlap="greedy"),
-    )
+    return size_axis(low, high, [power for power in powers if power % every == 0])
 
 
 def _bandwidths(values: list[float]) -> alt.Y:
@@ -126,9 +120,7 @@ def _bandwidths(values: list[float]) -> alt.Y:
     low, high = logarithmic_domain(values)
     room = 1.3 if high > 10 * low else 3.0
     low, high = low / room, high * room
-    rounds = round_numbers(low, high)
-    tens = [tick for tick in rounds if f"{tick:e}".startswith("1.0")]
-    ticks = tens if len(rounds) > _FEW else rounds
+    ticks = powers_of_ten(low, high, _FEW)
     labels = "".join(f"abs(datum.value / {tick:g} - 1) < 1e-6 ? '{_rate(tick)}' : " for tick in ticks) + "''"
     return alt.Y(
         "bandwidth:Q",

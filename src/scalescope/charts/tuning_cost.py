@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame
+from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, ring
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.report.tuning import (
     break_even_words,
@@ -18,8 +18,8 @@ from scalescope.units import format_seconds, unit_of
 
 _WIDTH, _HEIGHT = 640, 280
 _PHASE_COLOURS = {"search": "#dce9f4", "confirmation": "#e4e4e4", "with the winner": "#dff1e8"}
-_LINE, _WINNER, _MARK = "#0072b2", "#009e73", "#e6007e"
-_FAR = 4.0  # A break-even point that is so many times the tuning's own steps away is told and not drawn
+_LINE, _WINNER = "#0072b2", "#009e73"
+_FAR = 4.0  # A break-even point further away than this many times the tuning's own steps is told and not drawn
 _ONWARDS = 0.4  # Of the tuning's own steps: how far the winner is drawn beyond that
 _LEAST_SPAN = 0.05  # Of the tuning's seconds: less would make a mountain of a small loss
 _LETTER = 7.5  # Pixels of a letter in a phase's name
@@ -51,7 +51,7 @@ class _Axes(NamedTuple):
 
 
 def cost_chart(tuning: Tuning) -> Any:
-    """Time lost, added up over the steps of the tuning; None without samples or the default's pace."""
+    """Time lost, added up over the steps of the tuning; None without samples or the default's step time."""
     pace = tuning.default_step_s
     if not pace or not any(sample.steps for sample in tuning.samples):
         return None
@@ -88,7 +88,7 @@ def cost_chart(tuning: Tuning) -> Any:
 def _spent(tuning: Tuning) -> str:
     cost = tuning.cost
     spent = f"{format_seconds(cost.seconds)} for all launches" if tuning.method != "online" else lost_words(tuning)
-    return spent + (f"; slowest sample {times(cost.worst)} the default's step" if cost.worst is not None else "")
+    return spent + (f"; slowest sample {times(cost.worst)} as long as the default" if cost.worst is not None else "")
 
 
 def _unit(seconds: float) -> tuple[str, float]:
@@ -102,7 +102,7 @@ def _axes(tuning: Tuning, rows: Rows, unit: str, factor: float) -> _Axes:
     lost = [row["lost"] for row in rows]
     low, high = min(-least / 2, *lost), max(least, *lost)
     room = 0.1 * (high - low) or 1.0
-    name = "time lost against the default's pace" if tuning.method == "online" else "time spent on launches"
+    name = "time lost against the default" if tuning.method == "online" else "time spent on launches"
     return _Axes(max(row["step"] for row in rows), low - room, high + room, f"{name}, {unit}")
 
 
@@ -171,7 +171,7 @@ def _phases(path: Rows, onwards: Rows, axes: _Axes) -> list[Any]:
 
 
 def _break_even(tuning: Tuning, decided: dict[str, Any], last: dict[str, Any], axes: _Axes) -> list[Any]:
-    """A ring where the loss is made good, or words that say how far away that is."""
+    """A ring where the loss is recovered, or words that say how far away that is."""
     steps = tuning.cost.break_even_steps or 0
     if steps <= 0:
         return []
@@ -182,5 +182,5 @@ def _break_even(tuning: Tuning, decided: dict[str, Any], last: dict[str, Any], a
     at = decided["step"] + steps
     place = alt.Chart(data([{"step": at, "lost": 0.0, "words": f"break-even after {steps:,} more steps"}]))
     below = place.mark_text(align="right", baseline="top", dx=-6, dy=9, fontSize=12, color="#111111")
-    ring = place.mark_point(size=150, fill=None, stroke=_MARK, strokeWidth=2.4, opacity=1)
-    return [below.encode(x=axes.x, y=axes.y, text="words:N"), ring.encode(x=axes.x, y=axes.y)]
+    mark = ring({"step": at, "lost": 0.0}, size=150, width=2.4)
+    return [below.encode(x=axes.x, y=axes.y, text="words:N"), mark.encode(x=axes.x, y=axes.y)]

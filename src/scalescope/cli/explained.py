@@ -28,7 +28,6 @@ def tell_traces(
     export: Path | None,
 ) -> None:
     """Of traces: where the steps' time went, and what the first finding leads to."""
-    from scalescope.diagnosis.sources import export_job
     from scalescope.records.store import save
     from scalescope.report.explanation import sentence
     from scalescope.report.explanation_show import show
@@ -41,8 +40,7 @@ def tell_traces(
         here = from_here(folder)
         said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
     if export:
-        count = export_job(files, export)
-        said.append(f"{count:,} spans for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
+        said.append(f"Steps for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
     ending.tell(
         show,
         explanation,
@@ -184,7 +182,7 @@ def _answer(scaling: "Scaling") -> str:
     from scalescope.records.scaling import SPEEDUP_NAMES
     from scalescope.report.measurement import sentence
     from scalescope.report.phrases import baseline_words, curve_title, largest
-    from scalescope.units import plural
+    from scalescope.text import plural
 
     if scaling.source not in ("table", "logs"):
         return sentence(scaling)

@@ -1,7 +1,7 @@
 """From traces to an Explanation: accounting per rank and step, ranks against each other, and over time."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -9,40 +9,48 @@ import msgspec
 import numpy as np
 
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
-from scalescope.diagnosis.traces import Material
-from scalescope.records.explanation import Change, Explanation, Loss, Period, RankAccount, StepAccount, Transfer
+from scalescope.diagnosis.traces import JobTraces
+from scalescope.intervals import Times
+from scalescope.records.explanation import (
+    Change,
+    Explanation,
+    HorovodAccount,
+    Loss,
+    Period,
+    RankAccount,
+    StepAccount,
+    Transfer,
+)
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
 from scalescope.steady import slow_period
-from scalescope.traces.alignment import Lateness, lateness, on_common_clock, stands_out, transfers
-from scalescope.traces.intervals import Times
+from scalescope.traces.alignment import Lateness, on_common_clock, stands_out
 from scalescope.traces.marks import arrivals
-from scalescope.traces.trace import Trace, breakdowns
+from scalescope.traces.trace import Trace, breakdowns, mean_parts
 from scalescope.warmup import change_points, warmup_steps
 
-_PARTS = ("compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
 _FEWEST_TO_WARM = 8
 
 
-def explained(material: Material, *, what: str = "") -> Explanation:
+def explained(job: JobTraces, *, what: str = "") -> Explanation:
     """Everything but the findings."""
-    traces = material.traces
+    traces, first = job.traces, job.traces[0]
     durations = slowest(traces)
     warmup = _warmup(traces, durations)
-    compared = lateness(traces, material.clocks) if material.clocks else None
-    marked = arrivals(material.marks, warmup=warmup) if traces[0].kind == "horovod" else {}
-    named = named_ranks(traces[0], warmup) if not marked else NOBODY
+    compared = job.compared
+    account = _horovod(first, warmup)
+    marked = arrivals(job.marks, warmup=warmup)
+    named = named_ranks(first, account, warmup) if account and not marked else NOBODY
     late = dict(named.late_s) or {rank: float(np.median(each)) for rank, each in marked.items()}
     if compared is not None and compared.median_late_s:
         late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
-    steps = tuple(account for at in range(len(traces)) for account in _accounts(material, at))
-    first = traces[0]
+    steps = tuple(account for at in range(len(traces)) for account in _accounts(job, at))
     return Explanation(
-        kind=material.kind,
-        what=what or _what(material),
-        command=material.record.command if material.record else (),
+        kind=job.kind,
+        what=what or _what(job),
+        command=job.record.command if job.record else (),
         files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
-        ranks=material.ranks,
+        ranks=job.ranks,
         world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,
         engine=_engine(traces),
         backend=first.backend,
@@ -50,36 +58,36 @@ def explained(material: Material, *, what: str = "") -> Explanation:
         steps_from=first.steps_from,
         warmup_steps=warmup,
         step_s=median(durations[warmup:]) if durations[warmup:] else None,
-        accounting=_mean([account.parts for account in steps if account.index >= warmup]),
+        accounting=mean_parts([trace.parts.since(warmup) for trace in traces]),
         possibly_hidden_s=_possibly_hidden(first, warmup),
-        per_rank=tuple(_of_rank(rank, steps, warmup, late.get(rank)) for rank in material.ranks) if steps else (),
+        per_rank=_per_rank(job, warmup, late) if steps else (),
         steps=steps,
-        transfers=_transfers(material),
+        transfers=transfers(traces, compared),
         bucket_bytes=first.bucket_bytes,
-        horovod=first.horovod and msgspec.structs.replace(first.horovod, late_s=dict(named.late_s)),
-        clocks=material.clocks,
+        horovod=account and msgspec.structs.replace(account, late_s=dict(named.late_s)),
+        clocks=job.clocks,
         compiled=any(trace.compiled for trace in traces),
         skew_s=named.skew_s or _skew(marked, compared),
         straggler=named.straggler if named.straggler is not None else _straggler(marked, compared, durations[warmup:]),
         straggler_note=named.note,
         changes=_changes(durations, warmup),
         periods=_periods(durations[warmup:]),
-        overhead=material.record.overhead.value if material.record and material.record.overhead else None,
-        shown_step=_shown(material, shown) if shown is not None else None,
+        overhead=job.record.overhead.value if job.record and job.record.overhead else None,
+        shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
         lost=_lost(traces),
-        notes=_notes(material),
+        notes=_notes(job, account),
     )
 
 
-def _what(material: Material) -> str:
+def _what(job: JobTraces) -> str:
     """The command without its interpreter, the model, or the file."""
-    if material.record is None:
-        return material.traces[0].path.name
-    words = material.record.command
+    if job.record is None:
+        return job.traces[0].path.name
+    words = job.record.command
     if len(words) > 1 and Path(words[0]).name.startswith("python"):
         return shlex.join([Path(words[1]).name, *words[2:]])
-    return material.record.what
+    return job.record.what
 
 
 def slowest(traces: Sequence[Trace]) -> list[float]:
@@ -92,8 +100,15 @@ def slowest(traces: Sequence[Trace]) -> list[float]:
 
 def _warmup(traces: Sequence[Trace], durations: Sequence[float]) -> int:
     """Steps that do not count as steady; a timeline begins with at least one, a captured stretch may have none."""
-    least = 1 if traces[0].kind == "horovod" and len(durations) > 1 else 0
+    least = 1 if traces[0].whole_job and len(durations) > 1 else 0
     return max(warmup_steps(durations), least) if len(durations) >= _FEWEST_TO_WARM else least
+
+
+def _horovod(trace: Trace, warmup: int) -> HorovodAccount | None:
+    """What Horovod's thread did in the same steady steps that the accounting counts; in all where there are none."""
+    if trace.horovod is None:
+        return None
+    return trace.horovod(float(trace.starts_s[warmup]) if len(trace.starts_s) > warmup else -np.inf)
 
 
 def _shown_index(durations: Sequence[float], warmup: int) -> int | None:
@@ -105,42 +120,33 @@ def _shown_index(durations: Sequence[float], warmup: int) -> int | None:
     return warmup + min(range(len(steady)), key=lambda at: abs(steady[at] - typical))
 
 
-def _common(material: Material, at: int, times: Times) -> Times:
-    return on_common_clock(times, material.clocks[at]) if material.clocks else times
+def _common(job: JobTraces, at: int, times: Times) -> Times:
+    return on_common_clock(times, job.clocks[at]) if job.clocks else times
 
 
-def _accounts(material: Material, at: int) -> list[StepAccount]:
-    trace, rank = material.traces[at], material.ranks[at]
-    starts = _common(material, at, trace.starts_s).tolist()
+def _accounts(job: JobTraces, at: int) -> list[StepAccount]:
+    trace, rank = job.traces[at], job.ranks[at]
+    starts = _common(job, at, trace.starts_s).tolist()
     return [
         StepAccount(rank=rank, index=index, start_s=start, parts=parts)
         for index, (start, parts) in enumerate(zip(starts, breakdowns(trace.parts), strict=True))
     ]
 
 
-def _mean(parts: Sequence[Breakdown]) -> Breakdown | None:
-    """Means of every part; absent where any step lacks it."""
-    if not parts:
-        return None
-
-    def of(name: str) -> float | None:
-        values = [getattr(each, name) for each in parts]
-        return None if None in values else float(np.mean(values))
-
-    return msgspec.convert({"step_s": of("step_s"), **{name: of(name) for name in _PARTS}}, Breakdown)
-
-
-def _of_rank(rank: int, steps: Sequence[StepAccount], warmup: int, late_s: float | None) -> RankAccount:
-    own = [account.parts for account in steps if account.rank == rank and account.index >= warmup]
-    own = own or [account.parts for account in steps if account.rank == rank]
-    nothing = Breakdown(
-        step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
-    )
-    return RankAccount(rank=rank, steps=len(own), parts=_mean(own) or nothing, late_s=late_s)
+def _per_rank(job: JobTraces, warmup: int, late: Mapping[int, float]) -> tuple[RankAccount, ...]:
+    """The typical steady step of each rank; of all its steps where none is steady."""
+    accounts = []
+    for trace, rank in zip(job.traces, job.ranks, strict=True):
+        parts = trace.parts.since(warmup) if len(trace.parts.step) > warmup else trace.parts
+        mean = mean_parts([parts]) or Breakdown(
+            step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
+        )
+        accounts.append(RankAccount(rank=rank, steps=len(parts.step), parts=mean, late_s=late.get(rank)))
+    return tuple(accounts)
 
 
 def _engine(traces: Sequence[Trace]) -> str:
-    if traces[0].kind == "horovod":
+    if traces[0].engine == "horovod":
         return "horovod"
     together = any(trace.backend or (trace.world_size or 1) > 1 or len(trace.collectives.end_s) for trace in traces)
     return "ddp" if together else "none"
@@ -152,12 +158,46 @@ def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
     return float(np.mean(trace.possibly_hidden[warmup:]))
 
 
-def _transfers(material: Material) -> tuple[Transfer, ...]:
-    """Of Horovod's timeline rank 0's collectives stand for all."""
-    traces = material.traces[:1] if material.traces[0].kind == "horovod" else material.traces
-    from scalescope.traces.alignment import align
+def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tuple[Transfer, ...]:
+    """Collectives by operation and size, the largest first; what carries no known bytes is left out.
 
-    return transfers(traces, material.clocks if len(traces) > 1 else align(traces))
+    Args:
+        traces: Of the ranks; where they were not compared, the collectives of the first one stand for all.
+        compared: Ranks against each other: then transfers are those that all have in common, without any wait.
+    """
+    if compared is None:
+        seen = traces[0].collectives
+        operation, sizes, seconds, waits = seen.operation, seen.bytes, seen.end_s - seen.start_s, None
+    else:
+        operation, sizes, seconds, waits = compared.operation, compared.bytes, compared.transfer_s, compared.wait_s
+    ranks = max([trace.world_size or 1 for trace in traces] + [len(traces)])
+    rows = []
+    for name in sorted(set(operation.tolist())):
+        named = operation == name
+        for size in np.unique(sizes[named & (sizes > 0)]).tolist():
+            those = named & (sizes == size)
+            typical = float(np.median(seconds[those]))
+            if typical <= 0:
+                continue
+            rows.append(
+                Transfer(
+                    operation=name,
+                    bytes=size,
+                    ranks=ranks,
+                    count=int(those.sum()),
+                    seconds=typical,
+                    wait_s=None if waits is None else float(np.median(waits[those])),
+                    algorithm_bytes_per_s=size / typical,
+                    bus_bytes_per_s=size / typical * _bus_share(name, ranks),
+                )
+            )
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def _bus_share(operation: str, ranks: int) -> float:
+    """What a link carries for each byte of the message, as nccl-tests counts it."""
+    once = (ranks - 1) / ranks
+    return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
 
 
 def _skew(late: dict[int, Times], compared: Lateness | None) -> tuple[float, ...]:
@@ -188,18 +228,18 @@ def _periods(durations: Sequence[float]) -> tuple[Period, ...]:
     return (Period(every=found.every, excess_s=found.excess_s, count=found.number),) if found else ()
 
 
-def _shown(material: Material, index: int) -> Timeline:
+def _shown(job: JobTraces, index: int) -> Timeline:
     """One step of every rank, on the common clock, from the moment at which the first rank begins it."""
     spans: list[Span] = []
     steps: list[Step] = []
-    for at, (trace, rank) in enumerate(zip(material.traces, material.ranks, strict=True)):
+    for at, (trace, rank) in enumerate(zip(job.traces, job.ranks, strict=True)):
         start, end = float(trace.starts_s[index]), float(trace.ends_s[index])
-        moved = float(_common(material, at, np.array([start]))[0]) - start
+        moved = float(_common(job, at, np.array([start]))[0]) - start
         steps.append(Step(rank=rank, start_s=start + moved, end_s=end + moved))
-        spans += [_moved(span, moved) for span in material.spans(at, start, end)]
+        spans += [_moved(span, moved) for span in job.spans(at, start, end)]
     zero = min(step.start_s for step in steps)
     return Timeline(
-        source=material.kind,
+        source=job.kind,
         spans=tuple(_moved(span, -zero) for span in spans),
         steps=tuple(Step(rank=step.rank, start_s=step.start_s - zero, end_s=step.end_s - zero) for step in steps),
     )
@@ -218,16 +258,15 @@ def _lost(traces: Sequence[Trace]) -> Loss:
     )
 
 
-def _notes(material: Material) -> tuple[str, ...]:
-    notes = [note for trace in material.traces for note in trace.notes]
-    if material.record:
-        notes += material.record.notes
-    account = material.traces[0].horovod
-    if account is not None and not account.cached and len(material.traces[0].starts_s) > _FEWEST_TO_WARM:
+def _notes(job: JobTraces, account: HorovodAccount | None) -> tuple[str, ...]:
+    notes = [note for trace in job.traces for note in trace.notes]
+    if job.record:
+        notes += job.record.notes
+    if account is not None and not account.cached and len(job.traces[0].starts_s) > _FEWEST_TO_WARM:
         notes.append(
             "Horovod's response cache was off or too small; `scalescope tune` measures whether that costs time"
         )
-    ranks, world = len(material.traces), max((trace.world_size or 0 for trace in material.traces), default=0)
-    if material.kind == "profiler traces" and world > ranks:
+    ranks, world = len(job.traces), max((trace.world_size or 0 for trace in job.traces), default=0)
+    if job.record is None and not job.traces[0].whole_job and world > ranks:
         notes.append(f"{ranks} of {world} ranks were given: name the traces of all ranks to see who waits for whom")
     return tuple(dict.fromkeys(notes))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scalescope.intervals import Times
 from scalescope.records.explanation import HorovodAccount
 from scalescope.traces.alignment import stands_out
-from scalescope.traces.intervals import Times
 from scalescope.traces.trace import Trace
 
 # A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer.
@@ -32,19 +32,19 @@ class NamedRanks:
 NOBODY = NamedRanks()
 
 
-def named_ranks(trace: Trace, warmup: int) -> NamedRanks:
+def named_ranks(trace: Trace, account: HorovodAccount, warmup: int) -> NamedRanks:
     """The late rank, by its time in every step where negotiations name it, else by all that name one."""
-    account, count = trace.horovod, len(trace.starts_s)
-    if account is None or trace.waiting is None or count <= warmup:
+    count = len(trace.starts_s)
+    if trace.waiting is None or count <= warmup:
         return NOBODY
     step_s = float(np.median((trace.ends_s - trace.starts_s)[warmup:]))
     told = trace.held_up
-    held = {rank: told.by_step(rank, count)[warmup:] for rank in np.unique(told.rank).tolist()} if told else {}
-    late = {rank: float(np.median(each)) for rank, each in sorted(held.items())}
-    if held:
+    waits = {rank: told.by_step(rank, count)[warmup:] for rank in np.unique(told.rank).tolist()} if told else {}
+    late = {rank: float(np.median(each)) for rank, each in sorted(waits.items())}
+    if waits:
         worst = max(late, key=lambda rank: late[rank])
-        others = np.max([np.zeros(count - warmup), *(each for rank, each in held.items() if rank != worst)], axis=0)
-        if stands_out(held[worst] - others, step_s):
+        others = np.max([np.zeros(count - warmup), *(each for rank, each in waits.items() if rank != worst)], axis=0)
+        if stands_out(waits[worst] - others, step_s):
             return NamedRanks(worst, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))
     if not account.cached:
         return NamedRanks(None, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scalescope.diagnosis.traces import Material
+from scalescope.diagnosis.traces import JobTraces
+from scalescope.intervals import Times
 from scalescope.records.explanation import Explanation
 from scalescope.simulator.events import OverlapSlowdown, Traffic, simulate
-from scalescope.traces.alignment import lateness
-from scalescope.traces.intervals import Times
 from scalescope.traces.trace import Trace
 
 _FEWEST_STEPS = 3
@@ -58,7 +57,7 @@ class Replay:
         return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
 
     def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
-        """When the last of these messages has arrived, with links so many times as fast."""
+        """When the last of these messages has arrived, with links `speed` times as fast."""
         work = np.array([float(self.ready_s[-1])])
         cost = self.cost
         outcome = simulate(
@@ -73,7 +72,7 @@ class Replay:
         return float(outcome.sent_s[0])
 
     def with_links(self, speed: float) -> float:
-        """Seconds of a step if messages took so many times less."""
+        """Seconds of a step if links were `speed` times as fast."""
         return self._changed(self.end_s(self.ready_s, self.bytes, speed=speed))
 
     def with_buckets(self, cap_bytes: float) -> float:
@@ -91,27 +90,27 @@ class Replay:
         return np.interp(edges, made, times), np.diff(np.concatenate([[0.0], edges]))
 
 
-def replay_of(material: Material, explanation: Explanation) -> Replay | None:
+def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
     """The typical steady step of a job whose traces say the sizes of its messages; None for others."""
     if explanation.step_s is None or explanation.engine != "ddp":
         return None
-    traces = material.traces
+    traces = job.traces
     found = _messages(traces[0], explanation)
     if found is None:
         return None
     ready, sizes, own_s = found
     end_s = float((ready + own_s).max())
-    ready = np.minimum(ready, max(_computed_until(explanation, material.ranks[0]), float(ready[0])))
+    ready = np.minimum(ready, max(_computed_until(explanation, job.ranks[0]), float(ready[0])))
     transfer = own_s
-    if material.clocks and all(clock.pairs for clock in material.clocks):
-        compared = lateness(traces, material.clocks)
+    compared = job.compared
+    if compared and all(clock.pairs for clock in job.clocks):
         by_size = {
             size: float(np.median(compared.transfer_s[(compared.bytes == size) & (compared.operation == "allreduce")]))
             for size in set(sizes.tolist())
             if ((compared.bytes == size) & (compared.operation == "allreduce")).any()
         }
         transfer = np.array([by_size.get(size, own) for size, own in zip(sizes.tolist(), own_s, strict=True)])
-        late = max((rank.late_s or 0.0 for rank in explanation.per_rank if rank.rank != material.ranks[0]), default=0.0)
+        late = max((rank.late_s or 0.0 for rank in explanation.per_rank if rank.rank != job.ranks[0]), default=0.0)
         ready = ready + late
     known, at = np.unique(sizes, return_inverse=True)
     seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])

@@ -1,7 +1,7 @@
-"""All steps of a job's traces as one trace for Perfetto, all ranks on one clock.
-A measured job beside an estimate: its transfers against the probe, its step above the predicted one.
-Epochs of a run's log, laid over its trace: which of them lost time, and to what.
-Whatever a user has: traces, run folders, tables, logs; the kind is recognised, read and explained.
+"""Whatever a user has: traces, run folders, tables, logs. The kind is recognised, read and explained.
+
+Traces may come with the log of the same run, which tells its epochs, and with an estimate to compare them with. What
+reads tables and logs is imported where they are read: traces alone do without it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,27 +15,97 @@ from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
-from scalescope.diagnosis.traces import Material, material, traces_in
+from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
-from scalescope.measurement.autotune import is_autotune_log, read_autotune
-from scalescope.measurement.logs.lines import read_log
-from scalescope.measurement.sources import explain as explain_scaling
+from scalescope.intervals import between
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
-from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Epoch, Explanation, Transfer
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
-from scalescope.simulator.costs import CostModel
-from scalescope.simulator.step import predicted_step
 from scalescope.text import plain
 from scalescope.traces.export import HEAD, export
-from scalescope.traces.intervals import between
 from scalescope.traces.trace import Trace
+
+_OPERATIONS: dict[str, Operation] = {"allreduce": "allreduce", "broadcast": "broadcast"}
+
+
+def explain(
+    paths: Sequence[Path],
+    *,
+    np: Sequence[int] = (),
+    pattern: str = "",
+    estimate: Path | None = None,
+    export_to: Path | None = None,
+) -> Scaling | Explanation | Autotune:
+    """What these files say.
+
+    Args:
+        paths: Traces of one job and at most one log of it; or tables, logs or measurements.
+        np: Processes of every log, in the same order.
+        pattern: What a line of the logs looks like, where the usual ones do not fit.
+        estimate: A folder of `scalescope estimate` or a cluster file to compare traces with.
+        export_to: Where to write the steps of all ranks for Perfetto.
+
+    Raises:
+        UsageError: When the files do not belong together, cannot be read, or an option goes with traces only.
+    """
+    traced = [path for path in paths if _holds_traces(path)]
+    others = [path for path in paths if path not in traced]
+    if traced:
+        if len(others) > 1:
+            names = ", ".join(plain(path.name) for path in others)
+            raise UsageError(f"traces may come with one log of the same run, not with {len(others)} ({names})")
+        log = others[0] if others else None
+        return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to)
+    if estimate is not None:
+        raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
+    if export_to is not None:
+        raise UsageError("--export goes with traces: name a trace, or -- and a command")
+    from scalescope.measurement.autotune import is_autotune_log, read_autotune
+    from scalescope.measurement.sources import explain as explain_scaling
+
+    if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):
+        return read_autotune(paths[0])
+    return explain_scaling(paths, np=np, pattern=pattern)
+
+
+def explain_traces(
+    paths: Sequence[Path],
+    *,
+    log: Path | None = None,
+    pattern: str = "",
+    estimate: Path | None = None,
+    export_to: Path | None = None,
+) -> Explanation:
+    """Traces of one job, with findings."""
+    job = read_job(paths)
+    explanation = explained(job)
+    if log is not None:
+        explanation = with_epochs(explanation, job, log, pattern)
+    if estimate is not None:
+        explanation = with_estimate(explanation, job, estimate)
+    if export_to is not None:
+        _export(job, export_to)
+    case = Case(explanation, job, replay_of(job, explanation))
+    return msgspec.structs.replace(explanation, findings=find(case))
+
+
+def _beginning(path: Path) -> str:
+    """The first lines, whatever follows them: a killed job may leave zeros."""
+    with open(path, "rb") as file:
+        return file.read(4096).decode("utf-8", "replace")
+
+
+def _holds_traces(path: Path) -> bool:
+    if path.is_dir():
+        known = any((path / name).is_file() for name in ("measurement.json", "scaling.json"))
+        return (path / TRACE_RECORD).is_file() or (not known and bool(traces_in(path)))
+    return bool(traces_in(path))
 
 
 def check_export(path: Path) -> None:
@@ -51,40 +121,39 @@ def check_export(path: Path) -> None:
         raise UsageError(f"--export '{path}' exists and is no export of scalescope explain: choose another name")
 
 
-def export_job(paths: Sequence[Path], path: Path) -> int:
-    """Write the traced steps of every rank; how many spans they are."""
+def _export(job: JobTraces, path: Path) -> None:
+    """Writes the traced steps of every rank, on one clock."""
     check_export(path)
-    read = material([each for each in paths if (each / TRACE_RECORD).is_file() or traces_in(each)])
-    if not any(len(trace.starts_s) for trace in read.traces):
+    if not any(len(trace.starts_s) for trace in job.traces):
         raise UsageError("there are no steps to export: the traces have none")
 
     def spans() -> Iterator[Span]:
-        for at, trace in enumerate(read.traces):
+        for at, trace in enumerate(job.traces):
             if len(trace.starts_s):
-                yield from read.spans(at, float(trace.starts_s[0]), float(trace.ends_s[-1]))
+                yield from job.spans(at, float(trace.starts_s[0]), float(trace.ends_s[-1]))
 
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return export(spans(), path, read.clocks)
+        export(spans(), path, job.clocks)
 
 
-_OPERATIONS: dict[str, Operation] = {"allreduce": "allreduce", "broadcast": "broadcast"}
-
-
-def beside_estimate(explanation: Explanation, material: Material, place: Path) -> Explanation:
+def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Explanation:
     """`place` is a folder of scalescope estimate, or a cluster.toml of scalescope probe."""
     file = place / "cluster.toml" if place.is_dir() else place
     if not file.is_file():
         raise UsageError(f"{place.name} holds no cluster.toml: name a folder of scalescope estimate, or a cluster.toml")
+    from scalescope.records.cluster_file import load_cluster
+    from scalescope.simulator.step import predicted_step
+
     cluster = load_cluster(file)
     backend = _backend(explanation)
     nodes = 1
-    if material.record:
-        nodes = max(len({rank.host for rank in material.record.ranks}), 1)
+    if job.record:
+        nodes = max(len({rank.host for rank in job.record.ranks}), 1)
     found = tuple(_probed(transfer, cluster, backend, nodes) for transfer in explanation.transfers)
     explanation = msgspec.structs.replace(explanation, transfers=found)
     profile_file = file.parent / "profile.json"
-    batch = material.record.point.batch if material.record else None
+    batch = job.record.point.batch if job.record else None
     if not profile_file.is_file() or batch is None or explanation.engine == "none":
         return explanation
     knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
@@ -102,16 +171,20 @@ def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> T
     operation = _OPERATIONS.get(transfer.operation)
     if operation is None or not known:
         return transfer
+    from scalescope.simulator.costs import CostModel
+
     seconds = CostModel(cluster, backend, operation).seconds(float(transfer.bytes), transfer.ranks, nodes)
     return msgspec.structs.replace(transfer, probed_s=float(seconds))
 
 
-def with_epochs(explanation: Explanation, material: Material, log: Path, pattern: str) -> Explanation:
+def with_epochs(explanation: Explanation, job: JobTraces, log: Path, pattern: str) -> Explanation:
     """The explanation with the epochs that the log tells, counted from the first traced step."""
+    from scalescope.measurement.logs.lines import read_log
+
     told = read_log(log, explanation.world_size or 1, pattern)
     if not told.epochs:
         raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
-    trace = material.traces[0]
+    trace = job.traces[0]
     if not len(trace.starts_s):
         return explanation
     edges = _edges(trace, told.epochs)
@@ -154,48 +227,3 @@ def _edges(trace: Trace, epochs: Sequence[float]) -> list[float]:
             each = steps // len(epochs)
             return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
     return list(accumulate(epochs, initial=float(trace.starts_s[0])))
-
-
-def explain(
-    paths: Sequence[Path], *, np: Sequence[int] = (), pattern: str = "", estimate: Path | None = None
-) -> Scaling | Explanation | Autotune:
-    """What these files say; traces may come with the log of the same run, which tells its epochs."""
-    traced = [path for path in paths if _holds_traces(path)]
-    others = [path for path in paths if path not in traced]
-    if not traced:
-        if estimate is not None:
-            raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
-        if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):
-            return read_autotune(paths[0])
-        return explain_scaling(paths, np=np, pattern=pattern)
-    if len(others) > 1:
-        names = ", ".join(plain(path.name) for path in others)
-        raise UsageError(f"beside traces one log of the same run is understood, not {len(others)} ({names})")
-    return explain_traces(traced, log=others[0] if others else None, pattern=pattern, estimate=estimate)
-
-
-def explain_traces(
-    paths: Sequence[Path], *, log: Path | None = None, pattern: str = "", estimate: Path | None = None
-) -> Explanation:
-    """Traces of one job, with findings."""
-    read = material(paths)
-    explanation = explained(read)
-    if log is not None:
-        explanation = with_epochs(explanation, read, log, pattern)
-    if estimate is not None:
-        explanation = beside_estimate(explanation, read, estimate)
-    case = Case(explanation, read, replay_of(read, explanation))
-    return msgspec.structs.replace(explanation, findings=find(case))
-
-
-def _beginning(path: Path) -> str:
-    """The first lines, whatever follows them: a killed job may leave zeros."""
-    with open(path, "rb") as file:
-        return file.read(4096).decode("utf-8", "replace")
-
-
-def _holds_traces(path: Path) -> bool:
-    if path.is_dir():
-        known = any((path / name).is_file() for name in ("measurement.json", "scaling.json"))
-        return (path / TRACE_RECORD).is_file() or (not known and bool(traces_in(path)))
-    return bool(traces_in(path))

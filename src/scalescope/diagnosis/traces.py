@@ -1,22 +1,21 @@
 """What there is to explain: traces of a job, one per rank where possible, and what came with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
+import msgspec
 import numpy as np
 
 from scalescope.errors import UsageError
+from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
 from scalescope.records.timeline import Activity, Span
-from scalescope.text import plain
-from scalescope.traces import horovod, kineto
-from scalescope.traces.alignment import align
-from scalescope.traces.event_stream import looks_like
-from scalescope.traces.intervals import Intervals, without
+from scalescope.traces.alignment import Lateness, align, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
+from scalescope.traces.readers import read_trace, reader_of
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
@@ -29,10 +28,10 @@ _PARTS_OF_MARKS: dict[str, Activity] = {
 
 
 @dataclass(frozen=True)
-class Material:
-    """Traces on their own clocks, in the order of ranks."""
+class JobTraces:
+    """Traces of one job on their own clocks, in the order of ranks."""
 
-    kind: Literal["horovod timeline", "profiler traces", "run folder"]
+    kind: str  # That of their reader, or `run folder`
     traces: tuple[Trace, ...]
     clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
     marks: tuple[RankMarks, ...] = ()
@@ -43,28 +42,17 @@ class Material:
         """Of the traces."""
         return tuple(at if trace.rank is None else trace.rank for at, trace in enumerate(self.traces))
 
+    @cached_property
+    def compared(self) -> Lateness | None:
+        """Ranks against each other at their common collectives; None where their clocks cannot be compared."""
+        return lateness(self.traces, self.clocks) if self.clocks else None
+
     def spans(self, at: int, start_s: float, end_s: float) -> tuple[Span, ...]:
         """What one rank did between two moments of its own clock, as far as drawing needs it."""
         trace, rank = self.traces[at], self.ranks[at]
-        read: Callable[[Path, float, float], tuple[Span, ...]]
-        read = kineto.window if trace.kind == "kineto" else horovod.window
-        found = read(trace.path, start_s, end_s)
-        named = tuple(_with_rank(span, rank) for span in found)
+        found = tuple(msgspec.structs.replace(span, rank=rank) for span in trace.spans(start_s, end_s))
         mine = next((marks for marks in self.marks if marks.rank == rank), None)
-        if trace.kind == "kineto" or mine is None:
-            return named
-        return (*_marked(mine, trace.epoch_s, start_s, end_s), *named)
-
-
-def _with_rank(span: Span, rank: int) -> Span:
-    return Span(
-        rank=rank,
-        activity=span.activity,
-        start_s=span.start_s,
-        end_s=span.end_s,
-        name=span.name,
-        bytes=span.bytes,
-    )
+        return (*_marked(mine, trace.epoch_s, start_s, end_s), *found) if mine else found
 
 
 def _marked(marks: RankMarks, epoch_s: float, start_s: float, end_s: float) -> list[Span]:
@@ -89,54 +77,50 @@ def _marked(marks: RankMarks, epoch_s: float, start_s: float, end_s: float) -> l
 def traces_in(path: Path) -> list[Path]:
     """A trace itself, or the traces in a folder; empty when it is something else."""
     if not path.is_dir():
-        return [path] if path.is_file() and looks_like(path) else []
+        return [path] if path.is_file() and reader_of(path) else []
     files = [file for file in sorted(path.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
-    return [file for file in files if looks_like(file)]
+    return [file for file in files if reader_of(file)]
 
 
-def material(paths: Sequence[Path]) -> Material:
-    """Read all of them; they belong to one job."""
+def read_job(paths: Sequence[Path]) -> JobTraces:
+    """Reads traces that belong to one job.
+
+    Raises:
+        UsageError: When they do not belong together, or one of them cannot be read.
+    """
     if len(paths) == 1 and (paths[0] / TRACE_RECORD).is_file():
         return _of_folder(paths[0])
     files = [file for path in paths for file in traces_in(path)]
-    kinds = {looks_like(file) for file in files}
-    if kinds == {"kineto"}:
-        return _of_profiles("profiler traces", [_not_empty(kineto.read(file)) for file in files], None)
-    if kinds == {"horovod"}:
-        if len(files) > 1:
-            raise UsageError(
-                f"{len(files)} Horovod timelines were named and each is a job of its own: explain one at a time"
-            )
-        return Material("horovod timeline", (_not_empty(horovod.read(files[0])),))
-    raise UsageError("Horovod timelines and profiler traces were named together: explain one kind at a time")
+    readers = {reader.kind: reader for file in files if (reader := reader_of(file))}
+    if len(readers) != 1:
+        names = " and ".join(readers)
+        raise UsageError(f"traces of several kinds were named ({names}): explain one kind at a time")
+    (reader,) = readers.values()
+    if reader.per_rank:
+        return _of_ranks(reader.kind, [read_trace(file) for file in files], None)
+    if len(files) > 1:
+        raise UsageError(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
+    return JobTraces(reader.kind, (read_trace(files[0]),))
 
 
-def _not_empty(trace: Trace) -> Trace:
-    if trace.is_empty:
-        why = f" ({trace.loss.reason})" if trace.loss.reason else ""
-        raise UsageError(f"'{plain(trace.path.name)}' holds no events of a training{why}: name another trace")
-    return trace
-
-
-def _of_folder(folder: Path) -> Material:
+def _of_folder(folder: Path) -> JobTraces:
     record = load(folder / TRACE_RECORD, TraceFolder)
     missing = [name for name in record.files if not (folder / name).is_file()]
     if missing:
         raise UsageError(f"{folder.name} lacks {missing[0]}, which its {TRACE_RECORD} names: capture it again")
     if not record.timeline:
-        return _of_profiles("run folder", [kineto.read(folder / name) for name in record.files], record)
+        traces = [read_trace(folder / name, may_be_empty=True) for name in record.files]
+        return _of_ranks("run folder", traces, record)
     marks = tuple(read_marks(folder / rank.marks) for rank in record.ranks if rank.marks)
-    seen = horovod.read(folder / record.timeline)
-    return Material("run folder", tuple(separate(seen, marks)), marks=marks, record=record)
+    seen = read_trace(folder / record.timeline, may_be_empty=True)
+    return JobTraces("run folder", tuple(separate(seen, marks)), marks=marks, record=record)
 
 
-def _of_profiles(
-    kind: Literal["profiler traces", "run folder"], traces: Sequence[Trace], record: TraceFolder | None
-) -> Material:
+def _of_ranks(kind: str, traces: Sequence[Trace], record: TraceFolder | None) -> JobTraces:
     known = [trace for trace in traces if trace.rank is not None]
     if len({trace.rank for trace in known}) < len(known):
         names = ", ".join(trace.path.name for trace in known[:3])
         raise UsageError(f"several traces are of one rank ({names}): name one trace of each rank of one job")
     numbered = [replace(trace, rank=at) if trace.rank is None else trace for at, trace in enumerate(traces)]
     ordered = tuple(sorted(numbered, key=lambda trace: trace.rank or 0))
-    return Material(kind, ordered, clocks=align(ordered) if len(ordered) > 1 else (), record=record)
+    return JobTraces(kind, ordered, clocks=align(ordered) if len(ordered) > 1 else (), record=record)

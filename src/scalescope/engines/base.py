@@ -72,7 +72,7 @@ class Engine(ABC):
     title: str  # As people write it
     live_module: str  # The module that wraps a model inside a rank; it imports torch, and `package` if there is one
     knobs: tuple[Knob, ...] = ()
-    package: str = ""  # What ranks import besides torch; a script that imports it uses this engine
+    package: str = ""  # What ranks import in addition to torch; a script that imports it uses this engine
     backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends
     polls: bool = False  # Whether its own threads use a core while there is nothing to send
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
@@ -100,7 +100,16 @@ class Engine(ABC):
     def fitted(
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
-        """The values with those that follow from the launcher (empty: not chosen yet) where the user names none."""
+        """The values with those that follow from the launcher where the user names none.
+
+        Args:
+            values: What the user set.
+            launcher: Its name; empty: not chosen yet.
+            has_mpi: Whether the ranks' Python and machine can use MPI; asked only where it matters.
+
+        Raises:
+            UsageError: The launcher cannot start ranks with these values.
+        """
         return dict(values)
 
     @abstractmethod

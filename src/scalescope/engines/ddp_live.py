@@ -59,7 +59,7 @@ def current(ddp: Any) -> dict[str, Any]:
 
 def refusal(ddp: Any) -> str:
     """Why its knobs cannot change while training, in one line; empty: they can."""
-    return str(_beside("ddp_refusal_live").refusal(ddp))
+    return str(_neighbour("ddp_refusal_live").refusal(ddp))
 
 
 def held(ddp: Any) -> dict[str, str]:
@@ -70,7 +70,7 @@ def held(ddp: Any) -> dict[str, str]:
 
 def prepare(ddp: Any) -> str:
     """Make the groups of the hierarchical allreduce; every rank calls it once. Why there are none, or empty."""
-    _beside("hierarchical").prepare(ddp.process_group)
+    _neighbour("hierarchical").prepare(ddp.process_group)
     return _no_hierarchy(ddp)
 
 
@@ -158,7 +158,7 @@ def _register_hooks(ddp: Any, hierarchical: bool) -> None:
 
     hooks = list(ddp._comm_hooks)
     if hierarchical:
-        hooks.append((_beside("hierarchical").prepared(ddp.process_group).hook, None))
+        hooks.append((_neighbour("hierarchical").prepared(ddp.process_group).hook, None))
     for hook, state in hooks:
         ddp.logger._set_comm_hook_name(hook.__qualname__)
         dist._register_comm_hook(ddp.reducer, state, hook)
@@ -199,12 +199,12 @@ def _no_hierarchy(ddp: Any) -> str:
         return "the script has a communication hook of its own"
     if any(ddp._build_params_for_reducer()[1]):
         return "the model has sparse gradients"
-    groups = _beside("hierarchical").prepared(ddp.process_group)
+    groups = _neighbour("hierarchical").prepared(ddp.process_group)
     return groups if isinstance(groups, str) else ""
 
 
 def _no_change_of_view(ddp: Any) -> str:
-    return str(_beside("ddp_refusal_live").no_change_of_view(ddp))
+    return str(_neighbour("ddp_refusal_live").no_change_of_view(ddp))
 
 
 def _distributed() -> Any:
@@ -213,8 +213,8 @@ def _distributed() -> Any:
 
 
 @functools.cache
-def _beside(name: str) -> Any:
-    """The module of this name beside this one, also where this one was loaded by its path."""
+def _neighbour(name: str) -> Any:
+    """The module of this name next to this one, also where this one was loaded by its path."""
     path = pathlib.Path(__file__).with_name(f"{name}.py")
     module = types.ModuleType(f"{__name__}_{name}")
     importlib.machinery.SourceFileLoader(module.__name__, str(path)).exec_module(module)
@@ -222,7 +222,7 @@ def _beside(name: str) -> Any:
 
 
 def agree(value: int) -> int:
-    """Rank 0's value on every rank; who comes first waits for rank 0."""
+    """Rank 0's value on every rank; ranks that come earlier wait for rank 0."""
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""What speaks against a change of DDP's knobs while it trains. Standard library and torch only."""
+"""Reasons not to change DDP's knobs while it trains. Standard library and torch only."""
 
 from __future__ import annotations
 

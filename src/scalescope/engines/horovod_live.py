@@ -23,7 +23,7 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def agree(value: int) -> int:
-    """Rank 0's value on every rank; who comes first waits for rank 0."""
+    """Rank 0's value on every rank; ranks that come earlier wait for rank 0."""
     import horovod.torch as hvd
     import torch
 

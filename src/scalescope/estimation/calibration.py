@@ -27,7 +27,7 @@ def file() -> Path:
     return Path(cache).expanduser() / "scalescope" / "residuals-v2.jsonl"
 
 
-def keep(checks: Sequence[Check], factor: float, engine: str, model: str) -> str:
+def remember(checks: Sequence[Check], factor: float, engine: str, model: str) -> str:
     """Remember the undisturbed checks of one estimate as one residual; a warning when that fails, otherwise "".
 
     Args:

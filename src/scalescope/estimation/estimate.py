@@ -11,8 +11,8 @@ from scalescope import host
 from scalescope.engines import exchanging, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
-from scalescope.estimation import calibration as residuals
-from scalescope.estimation.probe import probe_cluster
+from scalescope.estimation.calibration import calibration, remember
+from scalescope.estimation.probe import ProbeListener, probe_cluster
 from scalescope.estimation.profile import take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
 from scalescope.estimation.verification import corrected, run_checks
@@ -31,7 +31,7 @@ from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeReque
 from scalescope.records.store import load, save
 from scalescope.simulator.grid import Question, predict, recommend
 from scalescope.simulator.step import predicted_step
-from scalescope.units import plural
+from scalescope.text import plural
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
@@ -39,17 +39,8 @@ _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublin
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 
 
-class EstimateListener(MeasureListener, Protocol):
+class EstimateListener(ProbeListener, MeasureListener, Protocol):
     """Is told how an estimate goes on."""
-
-    def stage(self, what: str, seconds: float | None) -> None:
-        """A part of the work begins; about what it takes."""
-
-    def tick(self, done: int) -> None:
-        """Blocks of it that are done."""
-
-    def remark(self, text: str) -> None:
-        """Something that a reader of the result should know."""
 
     def continues(self, folder: Path) -> None:
         """An interrupted estimate is continued."""
@@ -85,7 +76,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
         cluster = described or _kept(folder / CLUSTER, load_cluster)
         cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, listener)
         write_cluster(cluster, folder / CLUSTER)
-        known, unread = residuals.calibration(knobs.engine) if described is None else (None, "")
+        known, unread = calibration(knobs.engine) if described is None else (None, "")
         prediction = predict(
             Question(
                 profile=profile,
@@ -129,7 +120,7 @@ def _checked(
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
-        unwritten = residuals.keep(checks, factor, prediction.engine, prediction.what)
+        unwritten = remember(checks, factor, prediction.engine, prediction.what)
     return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
 
 

@@ -73,10 +73,7 @@ class ProbeListener(Protocol):
 
 def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
     """Probe every group of ranks with every backend that is asked for."""
-    device = request.device
-    gpus = 0 if device == "cpu" else host.gpus()
-    if device == "auto":
-        device = "cuda" if gpus else "cpu"
+    device = ("cuda" if host.gpus() else "cpu") if request.device == "auto" else request.device
     slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
     if request.hosts and len({each.slots for each in request.hosts}) > 1:
         raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
@@ -277,13 +274,8 @@ def _costs(group: Group, operation: Operation, rounds: Sequence[_Timings]) -> Co
             fmean(value for together in found[size] for line in together for value in line.cpu_seconds)
             for size in sizes
         ),
-        error=median(_error(seconds[size]) for size in sizes),
+        error=median(standard_error(made) if len(made) > 1 else _ERROR_OF_ONE for made in seconds.values()),
     )
-
-
-def _error(values: Sequence[float]) -> float:
-    """Relative standard error of the median of some rounds."""
-    return standard_error(values) if len(values) > 1 else _ERROR_OF_ONE
 
 
 def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
@@ -291,7 +283,10 @@ def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
     overlapped = [line for line in lines if isinstance(line, Overlapped)]
     if not overlapped:
         return None
-    idle = [ratio for together in rounds if (ratio := _idle(together)) is not None]
+    idle = []  # How many times longer compute takes next to the idle engine, over all ranks of each round
+    for together in rounds:
+        if found := [line for of_rank in together for line in of_rank if isinstance(line, Idle)]:
+            idle.append(sum(line.layer_s for line in found) / sum(line.layer_without_s for line in found))
     return Overlap(
         backend=group.backend,
         ranks=group.ranks,
@@ -299,11 +294,5 @@ def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
         compute=max(median(line.layer_overlapped_s / line.layer_s for line in overlapped), 1.0),
         communication=max(median(line.message_overlapped_s / line.message_s for line in overlapped), 1.0),
         idle=max(geometric_mean(idle), 1.0) if idle else 1.0,
-        idle_error=_error(idle) if idle else 0.0,
+        idle_error=standard_error(idle) if len(idle) > 1 else _ERROR_OF_ONE if idle else 0.0,
     )
-
-
-def _idle(together: _Together) -> float | None:
-    """How many times longer compute takes next to the idle engine, over all ranks of a round."""
-    lines = [line for of_rank in together for line in of_rank if isinstance(line, Idle)]
-    return sum(line.layer_s for line in lines) / sum(line.layer_without_s for line in lines) if lines else None

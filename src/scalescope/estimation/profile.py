@@ -11,7 +11,7 @@ import msgspec
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
-from scalescope.jobs.rank_program import ALLOCATOR, RankProgram, run_ranks
+from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.job import Knobs
 from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.run import QUIET
@@ -67,7 +67,7 @@ def assemble(
     failed = [block for block in blocks[0] if block.failed]
     if not alone:
         why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
-        raise UsageError(f"{workload.model} cannot make {why}: try a smaller --batch, or a machine with more memory")
+        raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
     steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
     misses = misses_of(steps_s)
     used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
@@ -88,14 +88,12 @@ def assemble(
         gradients=tuple(
             Gradient(name=model.names[at], bytes=model.bytes[at], element_bytes=model.element_bytes[at]) for at in order
         ),
-        unused=len(model.names) - len(order),
         buffers_bytes=tuple(model.buffers_bytes),
         points=tuple(points),
         crowds=_contention(blocks),
         interpolation_error=max(regular, default=0.0),
         memory_limit_bytes=model.memory_limit_bytes,
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
-        allocator=ALLOCATOR,
         seconds=seconds,
     )
 

@@ -1,12 +1,11 @@
 """The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step next to each other."""
 
-import atexit
 import importlib
 import itertools
-import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,10 +18,12 @@ from scalescope.estimation.profile_plan import next_batch
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
-from scalescope.jobs.train_model import device_named
+from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import QUIET
 from scalescope.workloads.references import one_line
+
+Clock = Callable[[], float]  # Seconds
 
 _BLOCK_S = 0.7
 _FEWEST, _MOST = 3, 200  # Steps of a block
@@ -172,9 +173,11 @@ def _is_out_of_memory(problem: BaseException) -> bool:
 class Director:
     """Rank 0: decides what is measured next, and tells the others when they are needed."""
 
-    def __init__(self, task: ProfileTask, profiler: Profiler, live: Any, limit_bytes: int) -> None:
-        self._task, self._profiler, self._live, self._limit = task, profiler, live, limit_bytes
-        self._ends = time.monotonic() + task.seconds
+    def __init__(
+        self, task: ProfileTask, profiler: Profiler, live: Any, limit_bytes: int, now: Clock = time.monotonic
+    ) -> None:
+        self._task, self._profiler, self._live, self._limit, self._now = task, profiler, live, limit_bytes, now
+        self._ends = now() + task.seconds
         self._blocks: dict[int, list[Block]] = {}
         self._quiet_rounds: dict[tuple[int, int], int] = {}  # Undisturbed ones, by ranks and batch
         self._too_large = 10**9
@@ -203,7 +206,7 @@ class Director:
         return 1.0 if undisturbed else _PATIENCE
 
     def _spent(self, part: float) -> bool:
-        return self._ends - time.monotonic() < (1 - part) * self._task.seconds
+        return self._ends - self._now() < (1 - part) * self._task.seconds
 
     def _wanted(self) -> list[int]:
         return [batch for batch in self._task.batches if batch < self._too_large]
@@ -286,7 +289,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    atexit._run_exitfuncs()
-    os._exit(code)  # as in train_model: torch's gloo threads may abort a process that is closing down
+    end(main(sys.argv[1:]))

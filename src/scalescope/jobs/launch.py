@@ -29,7 +29,8 @@ from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _HAND_ON = (
     "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "

@@ -19,7 +19,8 @@ import psutil
 
 from scalescope import host
 from scalescope.records.machine import Checkup, Cores, Gpu, Horovod, Interface, Machine, Mpi, Remedy, Slurm, Torch
-from scalescope.units import format_bytes, plural
+from scalescope.text import plural
+from scalescope.units import format_bytes
 
 _PATIENCE_S = 60.0
 _SLURM_PATIENCE_S = 5.0  # srun tries for a minute to find a configuration that is not there

@@ -11,8 +11,7 @@ from scalescope.jobs.rank_log import RankLog, in_force
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
 from scalescope.records.job import Job
-from scalescope.text import without_escapes
-from scalescope.units import plural
+from scalescope.text import plural, without_escapes
 
 _STACK_WITHIN_S = 2.0
 

@@ -34,7 +34,7 @@ def rank_environment(job: Job) -> dict[str, str]:
     }
 
 
-def meeting_point(job: Job) -> dict[str, str]:
+def rendezvous(job: Job) -> dict[str, str]:
     """Where DDP's ranks find each other when their launcher does not say it."""
     return {"MASTER_ADDR": job.hosts[0].name if job.hosts else "127.0.0.1", "MASTER_PORT": str(job.port)}
 

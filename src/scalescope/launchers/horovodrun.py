@@ -2,7 +2,7 @@
 
 import re
 
-from scalescope.launchers.base import meeting_point, rank_environment, rank_words
+from scalescope.launchers.base import rank_environment, rank_words, rendezvous
 from scalescope.launchers.mpirun import MPIRUN
 from scalescope.records.job import Command, Job
 
@@ -36,7 +36,7 @@ class Horovodrun:
             LOCAL_RANK=f"{prefix}_LOCAL_RANK",
             LOCAL_WORLD_SIZE=f"{prefix}_LOCAL_SIZE",
         )
-        return (Command(argv=(*words, *ranks), env={**meeting_point(job), **rank_environment(job)}),)
+        return (Command(argv=(*words, *ranks), env={**rendezvous(job), **rank_environment(job)}),)
 
 
 HOROVODRUN = Horovodrun()

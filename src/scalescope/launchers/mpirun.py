@@ -2,7 +2,7 @@
 
 import re
 
-from scalescope.launchers.base import meeting_point, rank_environment, rank_words
+from scalescope.launchers.base import rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Job
 
 
@@ -21,7 +21,7 @@ class Mpirun:
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""
-        env = {**meeting_point(job), **rank_environment(job)}
+        env = {**rendezvous(job), **rank_environment(job)}
         hosts = ",".join(f"{name}:{count}" for name, count in job.ranks_per_host) or f"localhost:{job.np}"
         words = [
             *("mpirun", "-np", str(job.np), "-H", hosts, "--bind-to", "none", "--map-by", "slot"),

@@ -45,7 +45,7 @@ class Watch(Protocol):
         """Called a few times a second; returns a number that grows as long as anything happens."""
 
     def stalled(self, seconds: float) -> tuple[str, str]:
-        """Nothing has happened for so long: one line and details, asked for while the ranks still run."""
+        """Nothing has happened for this long: one line and details, asked for while the ranks still run."""
 
 
 def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float) -> Ending:
@@ -169,7 +169,7 @@ def end_launch(processes: Sequence[subprocess.Popen[bytes]], job: Job) -> int:
             _send(process, signal.SIGKILL)  # one that has taken the mark out of its environment
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=1)
-        # An ssh client may be gone while what it started goes on; after a good end nothing is left elsewhere.
+        # An ssh client may be gone while what it started still runs; after a good end nothing is left elsewhere.
         if alive or any(process.returncode for process in processes):
             end_on_hosts(job.ssh, [host.name for host in job.hosts], mark)
         return count

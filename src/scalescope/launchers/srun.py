@@ -2,7 +2,7 @@
 
 import re
 
-from scalescope.launchers.base import meeting_point, rank_environment, rank_words
+from scalescope.launchers.base import rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Job
 
 
@@ -21,7 +21,7 @@ class Srun:
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""
-        env = {**meeting_point(job), **rank_environment(job)}
+        env = {**rendezvous(job), **rank_environment(job)}
         placed = job.ranks_per_host
         words = ["srun", "--ntasks", str(job.np), "--cpu-bind=none", "--kill-on-bad-exit=1", "--export=ALL"]
         if placed:

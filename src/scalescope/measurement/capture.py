@@ -20,8 +20,8 @@ from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, Tr
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save
+from scalescope.text import plural
 from scalescope.traces.marks import RankMarks, read_marks
-from scalescope.units import plural
 
 _SECONDS = 5.0  # What the captured steps take together, within these limits
 _FEWEST, _USUAL, _MOST = 10, 20, 50
@@ -160,7 +160,6 @@ def describe(
     captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
     blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
     times = slowest_steps(folder)
-    traced, untraced = (_median_of(times, blocks, traced=kind) for kind in (True, False))
     cost = overhead(times, blocks)
     notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
     missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
@@ -176,10 +175,8 @@ def describe(
         cores=host.cores().logical if run.load else None,
         timeline=timeline,
         ranks=tuple(ranks),
-        first_step=window.first,
         steps=len(set.intersection(*captured)) if captured else 0,
-        traced_step_s=traced,
-        untraced_step_s=untraced,
+        untraced_step_s=_median_of(times, blocks, traced=False),
         overhead=cost,
         notes=tuple(notes),
     )

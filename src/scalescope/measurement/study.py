@@ -13,7 +13,7 @@ from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.stats import FEWEST, relative_half_width
-from scalescope.units import plural
+from scalescope.text import plural
 
 
 def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 _CLOSE = 0.05  # Speedups that differ by less tell the same story
 _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
@@ -169,17 +170,12 @@ def _pays_from(point: ScalingPoint, curve: Curve) -> str:
 
 
 def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:
-    """Which batch one process likes best, when several were tried."""
-    points: dict[float, ScalingPoint] = {}
-    for curve in curves:
-        baseline = curve.baseline or next((point for point in curve.points if point.np == 1), None)
-        if baseline and baseline.np == 1 and baseline.throughput and baseline.batch:
-            points[baseline.batch] = baseline
-    rates = {batch: point.throughput for batch, point in points.items() if point.throughput}
-    if len(rates) < 2:
+    """Which batch is fastest on the smallest number of processes, when several were tried."""
+    found = best_batch(curves)
+    if found is None:
         return []
-    best = max(rates, key=lambda batch: rates[batch].value)
-    rivals = [batch for batch in sorted(rates) if batch != best and rates[batch].high >= rates[best].low]
-    also = f"; batch {', '.join(f'{batch:g}' for batch in rivals)} may be as good" if rivals else ""
-    rest = f"fastest with batch {best:g}: {format_rate(rates[best].value)} samples/s{also}"
-    return [_told(f"one process is {rest}", f"one process was {rest}", rates[best], repeat)]
+    also = f"; batch {', '.join(f'{size:g}' for size in found.rivals)} may be as good" if found.rivals else ""
+    rest = f"fastest with batch {found.batch:g}: {format_rate(found.rate.value)} samples/s{also}"
+    where = plural(found.np, "process")
+    is_, was = ("is", "was") if found.np == 1 else ("are", "were")
+    return [_told(f"{where} {is_} {rest}", f"{where} {was} {rest}", found.rate, repeat)]

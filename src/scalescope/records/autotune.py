@@ -47,7 +47,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     high: float  # The smallest and the largest sample
     smoothed: float | None = None  # What its own samples and its neighbours' make likely; None where noise is unknown
     error: float | None = None  # Relative standard error of that
-    out_of_range: bool = False  # Outside of the space that autotune is said to search, and not held there by the user
+    out_of_range: bool = False  # Outside of the space that autotune is said to search, and not fixed there by the user
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +77,8 @@ class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
     columns: tuple[str, ...]
     samples: tuple[Sample, ...]
     settings: tuple[Setting, ...]  # In the order in which they were first tried
-    finished: bool  # Whether its last row crowns one of the samples; otherwise the training ended first
-    winner: int  # Index of the best single sample, which a finished log crowns
+    finished: bool  # Whether its last row selects one of the samples; otherwise the training ended first
+    winner: int  # Index of the best single sample, which a finished log selects
     runner_up: int | None  # Index of the best other setting; None when there is one setting only
     recommended: int  # Index of the setting to use
     walked: tuple[Switch, ...]  # Switches of which both positions were tried
@@ -87,7 +87,7 @@ class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
     lead_next: float | None  # Mean of the winning setting over the next one's, minus 1
     lead_median: float | None  # The same over the median setting's
     needed: float | None  # The lead over the next one from which on noise does not explain it
-    # The lead over the median that the best of so many equal settings has by noise alone, in 19 of 20 logs.
+    # The lead over the median that the best of equal settings has by noise alone, at most (one-sided, stats.MEASURED).
     luck: float | None
     alike: int | None  # Settings that noise does not tell apart from the best one, itself included
     verdict: Verdict

@@ -1,47 +1,62 @@
 """Where ranks run: nodes, slots, cores, links, and what collectives were measured to cost there."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
 from scalescope.records.store import Record
 
 Operation = Literal["allreduce", "broadcast"]
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
+Device = Literal["cpu", "gpu"]
 BACKENDS = ("gloo", "nccl", "horovod-gloo", "horovod-mpi", "horovod-nccl")
+
+# What a file is checked against when it is read
+_Backend = Annotated[str, Meta(pattern=f"^({'|'.join(BACKENDS)})$")]
+_Count = Annotated[int, Meta(ge=1)]
+_Positive = Annotated[float, Meta(gt=0, lt=1e300)]
+_NotNegative = Annotated[float, Meta(ge=0, lt=1e300)]
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """One direction of a connection between two ranks (inside a node) or two nodes."""
 
-    bytes_per_s: float
-    latency_s: float
+    bytes_per_s: _Positive
+    latency_s: _NotNegative
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """What one collective was measured to take, by size of the message."""
 
-    backend: str
+    backend: _Backend
     operation: Operation
-    ranks: int
-    nodes: int
-    sizes_bytes: tuple[int, ...]  # Ascending
-    seconds: tuple[float, ...]  # Of the slowest rank, right after compute; the mean without the slowest tenth
-    cpu_seconds: tuple[float, ...]  # Per rank
-    error: float  # Relative standard error, typical over sizes
+    ranks: _Count
+    nodes: _Count
+    sizes_bytes: Annotated[tuple[_Count, ...], Meta(min_length=1)]  # Ascending
+    seconds: tuple[_Positive, ...]  # Of the slowest rank, right after compute; the mean without the slowest tenth
+    cpu_seconds: tuple[_NotNegative, ...]  # Per rank
+    error: _NotNegative  # Relative standard error, typical over sizes
+
+    def __post_init__(self) -> None:
+        if list(self.sizes_bytes) != sorted(set(self.sizes_bytes)):
+            raise ValueError("sizes_bytes must ascend")
+        if not len(self.seconds) == len(self.cpu_seconds) == len(self.sizes_bytes):
+            raise ValueError("seconds and cpu_seconds must hold one number for each of sizes_bytes")
+        if self.nodes > self.ranks:
+            raise ValueError("nodes must be at most ranks")
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """What compute and communication do to each other when they run at the same time, measured."""
 
-    backend: str
-    ranks: int
-    nodes: int
-    compute: float  # Compute takes so many times longer
-    communication: float  # Communication takes so many times longer
-    waiting: float = 1.0  # Communication takes so many times longer while the training thread only waits for it
-    idle: float = 1.0  # Compute takes so many times longer while the engine's thread has nothing to send
-    idle_error: float = 0.0  # Relative standard error of `idle`
+    backend: _Backend
+    ranks: _Count
+    nodes: _Count
+    compute: _Positive  # Compute takes this many times longer
+    communication: _Positive  # Communication takes this many times longer
+    idle: _Positive = 1.0  # Compute takes this many times longer while the engine's thread has nothing to send
+    idle_error: _NotNegative = 0.0  # Relative standard error of `idle`
 
 
 class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
@@ -50,20 +65,27 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     current_version: ClassVar[int] = 1
 
     name: str = ""
-    nodes: int
-    slots_per_node: int  # Ranks that a node takes, usually its GPUs, on CPUs its cores over the threads of a rank
-    cores_per_node: int
-    device: Literal["cpu", "gpu"] = "cpu"
+    nodes: _Count
+    slots_per_node: _Count  # Ranks that a node takes, usually its GPUs, on CPUs its cores over the threads of a rank
+    cores_per_node: _Count
+    device: Device = "cpu"
     inside: Link | None = None  # Between two ranks of a node; None where measured costs say all
     between: Link | None = None  # Of one node to the others; None where there is one node, or measured costs say all
     # How described links are used; auto: as gloo does for gloo, otherwise the fastest of all three.
     algorithm: Algorithm = "auto"
     # What DDP pays to copy a byte of gradient into its bucket; the way back costs the same.
-    copy_s_per_byte: float = 0.0
-    costs: tuple[Costs, ...] = ()
+    copy_s_per_byte: _NotNegative = 0.0
+    costs: tuple[Costs, ...] = ()  # Each kind once
     overlaps: tuple[Overlap, ...] = ()
-    threads_per_rank: int = 1  # While it was probed
+    threads_per_rank: _Count = 1  # While it was probed
     disturbed: str = ""  # Why the probe is not to be trusted, in one line; empty: it is
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = [(costs.backend, costs.operation, costs.ranks, costs.nodes) for costs in self.costs]
+        if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
+            backend, operation, ranks, nodes = twice[0]
+            raise ValueError(f"{backend} {operation} of {ranks} ranks on {nodes} nodes is measured twice: keep one")
 
     @property
     def slots(self) -> int:

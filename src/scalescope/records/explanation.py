@@ -1,6 +1,4 @@
-"""A folder in which a traced launch left its files: what is there, and what tracing cost.
-What a trace says: where the time of its steps went, per rank and over time, and what to change.
-"""
+"""A folder with the traces of a launch, and what they say: where the time of steps went and what to change."""
 
 from typing import ClassVar, Literal
 
@@ -44,10 +42,8 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     cores: int | None = None  # Of the machine that launched it; None when ranks ran on other hosts
     timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
-    first_step: int  # Number of the first captured step, from 0; a timeline has those before it too
     steps: int  # How many were captured on every rank
-    traced_step_s: float | None  # Median step of the slowest rank while it was traced
-    untraced_step_s: float | None  # The same in the steps around them that were not traced
+    untraced_step_s: float | None  # Median step of the slowest rank in the steps around them that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
 
@@ -193,7 +189,8 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     current_version: ClassVar[int] = 1
 
     # On disk it is `source`: there `kind` is the kind of record.
-    kind: Literal["horovod timeline", "profiler traces", "run folder"] = msgspec.field(name="source")
+    # That of the traces' reader (traces/readers.py), or `run folder`.
+    kind: str = msgspec.field(name="source")
     what: str
     command: tuple[str, ...] = ()  # Of a captured run
     files: tuple[str, ...]

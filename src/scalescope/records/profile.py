@@ -1,6 +1,4 @@
-"""What is trained, as plain data that reaches every rank as JSON.
-What one device needs for a step of a model, at several batch sizes.
-"""
+"""What is trained, and what one device needs for a step of it at several batch sizes."""
 
 from typing import ClassVar
 
@@ -72,12 +70,10 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     hostname: str
     threads_per_rank: int
     gradients: tuple[Gradient, ...]  # In the order in which backward finishes them
-    unused: int = 0  # Parameters that got no gradient
     buffers_bytes: tuple[int, ...] = ()  # What DDP broadcasts before each forward: one size per kind of number
     points: tuple[ProfilePoint, ...]  # By ascending batch
     crowds: tuple[Contention, ...] = ()  # By ascending number of copies
     interpolation_error: float  # Largest relative miss of a measured point when it is predicted from its neighbours
     memory_limit_bytes: int  # What the device has
     too_large: int | None = None  # The smallest batch that did not fit when it was tried
-    allocator: dict[str, str] = {}  # The variables that pin the allocator's behaviour; a run has to have them too
     seconds: float = 0.0  # What taking the profile took

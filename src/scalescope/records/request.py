@@ -1,6 +1,4 @@
-"""What must not change between the launches that are compared with each other.
-What a user asks of measure, and the plan that an interrupted measurement is continued from.
-"""
+"""What a user asks of measure, probe and estimate, and the plans that interrupted work is resumed from."""
 
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -14,7 +12,7 @@ from scalescope.stats import FEWEST
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine and the software of a measurement."""
+    """The machine and the software, which must not change between launches that are compared."""
 
     host: str
     cpu: str  # Its model, as the kernel names it; empty where it does not
@@ -28,7 +26,9 @@ ScalingKind = Literal["strong", "weak"]
 # What --scaling says and what it stands for.
 SCALINGS: dict[str, tuple[ScalingKind, ...]] = {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
 
-QUICK_PRECISION = 0.05  # A quick launch ends when its speedup is known so well, if nothing else is asked for
+QUICK_PRECISION = (
+    0.05  # A quick launch ends when its speedup is known within this fraction, unless another is asked for
+)
 
 
 class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,17 +54,17 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     ssh: str = "ssh"
     oversubscribe: bool = False
     folder: str = ""
-    launches: int | None = None  # Of every point, at most; None: 5, or 30 when a precision is asked for
+    launches: int | None = None  # Most launches per configuration; None: 5, or 30 with a precision
     precision: float | None = None  # Stop when every steady speedup is known within this fraction
     budget_s: float | None = None  # Start no launch that would end later than this
-    quick: bool = False  # One launch per point, in which one process alone and all processes alternate in blocks
+    quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
     smallest: bool = False  # Speedups are relative to the smallest number of processes when that is not 1
     trace: bool = False  # One more launch of every point, in which some steps are captured
-    seed: int | None = None  # Of the order of launches
+    seed: int | None = None  # Random seed for the launch order
 
     @property
     def most_launches(self) -> int:
-        """Launches of a point after which there are no more."""
+        """The largest number of launches of a point."""
         return self.launches or (1 if self.quick else 30 if self.precision else FEWEST)
 
     @property
@@ -80,12 +80,12 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
 
     current_version: ClassVar[int] = 2
 
-    request: MeasureRequest  # With everything settled that must not change when it is continued elsewhere
+    request: MeasureRequest  # With everything settled that must not change when it is resumed elsewhere
     cwd: str
     steps: int = 0  # Of every launch of a MODEL, found by trying it; 0: not tried yet, or a script
     seconds: float | None = None  # Guess for one launch of each point
     since_ns: int  # When it began, nanoseconds since the epoch
-    fingerprint: Fingerprint | None = None  # Where it was begun; None: version 1 did not keep it
+    fingerprint: Fingerprint | None = None  # Where it began; None: not known
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
@@ -128,7 +128,7 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
-    """What an estimate set out to do; written first, so that an interrupted one can be continued."""
+    """What an estimate set out to do; written first, so that an interrupted one can be resumed."""
 
     request: EstimateRequest  # Without its folder
     fingerprint: Fingerprint

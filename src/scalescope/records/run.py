@@ -1,7 +1,6 @@
 """What was measured: one Run per launch, and the Measurement that holds them."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -109,15 +108,6 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
     details: str
 
 
-def _with_scaling(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 kept the kind of scaling at every point."""
-    points = [run["point"] for run in document["runs"]]
-    scaling = points[0].get("scaling", "weak") if points else "weak"
-    per_process = [point for point in points if point["batch"] is not None]
-    sizes = {point["batch"] * (point["np"] if scaling == "strong" else 1) for point in per_process}
-    return {**document, "scaling": [scaling], "batch": sorted(sizes)}
-
-
 def _engine(run: Run) -> str:
     """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
     if run.engine_seen == "none" and run.point.np > 1 and run.exchanges is not False:
@@ -129,14 +119,13 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     """A sweep over points: what was asked, where it ran and what came out."""
 
     current_version: ClassVar[int] = 2
-    upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_scaling}
 
     what: str  # The model or the command
     scaling: tuple[str, ...]  # strong, weak or both; they share launches where they meet
     # As asked: global for strong, per process for weak scaling; empty when the script alone knows.
     batch: tuple[int, ...] = ()
-    precision: float | None = None  # When launches were made until speedups were known so well
-    quick: bool = False  # Whether one process alone and all processes took turns inside the launches
+    precision: float | None = None  # The precision of speedups at which launches ended
+    quick: bool = False  # Whether launches interleaved blocks of one process alone and of all processes
     created: str
     scalescope: str
     torch: str
@@ -152,7 +141,7 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     warnings: tuple[str, ...] = ()  # About the measurement as a whole
 
     def as_seen(self) -> "Measurement":
-        """The same with every point under the engine that its ranks really used, where that is known."""
+        """A copy with every point under the engine that its ranks really used, where that is known."""
         points = {run.point: msgspec.structs.replace(run.point, engine=_engine(run)) for run in self.runs}
         runs = (msgspec.structs.replace(run, point=points[run.point]) for run in self.runs)
         return msgspec.structs.replace(self, runs=tuple(runs))

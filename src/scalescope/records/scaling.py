@@ -1,6 +1,7 @@
 """How a training scales: speedups, efficiency and what they lose, from measurements, tables or logs alike."""
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ LOSSES = ("efficiency", "warmup", "uneven", "fixed", "init", "launch")
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A number and how sure it is."""
+    """A number and its interval."""
 
     value: float
     low: float
@@ -124,3 +125,37 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     trust: tuple[str, ...] = ()  # Which speedup to trust, in sentences, from these numbers
     findings: tuple[str, ...] = ()  # What else stands out, in sentences
     warnings: tuple[str, ...] = ()
+
+
+class BestBatch(NamedTuple):
+    """Which batch the smallest number of processes is fastest with."""
+
+    np: int
+    engine: str  # Whose rates decide: none, or the fastest one
+    batch: float  # Per process
+    rivals: tuple[float, ...]  # Batches whose intervals reach into the best one's
+    rates: dict[str, dict[float, Estimate]]  # By engine and batch, of engines that tried several
+
+    @property
+    def rate(self) -> Estimate:
+        """Samples per second with it."""
+        return self.rates[self.engine][self.batch]
+
+
+def best_batch(curves: Sequence[Curve]) -> BestBatch | None:
+    """The fastest batch of the smallest baseline; None below two batch sizes. Findings and the figure read it here."""
+    bases = [curve.baseline_np for curve in curves if curve.baseline_np is not None]
+    smallest = min(bases, default=0)
+    rates: dict[str, dict[float, Estimate]] = {}
+    for point in (point for curve in curves for point in curve.points):
+        if point.np == smallest and point.batch is not None and point.throughput:
+            rates.setdefault(point.engine, {}).setdefault(point.batch, point.throughput)
+    rates = {engine: sizes for engine, sizes in rates.items() if len(sizes) > 1}
+    if not rates:
+        return None
+    fastest = max(rates, key=lambda engine: max(rate.value for rate in rates[engine].values()))
+    engine = "none" if "none" in rates else fastest
+    sizes = rates[engine]
+    best = max(sizes, key=lambda size: sizes[size].value)
+    rivals = tuple(size for size in sorted(sizes) if size != best and sizes[size].high >= sizes[best].low)
+    return BestBatch(smallest, engine, best, rivals, rates)

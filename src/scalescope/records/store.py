@@ -2,9 +2,9 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -15,8 +15,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """A versioned record; a subclass states its kind as tag and its version in `current_version`."""
 
     current_version: ClassVar[int] = 1
-    # From a version to the next: how an older document becomes a newer one.
-    upgrades: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 
     version: int = 0
 
@@ -39,36 +37,38 @@ def encode(record: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, record_type: type[AnyRecord], source: str) -> AnyRecord:
-    """The record in `data`; a clear line when it is of another kind, newer than this program, or damaged."""
-    kind = str(record_type.__struct_config__.tag)
-    current = record_type.current_version
+    """The record in `data`; a clear line when it is of another kind or version, or damaged."""
     try:
         header = msgspec.json.decode(data, type=_Header)
-        if header.kind != kind:
-            raise UsageError(f"{source} holds a '{header.kind}', not a '{kind}': name a file of that kind")
-        if header.version > current:
-            raise UsageError(
-                f"{source} was written by a newer scalescope "
-                f"(format {header.version}, this one reads up to {current}): pip install --upgrade scalescope"
-            )
-        if header.version == current:
-            return msgspec.json.decode(data, type=record_type)
-        document = msgspec.json.decode(data)
-        for version in range(header.version, current):
-            if version in record_type.upgrades:
-                document = record_type.upgrades[version](document)
-        return msgspec.convert({**document, "version": current}, type=record_type)
+        check_header(header.kind, header.version, record_type, source)
+        return msgspec.json.decode(data, type=record_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise UsageError(f"{source} is not a readable scalescope record ({problem}): name another file") from None
 
 
+def check_header(kind: object, version: object, record_type: type[Record], source: str) -> None:
+    """Raise UsageError unless a file is of this record's kind and version."""
+    wanted, current = record_type.__struct_config__.tag, record_type.current_version
+    if kind != wanted:
+        raise UsageError(f"{source} holds a '{kind}', not a '{wanted}': name a file of that kind")
+    if version != current:
+        newer = isinstance(version, int) and version > current
+        action = "pip install --upgrade scalescope" if newer else "make it anew"
+        raise UsageError(f"{source} has format {version} and this scalescope reads format {current}: {action}")
+
+
 def save(record: Record, path: Path) -> None:
-    """Write the record whole: a kill leaves the old file or the new one, never half of one."""
+    """Write the record whole."""
+    write_whole(path, encode(record))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a kill leaves the old one or the new one, never half of one."""
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
-            file.write(encode(record))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -1,13 +1,16 @@
 """What ranks did when: the one form in which predicted and traced steps are drawn and broken down."""
 
+from collections.abc import Collection, Iterable
 from typing import ClassVar, Literal
 
 import msgspec
 
+from scalescope.intervals import Intervals, union, without
 from scalescope.records.store import Record
 
 Activity = Literal["input", "forward", "backward", "optimizer", "copy", "communication", "negotiation", "other"]
 COMPUTE: tuple[Activity, ...] = ("forward", "backward", "copy")
+BUSY: tuple[Activity, ...] = (*COMPUTE, "optimizer")
 EXCHANGE: tuple[Activity, ...] = ("communication", "negotiation")
 
 
@@ -41,7 +44,7 @@ class Timeline(Record, frozen=True, kw_only=True, tag="timeline"):
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of a step goes, in seconds; the parts add up to the step, what is hidden stands beside them.
+    """Where the time of a step goes, in seconds; the parts add up to the step; hidden time is extra.
 
     A part that the source cannot separate is None and its time is in other.
     """
@@ -53,3 +56,18 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     input_s: float | None
     optimizer_s: float | None
     other_s: float
+
+
+def moments(spans: Iterable[Span], activities: Collection[Activity]) -> Intervals:
+    """When any of these activities goes on."""
+    own = [span for span in spans if span.activity in activities]
+    return union([span.start_s for span in own], [span.end_s for span in own])
+
+
+def exposed(exchange: Intervals, busy: Intervals) -> Intervals:
+    """Exposed communication: when a rank exchanges while it neither computes nor updates parameters.
+
+    The only definition. Trace readers, the accounting of Horovod timelines and the charts call it; the simulator,
+    which has no intervals, reports the same time (tests/traces/test_exposed.py compares them all).
+    """
+    return without(exchange, busy)

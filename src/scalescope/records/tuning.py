@@ -26,10 +26,10 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[Host, ...] = ()
     # None: online where knobs can change while training (DDP), offline otherwise (Horovod)
     method: Method | None = None
-    hold: tuple[str, ...] = ()  # name=value texts: knobs that stay as they are told
+    hold: tuple[str, ...] = ()  # name=value texts: knobs that stay fixed
     search: tuple[str, ...] = ()  # Knobs that are searched on request only
     start_from: Values | None = None  # A setting found earlier: used at once, without a search
-    # So many samples' worth of steps are left out at the beginning; None: as the method has it.
+    # Warm-up length, in samples; None: as the method has it.
     warmup_samples: int | None = None
     steps_per_sample: int | None = None
     max_samples: int | None = None
@@ -37,7 +37,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     threads_per_rank: int | None = None
     env: dict[str, str] = {}
     launcher_args: tuple[str, ...] = ()
-    steps: int | None = None  # The training ends after so many steps, whatever it would do by itself
+    steps: int | None = None  # Stop the training after this many steps
     device: str = "auto"
     timeout_s: float = 600.0
     ssh: str = "ssh"
@@ -86,7 +86,9 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
     step_s: float | None = None  # Median step; where batches vary, that of a typical batch. None: the setting failed.
     error_s: float | None = None  # Its standard error
     steps: int = 0  # That were measured
-    other_steps: int = 0  # Made besides them: discarded after the switch, or while the next setting was not known yet
+    other_steps: int = (
+        0  # Steps that were not measured: discarded after the switch, or while the next setting was not known yet
+    )
     seconds: float = 0.0  # All of them together, with the switch
     switch_s: float = 0.0
     cut: bool = False  # Ended early because it was clearly worse
@@ -140,8 +142,8 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     default_step_s: float | None = None  # Over all its samples
     winner_step_s: float | None = None
     decision: Literal["use", "keep_default"]
-    values: Values = {}  # Of the decision, without what was held; empty: the default
-    finalist: Values = {}  # What met the default in the end; empty: nothing did
+    values: Values = {}  # Of the decision, without what was fixed; empty: the default
+    finalist: Values = {}  # What was compared with the default in the end; empty: nothing did
     gain: Gain | None = None  # Of the finalist
     reason: str = ""  # Why the search ended, and for the default why it is kept
     cost: TuningCost

@@ -15,9 +15,9 @@ from scalescope.records.autotune import (
     Setting,
     Switch,
 )
-from scalescope.report.explanation import harmless, percent
+from scalescope.report.explanation import percent
 from scalescope.report.terminal import bullet, cut_rows, reasons, say, section
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
 SWITCH_WORDS = {
@@ -26,6 +26,8 @@ SWITCH_WORDS = {
     "torus_allreduce": "torus allreduce",
     "cache_enabled": "cache",
 }
+_SHORT = {**SWITCH_WORDS, "hierarchical_allreduce": "h.allreduce", "hierarchical_allgather": "h.allgather"}
+_MOST_SETTINGS = 8
 _STEPS_PER_SAMPLE, _WARMUP_SAMPLES = 50, 3  # What Horovod takes when nothing is said
 _NEWER = "torus_allreduce"  # A column that logs have from 0.26 on
 _FIXED_WORDS = {"tensor_fusion_threshold": "fusion threshold (MiB)", "cycle_time_ms": "cycle time (ms)"}
@@ -158,32 +160,20 @@ def recommended(record: Autotune) -> Setting:
     return record.settings[record.recommended]
 
 
-_MOST_SETTINGS = 8
-_SHORT = {
-    "hierarchical_allreduce": "h.allreduce",
-    "hierarchical_allgather": "h.allgather",
-    "torus_allreduce": "torus",
-    "cache_enabled": "cache",
-}
-
-
 def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     """Whether the choice beat the noise and what to set; with `details` what was tried and the best settings too."""
     exports = "export " + " ".join(f"{name}={value}" for name, value in record.environment.items())
+    more = "the best settings, what was tried and how noise was judged"
     if not details:
-        say(console, f"Horovod autotune log: {harmless(record.file)}: {tried_lines(record)[0]}")
-        more = "the best settings, what was tried and how noise was judged"
-        reasons(console, noise_lines(record), warnings=warning_lines(record), more=more)
-        console.print(f"Do: {exports}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"Horovod autotune log: {plain(record.file, 60)}: {tried_lines(record)[0]}")
+        reasons(console, noise_lines(record), do=exports, warnings=warning_lines(record), more=more)
         return
-    say(console, f"Horovod autotune log: {harmless(record.file)}", "bold")
+    say(console, f"Horovod autotune log: {plain(record.file, 60)}", "bold")
     for line in tried_lines(record):
         bullet(console, line)
-    if record.lost.events:
-        lost = f"not read: {plural(record.lost.events, 'line')}: {harmless(record.lost.reason, 200)}"
-        bullet(console, lost, "yellow")
-    heading = "The best settings: fusion, cycle, score in MB/s (higher is better)"
-    section(console, heading, [], setting_rows(record))
+    if lost := record.lost.events:
+        bullet(console, f"not read: {plural(lost, 'line')}: {plain(record.lost.reason, 200)}", "yellow")
+    section(console, "The best settings: fusion, cycle, score in MB/s (higher is better)", [], setting_rows(record))
     section(console, "Did it beat the noise?", noise_lines(record))
     section(console, "Warnings", warning_lines(record), style="yellow")
     console.print()
@@ -204,17 +194,14 @@ def sentence(record: Autotune) -> str:
 
 def next_commands(record: Autotune, np: int = 2) -> list[str]:
     """What to type next: the recommended setting and the default, measured alike."""
-    usual = ["scalescope", "measure", "--np", str(np), "--relative-to", "smallest", "--engine", "horovod"]
+    usual = shlex.split(f"scalescope measure --np {np} --relative-to smallest --engine horovod")
     variables = [word for name, value in record.environment.items() for word in ("--env", f"{name}={value}")]
-    command = ["--", "python", "train.py"]
-    return [
-        shlex.join([*usual, *variables, "-o", "results/autotuned", *command]),
-        shlex.join([*usual, "-o", "results/default", *command]),
-    ]
+    ends = [["-o", f"results/{name}", "--", "python", "train.py"] for name in ("autotuned", "default")]
+    return [shlex.join([*usual, *variables, *ends[0]]), shlex.join([*usual, *ends[1]])]
 
 
 def next_command_of(record: Autotune) -> str:
-    """Both of them on one line."""
+    """Both on one line."""
     return " && ".join(next_commands(record))
 
 
@@ -254,11 +241,8 @@ def as_document(record: Autotune) -> dict[str, Any]:
 
 
 def _scored(knobs: Knobs, score: float) -> dict[str, Any]:
-    return {"knobs": {**_numbers(knobs), **knobs.switches}, "score_bytes_per_s": 1e6 * score}
-
-
-def _numbers(knobs: Knobs) -> dict[str, float]:
-    return {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
+    numbers = {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
+    return {"knobs": {**numbers, **knobs.switches}, "score_bytes_per_s": 1e6 * score}
 
 
 def _setting_document(setting: Setting) -> dict[str, Any]:
@@ -304,9 +288,7 @@ def _promise(setting: Setting) -> float:
 
 
 def _likely(setting: Setting) -> str:
-    if setting.smoothed is None or setting.error is None:
-        return ""
-    return f"{setting.smoothed:.3g} ± {setting.smoothed * setting.error:.2g}"
+    return f"{setting.smoothed:.3g} ± {setting.smoothed * (setting.error or 0):.2g}" if setting.smoothed else ""
 
 
 def _mark(record: Autotune, at: int) -> str:

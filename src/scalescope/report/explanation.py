@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scalescope.records.explanation import Explanation, Finding, HorovodAccount, TensorAccount
+from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount, TensorAccount
 from scalescope.records.timeline import Breakdown
-from scalescope.report.phrases import shortened
+from scalescope.report.phrases import number
 from scalescope.report.terminal import cut_rows
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_seconds
 
 
 class Part(NamedTuple):
@@ -37,12 +38,6 @@ _STEPS_FROM = {
 _FEW = 6  # Ranks that are named one by one
 
 
-def harmless(text: str, longest: int = 60) -> str:
-    """Text from a trace on one line, without anything that a terminal would obey."""
-    line = shortened(text[: 8 * longest], longest)
-    return "".join(character if character.isprintable() else "?" for character in line)
-
-
 def seconds_of(part: Part, parts: Breakdown) -> float | None:
     """How long a part takes; None where the source cannot tell. A rounding error below zero is zero."""
     seconds: float | None = getattr(parts, part.field)
@@ -58,6 +53,29 @@ def shares(parts: Breakdown) -> dict[str, float]:
     """Fractions of the step by key; what the source cannot separate is absent."""
     known = {part.key: seconds_of(part, parts) for part in PARTS}
     return {key: share(seconds, parts) for key, seconds in known.items() if seconds is not None}
+
+
+def accounting_columns(
+    rows: Sequence[tuple[str, Breakdown, RankAccount | None]], *, short: bool = False
+) -> dict[str, list[str]]:
+    """Named steps as percentages of each part, by heading; columns that nothing is known for are left out."""
+
+    def percents(seconds: Sequence[float | None]) -> list[str]:
+        known = zip(seconds, rows, strict=True)
+        return ["" if each is None else number(100 * share(each, row[1]), 1) for each, row in known]
+
+    late = [account.late_s if account else None for _, _, account in rows]
+    columns = {
+        "" if short else "rank": [name for name, _, _ in rows],
+        "step": [format_seconds(parts.step_s) for _, parts, _ in rows],
+        **{
+            part.heading if short else f"{part.name} (%)": percents([seconds_of(part, parts) for _, parts, _ in rows])
+            for part in PARTS
+        },
+        "hidden" if short else "hidden communication (%)": percents([parts.hidden_s for _, parts, _ in rows]),
+        "late": ["" if each is None else format_seconds(each) for each in late],
+    }
+    return {heading: [cell or "-" for cell in cells] for heading, cells in columns.items() if any(cells)}
 
 
 def step_count(explanation: Explanation) -> int:
@@ -101,7 +119,7 @@ def percent(fraction: float) -> str:
 def steps_from_words(explanation: Explanation) -> str:
     """Where steps came from; empty without any."""
     told = explanation.steps_from
-    return "" if told in ("none", "") else _STEPS_FROM.get(told, harmless(told, 100))
+    return "" if told in ("none", "") else _STEPS_FROM.get(told, plain(told, 100))
 
 
 def rank_words(explanation: Explanation) -> str:
@@ -118,7 +136,7 @@ def rank_words(explanation: Explanation) -> str:
 def engine_words(explanation: Explanation) -> str:
     """`ddp over gloo on cpu`."""
     engine = "" if explanation.engine == "none" else explanation.engine
-    over = f"over {harmless(explanation.backend, 24)}" if explanation.backend else ""
+    over = f"over {plain(explanation.backend, 24)}" if explanation.backend else ""
     return " ".join(filter(None, (engine, over, f"on {explanation.device}")))
 
 
@@ -129,13 +147,13 @@ def loss_words(explanation: Explanation) -> str:
         return ""
     counts = [plural(lost.events, "event")] if lost.events else []
     counts += [format_bytes(lost.bytes)] if lost.bytes else []
-    why = harmless(lost.reason, 200)
+    why = plain(lost.reason, 200)
     return "not read: " + ": ".join(filter(None, (" and ".join(counts), why)))
 
 
 def straggler_words(explanation: Explanation) -> str:
     """Who is late, or why nobody is named; empty where there is nothing to say."""
-    note = harmless(explanation.straggler_note, 200)
+    note = plain(explanation.straggler_note, 200)
     if explanation.straggler is None:
         return f"straggler: {note}" if note else ""
     own = [account.late_s for account in explanation.per_rank if account.rank == explanation.straggler]
@@ -154,7 +172,7 @@ def sentence(explanation: Explanation) -> str:
     """The answer: where a step goes, and what to change first."""
     parts = explanation.accounting
     if parts is None:
-        return f"{harmless(explanation.what)} has no steps, so nothing can be said about where their time goes."
+        return f"{plain(explanation.what, 60)} has no steps, so nothing can be said about where their time goes."
     known = shares(parts)
     names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
     if len(known) <= 2:
@@ -190,7 +208,7 @@ def _advice(explanation: Explanation) -> str:
     if not findings:
         return "nothing stands out"
     first = findings[0]
-    said = harmless(first.sentence, 200).removesuffix(".")
+    said = plain(first.sentence, 200).removesuffix(".")
     return f"what stands out: {said}" if first.gain is None else f"{gain_words(first.gain)} can be gained: {said}"
 
 
@@ -228,7 +246,7 @@ def _around(account: HorovodAccount) -> str:
 def _collectives(account: HorovodAccount) -> str:
     """By backend, the longest first."""
     order = sorted(account.collectives_s.items(), key=lambda item: -item[1])
-    told = [f"{harmless(name, 30)} {format_seconds(seconds)}" for name, seconds in order[:_MOST_COLLECTIVES]]
+    told = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in order[:_MOST_COLLECTIVES]]
     more = [f"{len(order) - _MOST_COLLECTIVES:,} more"] if len(order) > _MOST_COLLECTIVES else []
     return f"collectives: {', '.join([*told, *more]) or 'none'}"
 
@@ -258,7 +276,7 @@ def tensor_rows(explanation: Explanation) -> list[list[str]]:
         return []
     order = sorted(account.tensors, key=lambda tensor: -tensor.count * _seconds(tensor))
     columns = [
-        ("tensor", [harmless(tensor.name, 24) for tensor in order]),
+        ("tensor", [plain(tensor.name, 24) for tensor in order]),
         ("size", ["" if tensor.bytes is None else format_bytes(tensor.bytes) for tensor in order]),
         ("count", [f"{tensor.count:,}" for tensor in order]),
         ("negot.", [format_seconds(tensor.negotiation_s) for tensor in order]),

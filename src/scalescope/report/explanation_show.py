@@ -13,10 +13,10 @@ from scalescope.records.explanation import Epoch, Explanation, Finding, RankAcco
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
     PARTS,
+    accounting_columns,
     by_gain,
     engine_words,
     gain_words,
-    harmless,
     horovod_lines,
     loss_words,
     percent,
@@ -29,12 +29,12 @@ from scalescope.report.explanation import (
     straggler_words,
     tensor_rows,
 )
-from scalescope.report.phrases import number
 from scalescope.report.terminal import bullet, cut_rows, encoded, reasons, say, section
-from scalescope.units import format_bytes, format_rate, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate, format_seconds
 
 _MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
-_WORTH_A_LINE = 1.2  # A first step that takes less than so many steady ones is none to speak of
+_WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not told
 _MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
 _FEWEST_FOR_TREND = 5
 _NOISE = 0.02  # An overhead below this is none that can be told
@@ -49,14 +49,14 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
         _show_all(explanation, console)
         return
     found = by_gain(explanation.findings)
-    say(console, f"{explanation.kind}: {harmless(explanation.what)}: {_steps_words(explanation)}")
+    say(console, f"{explanation.kind}: {plain(explanation.what, 60)}: {_steps_words(explanation)}")
     if explanation.accounting:
         parts = [part for part in PARTS if seconds_of(part, explanation.accounting)]
         key = ", ".join(f"{part.letter} {part.name}" for part in parts)
         console.print(_bar(explanation.accounting, _MOST_BAR).append(f"  {key}", Style(dim=True)), highlight=False)
     why = [_with_gain(finding) for finding in found]
     why += [*over_time_lines(explanation), *rank_lines(explanation)]
-    do = harmless(found[0].change, 300) if found else ""
+    do = plain(found[0].change, 300) if found else ""
     lost = [words] if (words := loss_words(explanation)) else []
     ranks = "every rank, " if len(explanation.per_rank) > 1 else ""
     reasons(console, why, do=do, warnings=lost, more=f"{ranks}transfers, evidence and what changes over time")
@@ -64,17 +64,17 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
 
 def _with_gain(finding: Finding) -> str:
     gain = "" if finding.gain is None else f" ({gain_words(finding.gain)} faster steps without it)"
-    return harmless(finding.sentence, 300).removesuffix(".") + gain
+    return plain(finding.sentence, 300).removesuffix(".") + gain
 
 
 def _show_all(explanation: Explanation, console: Console) -> None:
-    say(console, f"{explanation.kind}: {harmless(explanation.what)}", "bold")
+    say(console, f"{explanation.kind}: {plain(explanation.what, 60)}", "bold")
     for line in reading_lines(explanation):
         bullet(console, line)
     if loss := loss_words(explanation):
         bullet(console, loss, "yellow")
     for note in explanation.notes:
-        bullet(console, harmless(note, 300))
+        bullet(console, plain(note, 300))
     if explanation.accounting:
         _accounting(explanation, explanation.accounting, console)
     section(console, "Horovod, per step", horovod_lines(explanation), tensor_rows(explanation))
@@ -86,15 +86,16 @@ def _show_all(explanation: Explanation, console: Console) -> None:
 
 def reading_lines(explanation: Explanation) -> list[str]:
     """Files, ranks and steps, a line each."""
-    names = [harmless(name, 60) for name in explanation.files[:_MOST_FILES]]
+    names = [plain(name, 60) for name in explanation.files[:_MOST_FILES]]
     more = len(explanation.files) - len(names)
     files = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
-    overhead = explanation.overhead
-    return [
-        *([f"{plural(len(explanation.files), 'file')}: {files}"] if names else []),
-        _steps_words(explanation),
-        *([_overhead_words(overhead)] if overhead is not None else []),
-    ]
+    lines = [f"{plural(len(explanation.files), 'file')}: {files}"] if names else []
+    lines.append(_steps_words(explanation))
+    if explanation.overhead is not None and explanation.overhead < _NOISE:
+        lines.append("what tracing itself added to a step is within the noise")
+    elif explanation.overhead is not None:
+        lines.append(f"tracing itself made a step {percent(explanation.overhead)} longer")
+    return lines
 
 
 def _steps_words(explanation: Explanation) -> str:
@@ -107,12 +108,6 @@ def _steps_words(explanation: Explanation) -> str:
     return f"{rank_words(explanation)}, {engine_words(explanation)}; {told}{warmup}"
 
 
-def _overhead_words(overhead: float) -> str:
-    if overhead < _NOISE:
-        return "what tracing itself added to a step is within the noise"
-    return f"tracing itself made a step {percent(overhead)} longer"
-
-
 def _accounting(explanation: Explanation, whole: Breakdown, console: Console) -> None:
     """The mean over ranks and every rank as percentages and as a bar."""
     several = len(explanation.per_rank) > 1
@@ -120,29 +115,23 @@ def _accounting(explanation: Explanation, whole: Breakdown, console: Console) ->
     ranks = _some_ranks(explanation)
     if several:
         rows += [(f"rank {account.rank}", account.parts, account) for account in ranks]
-    parts = [part for part in PARTS if any(seconds_of(part, own) is not None for _, own, _ in rows)]
-    cells = [["", *(name for name, _, _ in rows)], ["step", *(format_seconds(own.step_s) for _, own, _ in rows)]]
-    cells += [[part.heading, *(_percent(seconds_of(part, own), own) for _, own, _ in rows)] for part in parts]
-    if any(own.hidden_s is not None for _, own, _ in rows):
-        cells.append(["hidden", *(_percent(own.hidden_s, own) for _, own, _ in rows)])
-    if any(account and account.late_s is not None for _, _, account in rows):
-        cells.append(["late", *(_late(account) for _, _, account in rows)])
-    width = sum(1 + max(map(len, column)) for column in cells)
+    columns = accounting_columns(rows, short=True)
+    width = sum(1 + max(map(len, (heading, *cells))) for heading, cells in columns.items())
     room = min(_MOST_BAR, console.width - width)
     grid = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
-    for index, (heading, *_) in enumerate(cells):
+    for index, heading in enumerate(columns):
         grid.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    bars = [_bar(own, room) for _, own, _ in rows] if room >= _LEAST_BAR else None
+    bars = [_bar(own, room) for _, own, _ in rows] if room >= _LEAST_BAR else []
     if bars:
         grid.add_column("", no_wrap=True)
-    for index, (_, *values) in enumerate(zip(*(column[1:] for column in cells), strict=True)):
-        written = [Text(value) for value in (cells[0][index + 1], *values)]
-        grid.add_row(*written, *([bars[index]] if bars else []))
+    for index, cells in enumerate(zip(*columns.values(), strict=True)):
+        grid.add_row(*map(Text, cells), *bars[index : index + 1])
     step = explanation.step_s if explanation.step_s is not None else whole.step_s
     console.print()
     say(console, f"Where a steady step of {format_seconds(step)} goes, in % of it", "bold")
     console.print(grid)
     if bars:
+        parts = [part for part in PARTS if any(seconds_of(part, own) is not None for _, own, _ in rows)]
         say(console, f"bar: {', '.join(f'{part.letter} {part.name}' for part in parts)}", "dim")
     for line in _accounting_notes(explanation, whole, len(ranks)):
         say(console, line, "dim")
@@ -174,14 +163,6 @@ def _some_ranks(explanation: Explanation) -> list[RankAccount]:
     return [account for account in accounts if account.rank in kept or account.rank in first]
 
 
-def _percent(seconds: float | None, parts: Breakdown) -> str:
-    return "-" if seconds is None else number(100 * share(seconds, parts), 1)
-
-
-def _late(account: RankAccount | None) -> str:
-    return "-" if account is None or account.late_s is None else format_seconds(account.late_s)
-
-
 def _bar(parts: Breakdown, room: int) -> Text:
     """A step as letters, each part in its colour; the ends are rounded, so that the whole keeps its length."""
     bar, passed = Text(), 0.0
@@ -197,7 +178,7 @@ def transfer_rows(transfers: Sequence[Transfer]) -> list[list[str]]:
     """Operations and sizes with their bandwidths, heading first; those that take most time in all."""
     order = sorted(transfers, key=lambda each: -each.count * each.seconds)
     columns = [
-        ("operation", [harmless(each.operation, 16) for each in order]),
+        ("operation", [plain(each.operation, 16) for each in order]),
         ("size", [format_bytes(each.bytes) for each in order]),
         ("ranks", [f"{each.ranks:,}" for each in order]),
         ("count", [f"{each.count:,}" for each in order]),
@@ -246,7 +227,7 @@ def _findings(explanation: Explanation, console: Console) -> None:
         grid = Table.grid(padding=(0, 1, 0, 0))
         grid.add_column(no_wrap=True)
         grid.add_column()
-        grid.add_row(f"{index}.", Text(encoded(harmless(finding.sentence, 300), console), style="bold"))
+        grid.add_row(f"{index}.", Text(encoded(plain(finding.sentence, 300), console), style="bold"))
         for heading, words in _finding_lines(finding):
             told = Text(f"{heading}: ", style="dim").append(encoded(words, console), Style(dim=False))
             grid.add_row("", told)
@@ -254,10 +235,10 @@ def _findings(explanation: Explanation, console: Console) -> None:
 
 
 def _finding_lines(finding: Finding) -> list[tuple[str, str]]:
-    evidence = "; ".join(f"{harmless(name)} {harmless(value, 120)}" for name, value in finding.evidence.items())
-    lines = [("evidence", harmless(evidence, _MOST_EVIDENCE))] if evidence else []
+    evidence = "; ".join(f"{plain(name, 60)} {plain(value, 120)}" for name, value in finding.evidence.items())
+    lines = [("evidence", plain(evidence, _MOST_EVIDENCE))] if evidence else []
     if finding.change:
-        lines.append(("change", harmless(finding.change, 300)))
+        lines.append(("change", plain(finding.change, 300)))
     if finding.gain is not None:
         source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
         lines.append(("gain", f"{gain_words(finding.gain)} faster steps{source}"))

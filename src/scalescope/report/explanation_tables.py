@@ -1,6 +1,4 @@
-"""An explanation as the JSON document that scripts rely on.
-An explanation as tables: CSV with every step of every rank, Markdown with the accounting per rank.
-"""
+"""An explanation for programs: the JSON document, CSV with every step of every rank, Markdown per rank."""
 
 import csv
 import io
@@ -10,27 +8,23 @@ from typing import Any
 import msgspec
 
 from scalescope.records.explanation import Explanation, RankAccount
-from scalescope.records.store import writing
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
-    PARTS,
+    accounting_columns,
     by_gain,
     engine_words,
     first_steady,
     gain_words,
-    harmless,
     loss_words,
     rank_words,
-    seconds_of,
     sentence,
     share,
     shares,
     step_count,
     straggler_words,
 )
-from scalescope.report.phrases import number
-from scalescope.report.tables import csv_cell, markdown_text
-from scalescope.units import format_seconds
+from scalescope.report.tables import csv_cell, markdown_table, markdown_text, write_texts
+from scalescope.text import plain
 
 
 def as_document(explanation: Explanation) -> dict[str, Any]:
@@ -104,20 +98,13 @@ _MOST_ROWS = 64  # What a page takes
 
 def write_tables(explanation: Explanation, folder: Path) -> list[Path]:
     """Write explanation.csv and explanation.md; the files."""
-    written = []
-    for ending, text in (("csv", as_csv(explanation)), ("md", as_markdown(explanation))):
-        path = folder / f"explanation.{ending}"
-        with writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+    return write_texts(folder, {"explanation.csv": as_csv(explanation), "explanation.md": as_markdown(explanation)})
 
 
 def as_csv(explanation: Explanation) -> str:
     """One row per step and rank, in seconds; warm-up steps say so, and what the source cannot tell is empty."""
     fields = [field.name for field in msgspec.structs.fields(Breakdown)]
-    what = csv_cell(harmless(explanation.what, 200))
+    what = csv_cell(plain(explanation.what, 200))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["rank", "step", "warmup", "start_s", *fields, "what"])
@@ -132,7 +119,7 @@ def as_csv(explanation: Explanation) -> str:
 def as_markdown(explanation: Explanation) -> str:
     """A GitHub table of the typical step, one row per rank and one for all, and what was found."""
     caption = (
-        f"{explanation.kind}: {harmless(explanation.what)}, {rank_words(explanation)}, {engine_words(explanation)}"
+        f"{explanation.kind}: {plain(explanation.what, 60)}, {rank_words(explanation)}, {engine_words(explanation)}"
     )
     blocks = [f"{markdown_text(caption[0].upper() + caption[1:])}."]
     if explanation.accounting:
@@ -140,7 +127,7 @@ def as_markdown(explanation: Explanation) -> str:
     left_out = len(explanation.per_rank) - _MOST_ROWS
     notes = [f"{left_out:,} more ranks are in the CSV file"] if left_out > 0 else []
     notes += [straggler_words(explanation), loss_words(explanation)]
-    notes += [harmless(note, 300) for note in explanation.notes]
+    notes += [plain(note, 300) for note in explanation.notes]
     blocks.append("\n".join(f"- {markdown_text(note)}" for note in notes if note))
     blocks.append("\n".join(_findings(explanation)))
     blocks.append(markdown_text(sentence(explanation)))
@@ -152,28 +139,14 @@ def _table(explanation: Explanation, whole: Breakdown) -> str:
     if len(explanation.per_rank) != 1:
         rows.append(("all", whole, None))
     rows += [(f"{account.rank:,}", account.parts, account) for account in explanation.per_rank[:_MOST_ROWS]]
-    columns = {"rank": [name for name, _, _ in rows]}
-    columns["step"] = [format_seconds(parts.step_s) for _, parts, _ in rows]
-    for part in PARTS:
-        known = [(seconds_of(part, parts), parts) for _, parts, _ in rows]
-        columns[f"{part.name} (%)"] = [_percent(seconds, parts) for seconds, parts in known]
-    columns["hidden communication (%)"] = [_percent(parts.hidden_s, parts) for _, parts, _ in rows]
-    late = [account.late_s if account else None for _, _, account in rows]
-    columns["late"] = ["" if each is None else format_seconds(each) for each in late]
-    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
-    cells_by_row = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
-    lines = [list(shown), ["---:"] * len(shown), *cells_by_row]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _percent(seconds: float | None, parts: Breakdown) -> str:
-    return "" if seconds is None else number(100 * share(seconds, parts), 1)
+    columns = accounting_columns(rows)
+    return markdown_table([list(columns), *zip(*columns.values(), strict=True)])
 
 
 def _findings(explanation: Explanation) -> list[str]:
     lines = []
     for index, finding in enumerate(by_gain(explanation.findings), start=1):
         gain = "" if finding.gain is None else f" ({gain_words(finding.gain)})"
-        lines.append(f"{index}. {markdown_text(harmless(finding.sentence, 300))}{gain}")
-        lines.append(f"   {markdown_text(harmless(finding.change, 300))}")
+        lines.append(f"{index}. {markdown_text(plain(finding.sentence, 300))}{gain}")
+        lines.append(f"   {markdown_text(plain(finding.change, 300))}")
     return lines

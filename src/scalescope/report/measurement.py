@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from scalescope.records.run import Measurement, Run
-from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Fit, Scaling, ScalingPoint
+from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.report.phrases import fastest
 from scalescope.stats import MEASURED, percent
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 
 def points_document(scaling: Scaling) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def points_document(scaling: Scaling) -> dict[str, Any]:
     fits = [curve.fit for curve in scaling.curves if curve.fit]
     return {
         "points": points,
-        "fit": _fit_document(fits[0]) if fits else None,
+        "fit": msgspec.to_builtins(fits[0]) if fits else None,
         "curves": [_curve_document(curve) for curve in scaling.curves],
         "doubt": scaling.doubt,
         "questions": dict(QUESTIONS),
@@ -56,7 +59,7 @@ def _point_document(curve: Curve, point: ScalingPoint) -> dict[str, Any]:
         "steps": point.steps,
         "warmup_steps": point.warmup_steps,
         "fixed_s": point.fixed_s,
-        "waterfall": [{"name": loss.name, "lost": loss.lost, "left": loss.left} for loss in point.waterfall],
+        "waterfall": msgspec.to_builtins(point.waterfall),
         "longer_for_90": dict(point.longer_for_90),
         "break_even": dict(point.break_even),
         "notes": list(point.notes),
@@ -74,26 +77,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Any]:
 
 
 def _curve_document(curve: Curve) -> dict[str, Any]:
-    return {
-        "engine": curve.engine,
-        "scaling": curve.scaling,
-        "batch": curve.batch,
-        "baseline_np": curve.baseline_np,
-        "baseline_engine": curve.baseline_engine,
-        "work_unit": curve.work_unit,
-        "fit": _fit_document(curve.fit) if curve.fit else None,
-    }
-
-
-def _fit_document(fit: Fit) -> dict[str, Any]:
-    return {
-        "fixed_s": fit.fixed_s,
-        "fixed_s_error": fit.fixed_s_error,
-        "work": fit.work,
-        "work_error": fit.work_error,
-        "fixed_share": dict(fit.fixed_share),
-        "longer": {np: dict(times) for np, times in fit.longer.items()},
-    }
+    return {name: value for name, value in msgspec.to_builtins(curve).items() if name != "points"}
 
 
 def as_document(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
@@ -222,7 +206,7 @@ def _capital(text: str) -> str:
 def _sure(point: ScalingPoint) -> str:
     steady = point.speedup["steady"]
     if steady.interval == "t":
-        repeated = plural(steady.count, "launch" if steady.over == "launches" else "turn")
+        repeated = plural(steady.count, "launch" if steady.over == "launches" else "block")
         return f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
     if steady.count == 1:
         return f" (one launch each; launches differ: {REPEAT})"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import FEWEST, MEASURED, percent
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
@@ -40,12 +40,6 @@ class Step(NamedTuple):
     kind: str  # ideal, one of SPEEDUPS, loss or gain
     start: float
     end: float  # The speedup here; a level's bar starts at 0
-
-
-def shortened(text: str, longest: int = 60) -> str:
-    """A user's text on one line and no longer than that."""
-    line = " ".join(text.split())
-    return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."
 
 
 def engine_name(engine: str) -> str:
@@ -82,7 +76,7 @@ def points_with_phases(scaling: Scaling) -> dict[str, ScalingPoint]:
 
 def point_label(point: ScalingPoint) -> str:
     """`2 x ddp on 2 nodes, batch 32 each`."""
-    engine = f"{point.np} x {shortened(engine_name(point.engine), 24)}" if point.engine else plural(point.np, "process")
+    engine = f"{point.np} x {plain(engine_name(point.engine), 24)}" if point.engine else plural(point.np, "process")
     nodes = "" if point.nodes is None or point.nodes == 1 else f" on {point.nodes} nodes"
     each = " each" if point.np > 1 else ""
     batch = "" if point.batch is None else f", batch {point.batch:g}{each}"
@@ -97,7 +91,7 @@ def curve_title(curve: Curve) -> str:
 def known_title(curve: Curve) -> str:
     """What is known of kind, engine and batch; may be empty."""
     kind = [f"{curve.scaling} scaling"] if curve.scaling else []
-    engine = [shortened(engine_name(curve.engine), 30)] if curve.engine else []
+    engine = [plain(engine_name(curve.engine), 30)] if curve.engine else []
     return ", ".join([*kind, *engine, *batch_words(curve)])
 
 

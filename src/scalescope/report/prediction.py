@@ -1,6 +1,4 @@
-"""A prediction's cells as a map: rows of processes, columns of batch sizes, and which of them are shown.
-What a prediction says, in words that terminal, tables and charts share.
-"""
+"""What a prediction says: its cells as a map, one sentence, and words that terminal, tables and charts share."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -10,9 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scaling
-from scalescope.report.phrases import number, shortened
+from scalescope.report.phrases import number
 from scalescope.stats import PREDICTED, percent
-from scalescope.units import format_bytes, format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
 BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
@@ -78,7 +77,7 @@ def recommended_cell(prediction: Prediction) -> Cell | None:
 
 
 def reduced(grid: Grid, rows: int, columns: int, prediction: Prediction) -> Grid:
-    """The map with at most so many rows and columns, the recommended ones among them."""
+    """The map with at most N rows and columns, the recommended ones among them."""
     best = recommended_cell(prediction)
     keep = [best] if best and best.scaling == grid.scaling else []
     counts = some_of(grid.counts, rows, [cell.np for cell in keep])
@@ -87,7 +86,7 @@ def reduced(grid: Grid, rows: int, columns: int, prediction: Prediction) -> Grid
 
 
 def some_of(values: Sequence[int], most: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-    """At most so many (3 or more) of ascending values: ends, `keep`, powers of two, then round ones in wide gaps."""
+    """At most `most` (3 or more) of ascending values: ends, `keep`, powers of two, then round ones in wide gaps."""
     if len(values) <= most:
         return tuple(values)
     picked = {values[0], values[-1], *(value for value in values if value in keep)}
@@ -103,7 +102,7 @@ def some_of(values: Sequence[int], most: int, keep: Collection[int] = ()) -> tup
 
 
 def spaced(values: Sequence[int], apart: float) -> list[int]:
-    """Values that stand at least so many places from each other, the roundest first."""
+    """Values that stand at least `apart` places from each other, the roundest first."""
     places = {value: place for place, value in enumerate(values)}
     picked: list[int] = []
     for value in sorted(values, key=lambda value: (_odd_part(value), value)):
@@ -185,7 +184,7 @@ REPEAT = "Repeat it while nothing else runs"
 
 def headline(prediction: Prediction) -> str:
     """`cnn with ddp`."""
-    return f"{shortened(prediction.what)} with {shortened(prediction.engine, 30)}"
+    return f"{plain(prediction.what, 60)} with {plain(prediction.engine, 30)}"
 
 
 def configuration(cell: Advice | Check) -> str:

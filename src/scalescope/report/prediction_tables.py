@@ -1,6 +1,4 @@
-"""A prediction as the JSON document that scripts rely on.
-A prediction as tables: CSV with every cell, Markdown with the map.
-"""
+"""A prediction for programs: the JSON document, CSV with every cell, Markdown with the map."""
 
 import csv
 import io
@@ -10,7 +8,6 @@ from typing import Any
 import msgspec
 
 from scalescope.records.prediction import Cell, Prediction
-from scalescope.records.store import writing
 from scalescope.report.prediction import (
     BATCH_WORDS,
     Grid,
@@ -25,7 +22,7 @@ from scalescope.report.prediction import (
     speedup_number,
     trust_words,
 )
-from scalescope.report.tables import csv_cell, markdown_text
+from scalescope.report.tables import csv_cell, markdown_table, markdown_text, write_texts
 
 
 def as_document(prediction: Prediction) -> dict[str, Any]:
@@ -53,14 +50,7 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 16  # What a page takes
 
 def write_tables(prediction: Prediction, folder: Path) -> list[Path]:
     """Write estimate.csv and estimate.md; the files."""
-    written = []
-    for ending, text in (("csv", as_csv(prediction)), ("md", as_markdown(prediction))):
-        path = folder / f"estimate.{ending}"
-        with writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+    return write_texts(folder, {"estimate.csv": as_csv(prediction), "estimate.md": as_markdown(prediction)})
 
 
 def as_csv(prediction: Prediction) -> str:
@@ -89,7 +79,8 @@ def as_markdown(prediction: Prediction) -> str:
 def _map(grid: Grid, prediction: Prediction) -> str:
     shown = reduced(grid, _MOST_ROWS, _MOST_COLUMNS, prediction)
     best = recommended_cell(prediction)
-    caption = f"Predicted speedup, {grid.scaling} scaling: {headline(prediction)}; columns are the {_batch(grid)}"
+    columns = BATCH_WORDS[grid.scaling]
+    caption = f"Predicted speedup, {grid.scaling} scaling: {headline(prediction)}; columns are the {columns}"
     key = "**bold**: recommended; *italic*: slower than one process; mem: does not fit into memory"
     left_out = f"; {words}" if (words := left_out_words(grid, shown)) else ""
     heading = ["processes", "nodes", *(f"{batch:,}" for batch in shown.batches)]
@@ -98,13 +89,7 @@ def _map(grid: Grid, prediction: Prediction) -> str:
         [f"{np:,}", f"{nodes.get(np, 0):,}", *(_cell(shown.cells.get((np, batch)), best) for batch in shown.batches)]
         for np in shown.counts
     ]
-    lines = [heading, ["---:"] * len(heading), *rows]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{markdown_text(caption)}.\n\n{table}\n\n{key}{left_out}"
-
-
-def _batch(grid: Grid) -> str:
-    return BATCH_WORDS[grid.scaling]
+    return f"{markdown_text(caption)}.\n\n{markdown_table([heading, *rows])}\n\n{key}{left_out}"
 
 
 def _cell(cell: Cell | None, best: Cell | None) -> str:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ from scalescope.report.phrases import (
     engine_name,
     interval_note,
     number,
-    shortened,
     step_name,
     with_interval,
 )
-from scalescope.units import format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_rate, unit_of
 
 Value = float | int | str | None
 
@@ -41,14 +41,19 @@ _LATEX = {
 
 def write_tables(scaling: Scaling, folder: Path) -> list[Path]:
     """Write scaling.csv, scaling.md and scaling.tex; the files."""
-    written = []
-    for ending, text in (("csv", as_csv(scaling)), ("md", as_markdown(scaling)), ("tex", as_latex(scaling))):
-        path = folder / f"scaling.{ending}"
-        with writing(path):
+    return write_texts(
+        folder,
+        {"scaling.csv": as_csv(scaling), "scaling.md": as_markdown(scaling), "scaling.tex": as_latex(scaling)},
+    )
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write texts by file name; the files."""
+    for name, text in texts.items():
+        with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+            (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
 
 
 def as_csv(scaling: Scaling) -> str:
@@ -140,8 +145,7 @@ def as_markdown(scaling: Scaling) -> str:
     blocks = []
     for curve in _curves(scaling):
         table = _table(curve, scaling, style)
-        lines = [table.headings, ["---:"] * len(table.headings), *table.rows]
-        blocks.append(f"{table.caption}\n\n" + "\n".join(f"| {' | '.join(cells)} |" for cells in lines))
+        blocks.append(f"{table.caption}\n\n{markdown_table([table.headings, *table.rows])}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -189,6 +193,12 @@ def _latex_estimate(estimate: Estimate) -> str:
     return f"${text}$" if r"\pm" in text else text
 
 
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table of numbers, heading first."""
+    lines = [rows[0], ["---:"] * len(rows[0]), *rows[1:]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is."""
     return "".join(_MARKDOWN.get(character, character) for character in " ".join(text.split()))
@@ -196,9 +206,8 @@ def markdown_text(text: str) -> str:
 
 def _latex_text(text: str) -> str:
     """Every special character escaped; what pdfLaTeX has no letter for becomes a question mark."""
-    known = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
-    printable = "".join(character if character.isprintable() else "?" for character in known)
-    escaped = "".join(_LATEX.get(character, character) for character in printable)
+    known = plain(text, max(len(text), 1)).encode("latin-1", "replace").decode("latin-1")
+    escaped = "".join(_LATEX.get(character, character) for character in known)
     return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
 
 
@@ -211,8 +220,8 @@ def _table(curve: Curve, scaling: Scaling, style: _Style) -> _Table:
 
 def _columns(curve: Curve, style: _Style) -> dict[str, list[str]]:
     points = curve.points
-    slow = any(point.step_s and point.step_s.value >= 1 for point in points)
-    unit, factor = ("s", 1.0) if slow else ("ms", 1000.0)
+    slowest = max((point.step_s.value for point in points if point.step_s), default=0.0)
+    unit, factor = unit_of(max(slowest, 1e-3))
     columns = {
         "nodes": [_count(point.nodes) for point in points],
         "processes": [_processes(point, curve, style) for point in points],
@@ -246,7 +255,7 @@ def _three_digits(value: float) -> str:
 def _caption(curve: Curve, scaling: Scaling, style: _Style) -> str:
     """What is shown, relative to what, and how sure it is."""
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
-    sentences = [f"{style.text(title[0].upper() + title[1:])}: {style.text(shortened(scaling.what))}."]
+    sentences = [f"{style.text(title[0].upper() + title[1:])}: {style.text(plain(scaling.what, 60))}."]
     base = baseline_words(curve)
     sentences.append(
         f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."

@@ -1,14 +1,12 @@
-"""Words and selections of a tuning that terminal, sentence and charts share.
-The answer of a tuning in one sentence.
-"""
+"""What a tuning says: in one sentence, and in words and selections that terminal and charts share."""
 
 from collections.abc import Mapping
 
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
-from scalescope.report.explanation import harmless
-from scalescope.report.phrases import number, shortened
-from scalescope.units import format_seconds, plural, unit_of
+from scalescope.report.phrases import number
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds, unit_of
 
 DEFAULT_WORDS = "the default"
 _METHOD_WORDS = {
@@ -26,19 +24,19 @@ def value_words(value: KnobValue | None) -> str:
         return "as it is"
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:.6g}" if isinstance(value, float) else harmless(str(value), 40)
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value), 40)
 
 
 def knob_words(name: str, value: KnobValue) -> str:
     """`bucket_cap_mb 1`, `hierarchical allreduce`, `hierarchical allgather off`."""
     if isinstance(value, bool):
         return switch_name(name) + ("" if value else " off")
-    return f"{harmless(name, 40)} {value_words(value)}"
+    return f"{plain(name, 40)} {value_words(value)}"
 
 
 def switch_name(name: str) -> str:
     """A knob that is on or off, as people say it."""
-    return harmless(name, 40).replace("_", " ")
+    return plain(name, 40).replace("_", " ")
 
 
 def setting_words(values: Mapping[str, KnobValue], last: str = ", ") -> str:
@@ -60,7 +58,7 @@ def confirming(tuning: Tuning) -> list[Sample]:
 
 
 def is_default(tuning: Tuning, sample: Sample) -> bool:
-    """Whether the sample is of the training as it is by itself."""
+    """Whether the sample is of the default."""
     own = next((each.values for each in tuning.samples if each.phase == "default"), {})
     return sample.values == own
 
@@ -72,7 +70,7 @@ def best_so_far(tuning: Tuning) -> Sample | None:
 
 
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
-    """How many times the default's pace."""
+    """How many times faster than the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
 
 
@@ -119,13 +117,13 @@ def total_steps(tuning: Tuning) -> int:
 
 def headline(tuning: Tuning) -> str:
     """`train.py`, on one line."""
-    return harmless(tuning.what)
+    return plain(tuning.what, 60)
 
 
 def conditions(tuning: Tuning) -> str:
     """`ddp on 4 processes of 2 hosts, while training`."""
     hosts = f" of {plural(tuning.nodes, 'host')}" if tuning.nodes > 1 else ""
-    return f"{harmless(tuning.engine, 30)} on {plural(tuning.np, 'process')}{hosts}, {_METHOD_WORDS[tuning.method]}"
+    return f"{plain(tuning.engine, 30)} on {plural(tuning.np, 'process')}{hosts}, {_METHOD_WORDS[tuning.method]}"
 
 
 def heading_lines(tuning: Tuning) -> list[str]:
@@ -136,8 +134,8 @@ def heading_lines(tuning: Tuning) -> list[str]:
 
 
 def held_words(tuning: Tuning) -> str:
-    """`held: cache_capacity 1024`; empty where nothing was."""
-    return f"held: {shortened(setting_words(tuning.held), 100)}" if tuning.held else ""
+    """`fixed: cache_capacity 1024`; empty where nothing was."""
+    return f"fixed: {plain(setting_words(tuning.held), 100)}" if tuning.held else ""
 
 
 def pairs_words(tuning: Tuning, count: int) -> str:
@@ -152,9 +150,9 @@ def verdict(tuning: Tuning) -> str:
         return "not decided"
     if tuning.decision == "use":
         sure = f": {gain_times(gain)}" if gain else ""
-        return f"use {shortened(setting_words(tuning.values, ' and '), 90)}{sure}"
+        return f"use {plain(setting_words(tuning.values, ' and '), 90)}{sure}"
     if gain is None:
-        why = harmless(tuning.reason, 90)
+        why = plain(tuning.reason, 90)
         return "keep the default" + (f": {why}" if why else "")
     if gain.high < 0:
         return f"keep the default: the finalist is slower ({gain_percent(gain)})"
@@ -164,7 +162,7 @@ def verdict(tuning: Tuning) -> str:
 
 
 def cost_lines(tuning: Tuning) -> list[str]:
-    """Steps and seconds of the search, what they cost, and when that is made good."""
+    """Steps and seconds of the search, what they cost, and when that is recovered."""
     cost = tuning.cost
     parts = [plural(cost.search_steps, "step") + " of search", f"{cost.confirm_steps:,} of confirmation"]
     parts += [f"{cost.warmup_steps:,} of warm-up before"] if cost.warmup_steps else []
@@ -174,25 +172,25 @@ def cost_lines(tuning: Tuning) -> list[str]:
     if tuning.method == "online" and tuning.default_step_s:
         lines.append(lost_words(tuning))
     if cost.worst is not None:
-        lines.append(f"the slowest sample took {times(cost.worst)} the default's step")
+        lines.append(f"the slowest sample took {times(cost.worst)} as long as the default")
     return [*lines, *filter(None, [break_even_words(tuning)])]
 
 
 def lost_words(tuning: Tuning) -> str:
-    """How the search compares with the default's pace over the same steps."""
+    """How the search compares with the default over the same steps."""
     lost, seconds = tuning.cost.lost_s, tuning.cost.seconds
     if lost <= 0:
-        return f"the search gained {format_seconds(-lost)} against the default's pace"
+        return f"the search gained {format_seconds(-lost)} against the default"
     pace = f", {100 * (seconds - lost) / seconds:.0f} % of its throughput" if seconds > lost else ""
-    return f"the search lost {format_seconds(lost)} against the default's pace{pace}"
+    return f"the search lost {format_seconds(lost)} against the default{pace}"
 
 
 def break_even_words(tuning: Tuning) -> str:
-    """When the search has paid for itself, if ever; empty where there is nothing to make good."""
+    """When the search has paid for itself, if ever; empty where there is nothing to recover."""
     steps = tuning.cost.break_even_steps
     if steps is None:
         kept = tuning.complete and tuning.cost.lost_s > 0
-        return "the default stays, so this is not made good" if kept else ""
+        return "the default stays, so this cost is not recovered" if kept else ""
     if steps <= 0:
         return "the search has paid for itself already"
     return f"the search has paid for itself after {plural(steps, 'more step')} with the winner"
@@ -200,7 +198,7 @@ def break_even_words(tuning: Tuning) -> str:
 
 _GO_ON = {
     "online": "train longer, or ask for less with --steps-per-sample and --max-samples",
-    "offline": "--resume goes on where it ended",
+    "offline": "--resume continues where it ended",
     "native": "give it more steps",
 }
 
@@ -234,7 +232,7 @@ def _paid(tuning: Tuning) -> str:
 def _keep(tuning: Tuning) -> str:
     gain = tuning.gain
     if gain is None:
-        why = harmless(tuning.reason, 200).rstrip(".") or "no other setting promised a gain"
+        why = plain(tuning.reason, 200).rstrip(".") or "no other setting promised a gain"
         return f"Keep the default: {why} ({_effort(tuning)})."
     finalist = setting_words(tuning.finalist, " and ")
     if gain.high < 0:
@@ -244,7 +242,7 @@ def _keep(tuning: Tuning) -> str:
 
 
 def _unfinished(tuning: Tuning) -> str:
-    why = harmless(tuning.reason, 200).rstrip(".")
+    why = plain(tuning.reason, 200).rstrip(".")
     ended = f"Not decided after {_effort(tuning)}" + (f": {why}" if why else "")
     go_on = _GO_ON[tuning.method]
     best = best_so_far(tuning)

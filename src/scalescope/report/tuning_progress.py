@@ -11,10 +11,10 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.text import Text
 
 from scalescope.records.tuning import Phase, Sample, Values
-from scalescope.report.explanation import harmless
 from scalescope.report.progress import NowAndThen
 from scalescope.report.terminal import encoded
 from scalescope.report.tuning import setting_words, signed_percent, times, with_error
+from scalescope.text import plain
 from scalescope.units import format_seconds
 
 
@@ -139,14 +139,14 @@ class TuneProgress:
             where = "confirming" + (f", pair {sample.pair + 1}" if sample.pair is not None else "")
         told = f"{where}: {setting_words(sample.values)}: "
         if sample.step_s is None:
-            return f"{told}failed: {harmless(sample.problem, 200) or 'no step was measured'}"
+            return f"{told}failed: {plain(sample.problem, 200) or 'no step was measured'}"
         told += with_error(sample.step_s, sample.error_s, "+-")
         if sample.phase == "confirm":
             complete = len(self._confirmed.get(-1 if sample.pair is None else sample.pair, {})) == 2
             return told + (self._so_far() if complete else "")
         if default_step_s and sample.values != self._default:
             told += f", {_against(default_step_s / sample.step_s)}"
-        return told + (f"; {harmless(sample.decision, 100)}" if sample.decision else "")
+        return told + (f"; {plain(sample.decision, 100)}" if sample.decision else "")
 
     def _so_far(self) -> str:
         """` · +12 % so far`: of the pairs whose two sides are known."""

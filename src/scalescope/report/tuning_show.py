@@ -9,8 +9,6 @@ import msgspec
 from rich.console import Console
 
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.report.explanation import harmless
-from scalescope.report.phrases import shortened
 from scalescope.report.terminal import bullet, cut_rows, reasons, say, section, table
 from scalescope.report.tuning import (
     DEFAULT_WORDS,
@@ -32,7 +30,8 @@ from scalescope.report.tuning import (
     with_error,
 )
 from scalescope.stats import MEASURED, percent
-from scalescope.units import format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds
 
 
 def as_document(tuning: Tuning) -> dict[str, Any]:
@@ -89,14 +88,14 @@ def show(tuning: Tuning, console: Console, *, details: bool = False) -> None:
     say(console, f"{headline(tuning)}: {conditions(tuning)}")
     reasons(
         console,
-        [*confirmation_lines(tuning)[:2], *(harmless(note, 300) for note in tuning.notes), *_cost_lines(tuning)],
+        [*confirmation_lines(tuning)[:2], *(plain(note, 300) for note in tuning.notes), *_cost_lines(tuning)],
         more="what was searched, every sample and all costs",
     )
 
 
 def _show_all(tuning: Tuning, console: Console) -> None:
     say(console, f"Tuning of {headline(tuning)}: {conditions(tuning)}", "bold")
-    for line in [*space_lines(tuning), *(harmless(note, 300) for note in tuning.notes)]:
+    for line in [*space_lines(tuning), *(plain(note, 300) for note in tuning.notes)]:
         bullet(console, line)
     if tuning.samples:
         console.print()
@@ -112,15 +111,15 @@ def space_lines(tuning: Tuning) -> list[str]:
     for knob in tuning.knobs:
         values = [value_words(value) for value in knob.values]
         several = values if len(values) <= _MOST_VALUES else [*values[:3], "...", *values[-2:]]
-        unit = f" {harmless(knob.unit, 12)}" if knob.unit else ""
+        unit = f" {plain(knob.unit, 12)}" if knob.unit else ""
         usual = "" if knob.default is None else f" (default: {value_words(knob.default)})"
-        lines.append(f"searched: {harmless(knob.name, 40)}: {', '.join(several)}{unit}{usual}")
+        lines.append(f"searched: {plain(knob.name, 40)}: {', '.join(several)}{unit}{usual}")
     lines += [f"fixed: {knob_words(name, value)}" for name, value in tuning.held.items()]
-    left = [f"left out: {harmless(name, 40)}: {harmless(why, 200)}" for name, why in tuning.left_out.items()]
+    left = [f"left out: {plain(name, 40)}: {plain(why, 200)}" for name, why in tuning.left_out.items()]
     lines += left[:_MOST_LEFT_OUT]
     if len(left) > _MOST_LEFT_OUT:
         lines.append(f"left out: {plural(len(left) - _MOST_LEFT_OUT, 'knob')} more")
-    return [*lines, *([f"predictions: {harmless(tuning.prior, 200)}"] if tuning.prior else [])]
+    return [*lines, *([f"predictions: {plain(tuning.prior, 200)}"] if tuning.prior else [])]
 
 
 def sample_rows(tuning: Tuning, *, narrow: bool = False) -> list[list[str]]:
@@ -141,7 +140,7 @@ def sample_rows(tuning: Tuning, *, narrow: bool = False) -> list[list[str]]:
 
 def confirmation_lines(tuning: Tuning) -> list[str]:
     """How finalist and default compared, and why that decides it."""
-    gain, reason = tuning.gain, harmless(tuning.reason, 300)
+    gain, reason = tuning.gain, plain(tuning.reason, 300)
     ended = [f"{'reason' if tuning.complete else 'ended early'}: {reason}"] if reason else []
     if not tuning.finalist or gain is None:
         none = "no setting met the default: it stays as it is" if tuning.complete else "not reached"
@@ -187,7 +186,7 @@ def _pace(tuning: Tuning, sample: Sample) -> str:
 
 def _decision(tuning: Tuning, sample: Sample) -> str:
     """What the sample led to, and whether its setting is the answer."""
-    told = shortened(harmless(sample.problem or sample.decision, 60), 48)
+    told = plain(plain(sample.problem or sample.decision, 60), 48)
     if not sample.values or sample.values != tuning.finalist:
         return told
     mark = "winner" if tuning.decision == "use" and tuning.complete else "finalist"

@@ -49,9 +49,13 @@ class Outcome:
     backward_s: Floats  # End of backward
     sent_s: Floats  # End of the last message, or of backward where that comes later
     hidden_s: Floats  # Time in which a message travelled under backward
-    exposed_s: Floats  # Time in which a message travelled, or waited for its cycle, and nothing was computed
     starts_s: Floats  # One row per message; of messages that travel together only the first has a time, the others 0
     ends_s: Floats
+
+    @property
+    def exposed_s(self) -> Floats:
+        """Exchange without compute (records.timeline.exposed): all messages are ready when backward ends."""
+        return self.sent_s - self.backward_s
 
 
 def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Outcome:
@@ -61,7 +65,7 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
     ready = np.vstack([np.minimum(traffic.ready_s, work_s), np.full(width, np.inf)])
     travelled = np.concatenate([[0.0], np.cumsum(traffic.bytes)])
     starts, ends = np.zeros((count, width)), np.zeros((count, width))
-    now, done, left, hidden, exposed, backward = (np.zeros(width) for _ in range(6))
+    now, done, left, hidden, backward = (np.zeros(width) for _ in range(5))
     since_message = np.full(width, np.inf)
     first, after = np.zeros(width, dtype=int), np.zeros(width, dtype=int)
     state = np.full(width, _IDLE)
@@ -92,7 +96,6 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
         done += np.where(computing, step * compute_rate, 0.0)
         left -= np.where(busy, step * rate, 0.0)
         hidden += np.where(both, step, 0.0)
-        exposed += np.where(busy & ~computing, step, 0.0)
         since_message += step
         backward = np.where(computing, now, backward)
         arrived = sending & (left <= _TINY)
@@ -100,7 +103,7 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
         since_message[arrived] = 0.0
         first = np.where(arrived, after, first)
         state[arrived] = _IDLE
-    return Outcome(backward, np.maximum(now, backward), hidden, exposed, starts, ends)
+    return Outcome(backward, np.maximum(now, backward), hidden, starts, ends)
 
 
 def _until_cycle(cycle_s: Floats | float, since_message: Floats) -> Floats:

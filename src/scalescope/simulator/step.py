@@ -29,6 +29,7 @@ class Steps:
     outcome: Outcome  # Backward and the exchange during it
     finish_s: Floats  # From the end of both to the optimizer: what is left to copy back
     optimizer_s: Floats
+    exposed_s: Floats  # Communication that nothing hides: records.timeline.exposed of the same step
     error: Floats  # Relative standard error from what the profile and the probe vary
     # The same of the step over that of one process with the same batch, where most of the profile's error cancels.
     ratio_error: Floats
@@ -38,11 +39,6 @@ class Steps:
     def step_s(self) -> Floats:
         """The whole step."""
         return self.broadcast_s + self.forward_s + self.outcome.sent_s + self.finish_s + self.optimizer_s
-
-    @property
-    def exposed_s(self) -> Floats:
-        """Communication that nothing hides."""
-        return self.broadcast_s + self.outcome.exposed_s
 
 
 def steps(
@@ -73,13 +69,14 @@ def steps(
             cycle_s=np.where(together, exchange.cycle_s, 0.0),
             agreement_s=links.agreement_s(),
         ),
-        OverlapSlowdown(slowdowns.compute, slowdowns.sending, slowdowns.waiting),
+        OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )
     broadcast_s = links.broadcast_s()
     finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
-    exposed = (broadcast_s + outcome.exposed_s) / whole_s
+    exposed_s = broadcast_s + outcome.exposed_s
+    exposed = exposed_s / whole_s
     shared = np.where(together, np.hypot(contended.error, slowdowns.idle_error), 0.0)
     own, sent = alone.error[row], exposed * links.error()
     return Steps(
@@ -88,6 +85,7 @@ def steps(
         outcome=outcome,
         finish_s=finish_s,
         optimizer_s=optimizer_s,
+        exposed_s=exposed_s,
         error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
         ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
         memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
@@ -148,7 +146,6 @@ def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
 class _Slowdowns:
     compute: Floats
     sending: Floats
-    waiting: Floats
     idle: Floats
     idle_error: Floats
 
@@ -159,10 +156,10 @@ def _slowdowns(
     """Measured overlap slowdown among the most similar ranks, as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
-    factors, idle_error = np.ones((4, len(ranks))), np.zeros(len(ranks))
+    factors, idle_error = np.ones((3, len(ranks))), np.zeros(len(ranks))
     for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
         nearest = min(known, key=lambda overlap: _distance(overlap, *place))
-        measured = (nearest.compute, nearest.communication, nearest.waiting, nearest.idle)
+        measured = (nearest.compute, nearest.communication, nearest.idle)
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
         idle_error[here] = nearest.idle_error * busy

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.records.explanation import Clock, Transfer
-from scalescope.traces.clock_line import line
-from scalescope.traces.intervals import Times, union
+from scalescope.intervals import Times, union
+from scalescope.records.explanation import Clock
 from scalescope.traces.trace import Trace
 
 _COMPARED = 1500  # Collectives of each rank, from the beginning, in which the offset is sought
@@ -22,6 +21,10 @@ _LATE_S = 1e-3
 _LATE_SHARE = 0.05
 _LATE_STEPS = 0.95
 _FEWEST_STEPS = 5
+_FITTED = 400  # Pairs from which the slope is found; more are thinned out evenly
+_GREATEST_DRIFT = 1e-3
+_SURE = 4.0  # Standard errors that a drift must be away from none
+_OUTLIER = 3.0
 _OWN_SHARE = 0.25  # Of the time lost that a straggler must have spent on something of its own
 
 
@@ -146,38 +149,6 @@ def _own(trace: Trace) -> float:
     return float(np.median(trace.parts.step - exposed)) if len(trace.parts.step) else 0.0
 
 
-def transfers(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[Transfer, ...]:
-    """Collectives by operation and size, the largest first; what carries no known bytes is left out."""
-    found = lateness(traces, clocks)
-    ranks = max([trace.world_size or 1 for trace in traces] + [len(traces)])
-    alone = len(traces) < 2
-    rows = []
-    for operation, size in sorted(set(zip(found.operation.tolist(), found.bytes.tolist(), strict=True))):
-        those = (found.operation == operation) & (found.bytes == size)
-        seconds = float(np.median(found.transfer_s[those]))
-        if size <= 0 or seconds <= 0:
-            continue
-        rows.append(
-            Transfer(
-                operation=operation,
-                bytes=size,
-                ranks=ranks,
-                count=int(those.sum()),
-                seconds=seconds,
-                wait_s=None if alone else float(np.median(found.wait_s[those])),
-                algorithm_bytes_per_s=size / seconds,
-                bus_bytes_per_s=size / seconds * _bus_share(operation, ranks),
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
-
-
-def _bus_share(operation: str, ranks: int) -> float:
-    """What a link carries for each byte of the message, as nccl-tests counts it."""
-    once = (ranks - 1) / ranks
-    return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
-
-
 def _sequences(traces: Sequence[Trace], only: tuple[str, ...] = ()) -> list[_Sequence]:
     """Collectives as numbers that mean the same on every rank; sizes count where every trace says them."""
     sized = all((trace.collectives.bytes >= 0).all() for trace in traces)
@@ -208,8 +179,56 @@ def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) ->
         if not in_order:
             moved = _Sequence(mine.keys, mine.starts, mine.ends + offset + drift * mine.ends)
             here, there = _nearest(first, moved, _NEAREST_S + 10 * residual)
-        offset, drift, residual = line(mine.ends[there], first.ends[here])
+        offset, drift, residual = _line(mine.ends[there], first.ends[here])
     return Clock(rank=rank, offset_s=offset, drift=drift, residual_s=residual, pairs=len(here))
+
+
+def _line(mine: Times, first: Times) -> tuple[float, float, float]:
+    """Offset, drift and typical distance of the line that brings one clock to another.
+
+    Some of the moments were written down late; a drift is told only where the pairs are sure of it.
+    """
+    difference = first - mine
+    drift = _drift(mine, difference)
+    rest = difference - drift * mine
+    offset, _ = _densest(rest, 1 / 3)
+    _, residual = _densest(rest, 1 / 2)
+    return offset, drift, residual
+
+
+def _densest(values: Times, share: float) -> tuple[float, float]:
+    """Middle and half width of the shortest stretch with this share of the values.
+
+    A busy rank writes down its ends late, and always late: the middle of all values would be pulled to one side.
+    """
+    ordered = np.sort(values)
+    count = min(len(ordered), max(5, int(np.ceil(share * len(ordered)))))
+    widths = ordered[count - 1 :] - ordered[: len(ordered) - count + 1]
+    at = int(widths.argmin())
+    return float(np.median(ordered[at : at + count])), float(widths[at]) / 2
+
+
+def _drift(times: Times, difference: Times) -> float:
+    """The median slope, made better by a line through what is not an outlier."""
+    if len(times) < 8:
+        return 0.0
+    thin = np.linspace(0, len(times) - 1, min(_FITTED, len(times))).astype(int)
+    first, second = np.triu_indices(len(thin), k=1)
+    run = times[thin][second] - times[thin][first]
+    rise = difference[thin][second] - difference[thin][first]
+    slope = float(np.median(rise[run != 0] / run[run != 0])) if run.any() else 0.0
+    error = np.inf
+    for _ in range(5):
+        rest = difference - slope * times
+        middle, width = _densest(rest, 1 / 2)
+        kept = np.abs(rest - middle) <= _OUTLIER * max(width, 1e-7)
+        centred = times[kept] - times[kept].mean()
+        spread = float((centred**2).sum())
+        if kept.sum() < 8 or spread <= 0:
+            return 0.0
+        slope = float((centred * difference[kept]).sum() / spread)
+        error = float(np.std(rest[kept])) / np.sqrt(spread)
+    return slope if _SURE * error < abs(slope) <= _GREATEST_DRIFT else 0.0
 
 
 def _alike(first: _Sequence, mine: _Sequence) -> bool:

@@ -2,16 +2,14 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from scalescope.errors import UsageError
 from scalescope.records.explanation import Loss
-from scalescope.text import plain
-from scalescope.traces.trace_bytes import CHUNK, TraceBytes
+from scalescope.traces.trace_bytes import CHUNK, Piece, TraceBytes
 
 Event = TypeVar("Event", bound=msgspec.Struct)
 Batch = TypeVar("Batch")
@@ -21,13 +19,11 @@ MOST_DAMAGED = 1_000_000  # Damaged events after which reading stops
 LONGEST_NESTED = 1 << 20  # Bytes of an event that may hold what looks like the border of two events
 _SCANNED = 16 << 20
 _HEAD = 1 << 16
-_SHORT = 200
 _FOOTER = 1 << 20
-_UNDERSTOOD = "name a Horovod timeline (HOROVOD_TIMELINE) or a trace of PyTorch's profiler (export_chrome_trace)"
 _DAMAGED = "some events are damaged"
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _ANY_BORDER = re.compile(rb"\}[\s,\[\]]*\{")
-_BEFORE = b"\xef\xbb\xbf \t\r\n"
+BEFORE = b"\xef\xbb\xbf \t\r\n"  # What may stand before the first bracket
 _SEPARATORS = b" \t\r\n,[]"
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OBJECT_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
@@ -35,18 +31,11 @@ _ARRAY_END = re.compile(rb"\s*\]\s*[,}]")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|(?P<open>\\?\Z))|[{}\[\]]', re.DOTALL)
 
 
-def looks_like(path: Path) -> Literal["horovod", "kineto"] | None:
-    """Which kind of trace the file is, by its beginning; None when it is none."""
-    try:
-        return _kind(_beginning(path))
-    except UsageError:
-        return None
-
-
 class EventStream(Generic[Event]):
     """Iterates over lists of decoded events; `event_type` should be a Struct with `gc=False` and few fields.
 
-    What cannot be read is left out and counted in `loss`, which is complete after the last list.
+    What cannot be read is left out and counted in `loss`, which is complete after the last list. `piece` says where
+    in the file the latest list stands, for a second look at it by `again`.
     """
 
     def __init__(self, path: Path, event_type: type[Event]) -> None:
@@ -54,11 +43,8 @@ class EventStream(Generic[Event]):
         self.header = b""  # What stands before the first event
         self.footer = b""  # What follows the list of events, at most 1 MiB; complete after the last list
         self.bytes_read = 0  # Of the unpacked file
-        beginning = _beginning(path)
-        if not beginning.strip():
-            raise UsageError(f"'{plain(path.name)}' is empty: {_UNDERSTOOD}")
-        if _kind(beginning) is None:
-            raise UsageError(f"'{plain(path.name)}' is not a trace: {_UNDERSTOOD}")
+        self.piece = Piece(0, 0)
+        self._in_object = False
         self._one = msgspec.json.Decoder(event_type)
         self._many: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
         self._lost_events = 0
@@ -83,22 +69,27 @@ class EventStream(Generic[Event]):
         `decoded` raises, `careful` of what was kept of a damaged piece."""
         source = TraceBytes(self.path)
         pieces = iter(source)
-        data, in_object = self._events_begin(pieces)
+        data = self._events_begin(pieces)
+        position = len(self.header)
         ended = stopped = False
         while not stopped and (more := self._more(pieces, max(CHUNK, min(len(data), LONGEST_EVENT - len(data))))):
             data += more
             if ended:
                 stopped = len(data) > _FOOTER
                 continue
-            batch, events, used, ended = self._chunk(data, in_object, sound)
+            batch, events, used, ended = self._chunk(data, sound)
+            self.piece = Piece(position, used)
+            position += len(data)
             data = data[used:].lstrip(b", \t\r\n")
+            position -= len(data)
             if batch is not None:
                 yield batch
             if events:
                 yield careful(events)
             stopped = self._must_stop(0 if ended else len(data))
         if not ended:
-            events, used, ended = self._careful(data, in_object, final=True)
+            events, used, ended = self._careful(data, final=True)
+            self.piece = Piece(position, used)
             if events:
                 yield careful(events)
             if not ended and not self._reasons and not data.rstrip().endswith(b"]"):
@@ -107,6 +98,19 @@ class EventStream(Generic[Event]):
         self.footer = data[:_FOOTER]
         if source.problem:
             self._reason(source.problem)
+
+    def again(
+        self, pieces: Sequence[Piece], sound: Callable[[bytes], Batch], careful: Callable[[list[Event]], Batch]
+    ) -> Iterator[Batch]:
+        """The events of some pieces once more, as `batches` made them; nothing is counted as lost twice."""
+        lost = self._lost_events, self._lost_bytes, list(self._reasons)
+        for data in TraceBytes(self.path).parts(pieces):
+            try:
+                batch = sound(data.rstrip(b", \t\r\n"))
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                batch = careful(self._careful(data, final=True)[0])
+                self._lost_events, self._lost_bytes, self._reasons = lost
+            yield batch
 
     def _must_stop(self, waiting: int) -> bool:
         if waiting >= LONGEST_EVENT:
@@ -118,7 +122,7 @@ class EventStream(Generic[Event]):
         return True
 
     def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
-        """At least so many bytes; fewer at the end of the file."""
+        """At least `wanted` bytes; fewer at the end of the file."""
         gathered, size = [], 0
         for piece in pieces:
             gathered.append(piece)
@@ -128,30 +132,28 @@ class EventStream(Generic[Event]):
         self.bytes_read += size
         return b"".join(gathered)
 
-    def _events_begin(self, pieces: Iterator[bytes]) -> tuple[bytes, bool]:
-        """Reads up to the first event: what was read from there on, and whether the list lies in an object."""
+    def _events_begin(self, pieces: Iterator[bytes]) -> bytes:
+        """Reads up to the first event: what was read from there on; the list may lie in an object."""
         data = b""
         for piece in pieces:
             self.bytes_read += len(piece)
             data += piece
-            if data.lstrip(_BEFORE).startswith(b"["):
+            if data.lstrip(BEFORE).startswith(b"["):
                 begin = data.index(b"[") + 1
                 self.header = data[:begin]
-                return data[begin:], False
+                return data[begin:]
             if found := _TRACE_EVENTS.search(data):
-                self.header = data[: found.end()]
-                return data[found.end() :], True
-            if len(data) > (LONGEST_EVENT if _is_object(data) else _HEAD):
+                self.header, self._in_object = data[: found.end()], True
+                return data[found.end() :]
+            if len(data) > (LONGEST_EVENT if is_object(data) else _HEAD):
                 break
-        if not _is_object(data):
-            return data, False
-        self.header = data[:_FOOTER]
+        if not is_object(data):
+            return data
+        self.header, self._in_object = data[:_FOOTER], True
         self._lose(0, len(data), "there is no list of events")
-        return b"", True
+        return b""
 
-    def _chunk(
-        self, data: bytes, in_object: bool, sound: Callable[[bytes], Batch]
-    ) -> tuple[Batch | None, list[Event], int, bool]:
+    def _chunk(self, data: bytes, sound: Callable[[bytes], Batch]) -> tuple[Batch | None, list[Event], int, bool]:
         """Complete events of the data, how many bytes they take, and whether the list ended with them."""
         end, begin = last_border(data)
         if not end:
@@ -159,9 +161,9 @@ class EventStream(Generic[Event]):
         try:
             return sound(data[:end]), [], begin, False
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return None, *self._careful(data, in_object, final=False)
+            return None, *self._careful(data, final=False)
 
-    def _careful(self, data: bytes, in_object: bool, final: bool) -> tuple[list[Event], int, bool]:
+    def _careful(self, data: bytes, *, final: bool) -> tuple[list[Event], int, bool]:
         """The same for data in which something is wrong; the last event is left to the next chunk unless final."""
         events: list[Event] = []
         starts = [found.end() - 1 for found in _ANY_BORDER.finditer(data)]
@@ -170,7 +172,7 @@ class EventStream(Generic[Event]):
             starts.insert(0, first)
         starts.append(len(data) if final or not starts else starts.pop())
         position, together, scannable = 0, 1, _SCANNED
-        if in_object and _ARRAY_END.match(data):
+        if self._in_object and _ARRAY_END.match(data):
             return events, 0, True
         while True:
             at = bisect_left(starts, position)
@@ -201,7 +203,7 @@ class EventStream(Generic[Event]):
                 self._lose(1, position - start, "the data ends within an event" if position == len(data) else _DAMAGED)
                 continue
             position = self._one_event(data, start, end, starts[at + 1], events)
-            if in_object and position == end and _ARRAY_END.match(data, end):
+            if self._in_object and position == end and _ARRAY_END.match(data, end):
                 return events, end, True
         self._skip(data, position, starts[-1])
         return events, max(position, starts[-1]), False
@@ -234,32 +236,23 @@ class EventStream(Generic[Event]):
             self._reasons.append(reason)
 
 
-def _beginning(path: Path) -> bytes:
+def beginning_of(path: Path) -> bytes:
+    """Its first 64 KiB, unpacked, without what may stand before the first bracket."""
     beginning = b""
     for piece in TraceBytes(path):
         beginning += piece
         if len(beginning) >= _HEAD:
             break
-    return beginning[:_HEAD]
+    return beginning[:_HEAD].lstrip(BEFORE)
 
 
-def _kind(beginning: bytes) -> Literal["horovod", "kineto"] | None:
-    text = beginning.lstrip(_BEFORE)
-    if text.startswith(b"{") and _is_object(text):
-        return "kineto"
-    inside = text.removeprefix(b"[").lstrip()
-    if b'"ph"' not in inside:
-        begun = text.startswith(b"[") and inside[:1] in (b"{", b"") and len(inside) < _SHORT
-        return "horovod" if begun else None
-    return "kineto" if b'"tid"' in inside and b"NEGOTIATE_" not in inside else "horovod"
-
-
-def _is_object(text: bytes) -> bool:
+def is_object(text: bytes) -> bool:
+    """Whether the events lie in an object with keys of its own, as PyTorch's profiler writes them."""
     return any(key in text for key in _OBJECT_KEYS)
 
 
 def last_border(data: bytes) -> tuple[int, int]:
-    """Where the last event but one ends and where the last one begins; 0 and 0 when there are not so many."""
+    """Where the last event but one ends and where the last one begins; 0 and 0 when there are fewer than two."""
     size = 1 << 14
     while True:
         start = max(0, len(data) - size)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.errors import UsageError
-from scalescope.traces.intervals import Intervals, Times, joined, union, without
+from scalescope.intervals import Intervals, Times, joined, union, without
 from scalescope.traces.trace import Activities, Trace, parts_of
 
 _LONGEST_LINE = 1 << 20
@@ -126,7 +126,7 @@ def separate(trace: Trace, marks: Sequence[RankMarks]) -> list[Trace]:
     if not marks:
         return [trace]
     if not trace.epoch_s:
-        note = "the timeline does not say when it began, so the ranks' own clocks cannot be laid beside it"
+        note = "the timeline does not say when it began, so the ranks' own clocks cannot be brought to its clock"
         return [dataclasses.replace(trace, notes=(*trace.notes, note))]
     ordered = sorted(marks, key=lambda rank: rank.rank)
     return [_separated(trace, rank, _clock_offset(rank, ordered[0])) for rank in ordered]
@@ -217,8 +217,3 @@ def arrivals(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, Times]
     if not times.shape[1]:
         return {}
     return {rank.rank: late for rank, late in zip(ordered, times - times.min(axis=0), strict=True)}
-
-
-def lateness(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, float]:
-    """Per rank how much later than the first rank it had its gradients, the median over steps; empty if unknown."""
-    return {rank: float(np.median(late)) for rank, late in arrivals(marks, warmup=warmup).items()}

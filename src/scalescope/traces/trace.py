@@ -1,18 +1,17 @@
-"""Where the time of a step goes: the one definition for predicted and for traced steps.
-What a reader makes of one trace file: one rank (or what rank 0 saw), on the file's own clock.
-"""
+"""What a reader makes of one trace file: one rank (or what rank 0 saw), its steps and where their time goes."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalescope.intervals import NOTHING, Intervals, Times, between, joined, without
 from scalescope.records.explanation import HorovodAccount, Loss
-from scalescope.records.timeline import COMPUTE, EXCHANGE, Breakdown, Step, Timeline
-from scalescope.traces.intervals import Intervals, Times, between, joined, union
+from scalescope.records.timeline import Breakdown, Span, exposed
 
 
 @dataclass(frozen=True)
@@ -37,58 +36,68 @@ class Parts:
     input: Times | None
     other: Times
 
+    def since(self, step: int) -> "Parts":
+        """Those of the steps from this one on."""
+        columns = (getattr(self, each.name) for each in fields(self))
+        later: list[Any] = [None if column is None else column[step:] for column in columns]
+        return Parts(*later)
+
 
 def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Parts:
     """The parts of every step; they add up to it, and each moment counts once.
 
     Compute goes before everything, then the optimizer, then communication that is left over, then waiting for input.
     """
+
+    def lasts(moments: Intervals) -> Times:
+        return between(moments, starts, ends)
+
     step = np.asarray(ends, dtype=float) - np.asarray(starts, dtype=float)
-    taken, covered = np.zeros_like(step), Intervals(np.zeros(0), np.zeros(0))
-    found: list[Times | None] = []
-    for kind in (activities.compute, activities.optimizer, activities.exchange, activities.input):
-        if kind is None:
-            found.append(None)
-            continue
-        covered = joined(covered, kind)
-        now = between(covered, starts, ends)
-        found.append(now - taken)
-        taken = now
-    compute, optimizer, exposed, waiting = found
+    compute, optimizer, exchange = (
+        NOTHING if each is None else each for each in (activities.compute, activities.optimizer, activities.exchange)
+    )
+    busy = joined(compute, optimizer)
+    parts = {
+        "compute": None if activities.compute is None else lasts(compute),
+        "optimizer": None if activities.optimizer is None else lasts(without(optimizer, compute)),
+        "exposed": None if activities.exchange is None else lasts(exposed(exchange, busy)),
+        "input": None if activities.input is None else lasts(without(activities.input, joined(busy, exchange))),
+    }
     hidden = None
-    if exposed is not None and compute is not None:
-        assert activities.exchange is not None
-        hidden = between(activities.exchange, starts, ends) - exposed
-    return Parts(step, compute, optimizer, exposed, hidden, waiting, step - taken)
-
-
-def break_down(timeline: Timeline, step: Step) -> Breakdown:
-    """The parts of one step of one rank."""
-
-    def of(*kinds: str) -> Intervals:
-        spans = [span for span in timeline.spans if span.rank == step.rank and span.activity in kinds]
-        return union([span.start_s for span in spans], [span.end_s for span in spans])
-
-    activities = Activities(of(*COMPUTE), of("optimizer"), of(*EXCHANGE), of("input"))
-    return breakdowns(parts_of(activities, [step.start_s], [step.end_s]))[0]
+    if activities.compute is not None and parts["exposed"] is not None:
+        hidden = lasts(exchange) - parts["exposed"]
+    other = step - sum(part for part in parts.values() if part is not None)
+    return Parts(step=step, hidden=hidden, other=np.asarray(other), **parts)
 
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
     """The same as records, in seconds when the parts are."""
-    columns = {
-        "step_s": parts.step,
-        "compute_s": parts.compute,
-        "exposed_s": parts.exposed,
-        "hidden_s": parts.hidden,
-        "input_s": parts.input,
-        "optimizer_s": parts.optimizer,
-        "other_s": parts.other,
-    }
-    lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
+    columns = (parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other)
+    lists = [repeat(None) if column is None else column.tolist() for column in columns]
     return [
-        msgspec.convert({name: None if values is None else values[at] for name, values in lists.items()}, Breakdown)
-        for at in range(len(parts.step))
+        Breakdown(
+            step_s=step,
+            compute_s=compute,
+            exposed_s=exposed,
+            hidden_s=hidden,
+            input_s=waiting,
+            optimizer_s=optimizer,
+            other_s=other,
+        )
+        for step, compute, exposed, hidden, waiting, optimizer, other in zip(*lists, strict=False)
     ]
+
+
+def mean_parts(parts: Sequence[Parts]) -> Breakdown | None:
+    """The mean step of all; a part that any of them cannot tell is absent, and without steps there is none."""
+    if not sum(len(each.step) for each in parts):
+        return None
+    columns: list[list[Any]] = [[getattr(each, field.name) for each in parts] for field in fields(Parts)]
+    means: list[Any] = [
+        None if any(each is None for each in column) else np.concatenate(column).mean(keepdims=True)
+        for column in columns
+    ]
+    return breakdowns(Parts(*means))[0]
 
 
 # Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none.
@@ -123,7 +132,6 @@ class Trace:
     """One file, read. Times are seconds on its own clock, whose zero is `epoch_s` seconds after 1970 (0: unknown)."""
 
     path: Path
-    kind: Literal["horovod", "kineto"]
     rank: int | None
     world_size: int | None
     backend: str  # gloo, nccl, mpi, ..., or empty
@@ -137,7 +145,10 @@ class Trace:
     exchange: Intervals  # All moments in which something was exchanged or negotiated
     # Those in which ranks agreed on what to send; None where there is no such thing.
     negotiation: Intervals | None = None
-    horovod: HorovodAccount | None = None
+    engine: str = ""  # Whose own timeline it is: horovod; empty where any engine may have made it
+    whole_job: bool = False  # Whether it tells of all ranks, from the first step on
+    # What Horovod's thread did in the steps that begin at this moment or later: steady ones, once they are known.
+    horovod: Callable[[float], HorovodAccount] | None = None
     # Per step: communication before its last gradient was submitted, which may lie under compute.
     possibly_hidden: Times | None = None
     # Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only.
@@ -149,3 +160,5 @@ class Trace:
     is_empty: bool = False  # Whether no event could be read
     loss: Loss = field(default_factory=Loss)
     notes: tuple[str, ...] = ()  # What a user should know about how it was read, one sentence each
+    # What was going on between two moments, for drawing: read again from the pieces of the file that hold them.
+    spans: Callable[[float, float], tuple[Span, ...]] = lambda start_s, end_s: ()

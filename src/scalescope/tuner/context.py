@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from scalescope.engines import DDP
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, emptied, result_folder
 from scalescope.records.job import KnobValue
@@ -52,9 +53,9 @@ def tuning(
     request = TuneRequest(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
-        engine="ddp",
+        engine=DDP.name,
         hold=tuple(f"{name}={value}" for name, value in (hold or {}).items()),
-        search=check_searched("ddp", search, hold or {}),
+        search=check_searched(DDP.name, search, hold or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,
         max_samples=max_samples,
@@ -87,7 +88,7 @@ def _begin(
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    fixed = parse_held("ddp", request.hold)
+    fixed = parse_held(DDP.name, request.hold)
     if refused := cannot_agree(model):
         return place, None, refused
     group = TorchControlGroup(model.process_group)
@@ -118,7 +119,7 @@ def _begin(
 def apply_tuned(model: Any, settings: str | Path) -> None:
     """Give a wrapped model the setting of a file that tune wrote; on every rank, between steps."""
     found = read_found(Path(settings))
-    if found.engine not in ("", "ddp"):
+    if found.engine not in ("", DDP.name):
         raise UsageError(f"{settings} is a setting of {found.engine}: its variables are in the .env file next to it")
     _switch(model, dict(found.values))
 
@@ -143,14 +144,14 @@ def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
 
     Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
     """
-    from scalescope.tuner.online import Search
+    from scalescope.tuner.online import OnlineSearch
     from scalescope.tuner.search import prepare
 
     prepare()
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
-    search = Search(request, folder, folder / TRAINING, parse_held("ddp", request.hold), listener, over.is_set)
+    search = OnlineSearch(request, folder, folder / TRAINING, parse_held(DDP.name, request.hold), listener, over.is_set)
     try:
         search.run()
         return search.found()

@@ -14,13 +14,13 @@ from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
+from scalescope.text import plural
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Journal, TuneListener, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
-from scalescope.tuner.tuner import Request, Tuner
-from scalescope.units import plural
+from scalescope.tuner.tuner import SampleRequest, Tuner
 
 _UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
 _WARMUP_SAMPLES = 2
@@ -32,7 +32,7 @@ def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: 
     """Launch the training, tune it while it runs, and let it continue with the winner to its own end."""
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
-    search = Search(request, folder, training, settings.knobs[point.engine].values, listener, over.is_set)
+    search = OnlineSearch(request, folder, training, settings.knobs[point.engine].values, listener, over.is_set)
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)
     worker.start()
@@ -71,7 +71,7 @@ class _GivenUp(Exception):
 class _Relay:
     """The progress listener of a launch that has to end when the search gives up."""
 
-    def __init__(self, listener: TuneListener, search: "Search") -> None:
+    def __init__(self, listener: TuneListener, search: "OnlineSearch") -> None:
         self._listener, self._search = listener, search
 
     def steps(self, count: int) -> None:
@@ -85,7 +85,7 @@ class _Relay:
         self._listener.line(source, text)
 
 
-class Search:
+class OnlineSearch:
     """The search next to a training, which it controls through files."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Search:
             return
         self._finish(tuner, journal)
 
-    def _send(self, asked: Request | None) -> int:
+    def _send(self, asked: SampleRequest | None) -> int:
         if asked is None:
             return -1
         limit_ns = None if asked.limit_s is None else int(asked.limit_s * 1e9)
@@ -211,7 +211,7 @@ class Search:
         else:
             self._files.send("free", values={**self._fixed, **tuner.outcome().values})
         self.tuning = tuning
-        self._listener.decided("" if self.ends_the_training else "Decided; the training goes on with it to its end.")
+        self._listener.decided("" if self.ends_the_training else "Decided; the training continues to its end with it.")
 
 
 def _block(report: SampleReport, previous_end_ns: int) -> Block:

@@ -1,7 +1,7 @@
 """`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,12 @@ from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
 
+_SEARCHES: dict[Method, Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]] = {
+    "online": tune_online,
+    "offline": tune_offline,
+    "native": tune_native,
+}
+
 
 def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     """Search for better knobs; the folder of the results and what was decided."""
@@ -45,11 +51,7 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, listener)
-        if method == "online":
-            return folder, tune_online(request, settings, point, folder, listener)
-        if method == "native":
-            return folder, tune_native(request, settings, point, folder, listener)
-        return folder, tune_offline(request, settings, point, folder, listener)
+        return folder, _SEARCHES[method](request, settings, point, folder, listener)
 
 
 def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
@@ -62,7 +64,7 @@ def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
         plan = load_plan(folder, TunePlan)
         request = msgspec.structs.replace(plan.request, folder=str(folder))
         if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the search was begun, is not there: make it, or begin anew")
+            raise UsageError(f"{plan.cwd}, where the search was started, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
             begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)

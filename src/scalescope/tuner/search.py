@@ -95,10 +95,10 @@ def prepare() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
-    Search(Space(engine="", knobs=()), None).posterior([Observation(0, 0.0, 1.0)])
+    Surrogate(Space(engine="", knobs=()), None).posterior([Observation(0, 0.0, 1.0)])
 
 
-class Search:
+class Surrogate:
     """What is known about a space, from predictions and observations."""
 
     def __init__(self, space: Space, predicted: Sequence[float] | None) -> None:

@@ -16,7 +16,7 @@ from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
-from scalescope.text import knob_name
+from scalescope.text import assignment, knob_name
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.prior import HIERARCHICAL, Survey, predict, profile_of, read_survey
 from scalescope.tuner.settings import THREADS as THREADS_KNOB
@@ -25,7 +25,7 @@ THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
 ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
-_NCCL = "nccl_"
+_NCCL, _ALLGATHER = "nccl_", "hierarchical_allgather"
 _NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # What can matter to one process, too
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
@@ -53,16 +53,16 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 def online_space(
     hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
-    """What can change while a DDP training runs; `search`: of what is searched on request only."""
+    """What can change while a training runs; `search`: of what is searched on request only."""
     told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
-    current = {**_defaults("ddp"), **told.current}
-    dimensions, left_out = _dimensions("ddp", told.hosts, told.world_size, current, search, backend=told.backend)
-    live = {knob.name for knob in find_engine("ddp").knobs if knob.changes == "live"}
+    current = {**_defaults(told.engine), **told.current}
+    dimensions, left_out = _dimensions(told.engine, told.hosts, told.world_size, current, search, backend=told.backend)
+    live = {knob.name for knob in find_engine(told.engine).knobs if knob.changes == "live"}
     for name in [*(name for name in dimensions if name not in live), THREADS]:
         dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
     left_out.update(told.fixed)
-    return _space("ddp", dimensions, left_out, fixed, current, survey)
+    return _space(told.engine, dimensions, left_out, fixed, current, survey)
 
 
 def offline_space(
@@ -108,20 +108,20 @@ def parse_held(engine: str, texts: Sequence[str]) -> Values:
     own = [text for text in texts if knob_name(text) == THREADS]
     values = dict(parse_knobs(find_engine(engine), [text for text in texts if text not in own]).values)
     for text in own:
-        values[THREADS] = parse_value(THREADS_KNOB, text.partition("=")[2].strip())
+        values[THREADS] = parse_value(THREADS_KNOB, assignment(text, "--hold", f"{THREADS}=2")[1].strip())
     return values
 
 
 def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) -> tuple[str, ...]:
     """Names of --search, checked."""
     known = [knob.name for knob in find_engine(engine).knobs if knob.on_request]
-    for name in (text.strip().replace("-", "_") for text in names):
+    for name in map(knob_name, names):
         if name not in known:
             instead = f"use {', '.join(known)}" if known else "leave it out"
-            raise UsageError(f"--search: '{name}' is no knob of {engine} that is searched on request only: {instead}")
+            raise UsageError(f"--search takes knobs of {engine} not searched by default, and not '{name}': {instead}")
         if name in fixed:
             raise UsageError(f"{name} is both fixed and to be searched: keep one of them")
-    return tuple(text.strip().replace("-", "_") for text in names)
+    return tuple(map(knob_name, names))
 
 
 def _defaults(engine: str) -> Values:
@@ -143,16 +143,18 @@ def _dimensions(
 ) -> tuple[Dimensions, dict[str, str]]:
     """Values to try of every knob that can matter here, and why other knobs are left out."""
     dimensions: Dimensions = {}
-    left_out = {"hierarchical_allgather": "training gathers nothing: it has no effect"} if engine == "horovod" else {}
+    left_out: dict[str, str] = {}
     for knob in find_engine(engine).knobs:
         name = knob.name
+        if name == _ALLGATHER:
+            left_out[name] = "training gathers nothing: it has no effect"
         if not knob.tried or (name.startswith(_NCCL) and backend != "nccl"):
             continue
         if knob.on_request and name not in search:
-            left_out[name] = f"it is searched on request only: --search {name}"
+            left_out[name] = f"not searched by default: add --search {name}"
         elif ranks < 2 and name not in _NOT_ABOUT_EXCHANGE:
             left_out[name] = "one process exchanges nothing"
-        elif name == HIERARCHICAL and (reason := _no_hierarchy(hosts, inert=engine == "horovod" and not nccl_build)):
+        elif name == HIERARCHICAL and (reason := _no_hierarchy(hosts, inert=bool(knob.variable) and not nccl_build)):
             left_out[name] = reason
         else:
             dimensions[name] = knob.tried

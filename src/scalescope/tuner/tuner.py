@@ -9,14 +9,14 @@ import msgspec
 
 from scalescope.records.tuning import Cell, Gain, Phase, Sample, Values
 from scalescope.tuner.confirmation import WORTH_HAVING, Block, Confirmation, Score, score, typical_batch
-from scalescope.tuner.search import Observation, Options, Posterior, Search
+from scalescope.tuner.search import Observation, Options, Posterior, Surrogate
 from scalescope.tuner.space import Space
 
 _WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
 _LEAST_WORTH = 0.0002
 
 
-class Request(msgspec.Struct, frozen=True):
+class SampleRequest(msgspec.Struct, frozen=True):
     """A sample to be made."""
 
     index: int
@@ -49,7 +49,7 @@ class Tuner:
     ) -> None:
         """`finalist`: a setting of the space that was found elsewhere and is compared without a search."""
         self._space, self._predicted, self._options = space, predicted, options
-        self._search = Search(space, predicted)
+        self._surrogate = Surrogate(space, predicted)
         self._count = 0
         self._batch: float | None = None
         self._observed: list[Observation] = []
@@ -79,7 +79,7 @@ class Tuner:
         setting = self._best()
         return self._space.settings[setting], math.exp(self._gain(setting))
 
-    def next(self) -> Request | None:
+    def next(self) -> SampleRequest | None:
         """The next sample; None: it is decided."""
         if self._reason:
             return None
@@ -97,7 +97,7 @@ class Tuner:
         pair, of_the_finalist = self._confirmation.next()
         return self._request(self._finalist if of_the_finalist else 0, "confirm", pair)
 
-    def tell(self, request: Request, block: Block) -> Sample:
+    def tell(self, request: SampleRequest, block: Block) -> Sample:
         """Take a measured sample."""
         setting = self._space.settings.index(request.values)
         self._count = max(self._count, request.index + 1)
@@ -168,10 +168,10 @@ class Tuner:
             winner_step_s=self._step_s(self._finalist) if self._wins and self._finalist is not None else None,
         )
 
-    def _request(self, setting: int, phase: Phase, pair: int | None) -> Request:
+    def _request(self, setting: int, phase: Phase, pair: int | None) -> SampleRequest:
         default_s = self.default_step_s
         limited = phase == "search" and setting and default_s and self._options.check
-        return Request(
+        return SampleRequest(
             index=self._count,
             phase=phase,
             pair=pair,
@@ -181,7 +181,7 @@ class Tuner:
             predicted_s=self._predicted[setting] if self._predicted else None,
         )
 
-    def _take(self, setting: int, request: Request, scored: Score | None, block: Block, problem: str) -> str:
+    def _take(self, setting: int, request: SampleRequest, scored: Score | None, block: Block, problem: str) -> str:
         """Learn from a sample; what it leads to, in a few words."""
         if scored is None:
             return self._take_problem(setting, request, block, problem)
@@ -199,7 +199,7 @@ class Tuner:
         best = self._best()
         return f"best so far: {math.exp(self._gain(best)):.2f}x" if best == setting else "no better"
 
-    def _take_problem(self, setting: int, request: Request, block: Block, problem: str) -> str:
+    def _take_problem(self, setting: int, request: SampleRequest, block: Block, problem: str) -> str:
         """A failed setting is never tried again; a block that was only too short is, once."""
         place = setting, request.pair
         if not block.problem and place not in self._weak:
@@ -223,7 +223,7 @@ class Tuner:
 
     def _posterior(self) -> Posterior:
         if self._known is None:
-            self._known = self._search.posterior(self._observed)
+            self._known = self._surrogate.posterior(self._observed)
         return self._known
 
     def _best(self) -> int:
@@ -243,7 +243,7 @@ class Tuner:
         known = self._posterior()
         noise = math.sqrt(median(each.variance for each in self._observed))
         limit = float(known.mean[0]) + math.log(self._options.worst)
-        choice = self._search.choose(known, [each.setting for each in self._observed], self._barred, noise, limit)
+        choice = self._surrogate.choose(known, [each.setting for each in self._observed], self._barred, noise, limit)
         worth = max(_WORTH_A_SAMPLE * noise, _LEAST_WORTH)
         return choice.setting if choice and choice.gain > worth else None
 

@@ -38,10 +38,10 @@ def check(workload: "Workload", batch: int) -> None:
         raise UsageError(
             f"{model} rejects its input ({shapes}): {one_line(error)}; {advice(workload, inputs, error)}"
         ) from error
-    beside = f" beside target(n) ({describe(target)})" if target is not None else ""
+    compared = f" with target(n) ({describe(target)})" if target is not None else ""
     loss = attempt(
         lambda: workload.loss(output, target),
-        f"{loss_name} rejects the output ({describe(output)}) of {model}{beside}",
+        f"{loss_name} rejects the output ({describe(output)}) of {model}{compared}",
         "give another --loss, or change target(n)",
     )
     if loss.numel() != 1:
@@ -81,7 +81,7 @@ def advice(workload: "Workload", inputs: "tuple[Tensor, ...]", error: Exception)
             return answer
     given = "give the shape of one sample, for example --input 3x224x224"
     own_batch = ":" in workload.spec.model and not workload.spec.inputs
-    return f"change batch(n) beside the model, or {given}" if own_batch else given
+    return f"change batch(n) next to the model, or {given}" if own_batch else given
 
 
 def as_integers(tensor: "Tensor") -> str:

@@ -1,6 +1,4 @@
-"""`--input` specs: the shape, the kind of number and the vocabulary of one positional input.
-Where the samples of a workload come from: made up from specs, or the functions beside a user's model.
-"""
+"""Where the samples of a workload come from: `--input` specs, or the functions next to a user's model."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -92,8 +90,8 @@ def next_tokens(spec: InputSpec, seed: int) -> Data:
     )
 
 
-def beside_model(module: ModuleType, specs: Sequence[InputSpec], seed: int) -> Data | None:
-    """Inputs from specs or else from `batch(n)` beside the model, targets from `target(n)`; None without inputs."""
+def next_to_model(module: ModuleType, specs: Sequence[InputSpec], seed: int) -> Data | None:
+    """Inputs from specs or else from `batch(n)` next to the model, targets from `target(n)`; None without inputs."""
     own_batch, own_target = function_in(module, "batch"), function_in(module, "target")
 
     def target(n: int) -> object:

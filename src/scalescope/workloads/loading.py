@@ -1,18 +1,16 @@
-"""Calling a model's factory with the user's arguments, and saying what is wrong with them.
-From a WorkloadSpec to a model with its data, loss and optimizer.
-"""
+"""From a WorkloadSpec to a model with its data, loss and optimizer; says what is wrong with a factory's arguments."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalescope.errors import UsageError
 from scalescope.records.profile import Scalar, WorkloadSpec
 from scalescope.text import did_you_mean
 from scalescope.workloads import builtin
-from scalescope.workloads.inputs import Data, beside_model, labelled, next_tokens, parse_input, seeded
+from scalescope.workloads.inputs import Data, labelled, next_to_model, next_tokens, parse_input, seeded
 from scalescope.workloads.references import one_line, parse_model_args, resolve
 
 if TYPE_CHECKING:
@@ -30,12 +28,6 @@ def signature_of(factory: Callable[..., object]) -> inspect.Signature:
     except Exception:
         # Evaluating annotations runs the user's expressions, which may raise anything.
         return inspect.signature(factory)
-
-
-def annotations_of(factory: Callable[..., object]) -> dict[str, object]:
-    """The annotation of every annotated parameter of a factory."""
-    parameters = signature_of(factory).parameters.values()
-    return {parameter.name: parameter.annotation for parameter in parameters if parameter.annotation is not EMPTY}
 
 
 def check_arguments(name: str, factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> None:
@@ -76,13 +68,6 @@ def build(name: str, factory: Callable[..., object], arguments: Mapping[str, Sca
     return model
 
 
-def arguments_with_defaults(factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Every argument that a factory receives when it is called with `arguments`."""
-    bound = inspect.signature(factory).bind(**arguments)
-    bound.apply_defaults()
-    return bound.arguments
-
-
 @dataclass(frozen=True)
 class Workload:
     """A model on the CPU and what trains it; `batch` and `target` make the same samples at every call."""
@@ -104,15 +89,28 @@ def spec_from_options(
     optimizer: str = "sgd",
     learning_rate: float | None = None,
 ) -> WorkloadSpec:
-    """The spec that command-line texts describe; `model_args` are `name=value`, typed by the factory's annotations."""
+    """The spec that command-line texts describe.
+
+    Args:
+        model: A built-in name, `package.module:factory` or `path/file.py:factory`.
+        model_args: `name=value` texts, typed by the factory's annotations.
+        inputs: One `[DTYPE:]SHAPE[:vocab=N]` for each positional input.
+        loss: A name or a reference; None: that of a built-in model, the mean square for a user's.
+        optimizer: A name or a reference.
+        learning_rate: For a named optimizer; None: its own default.
+
+    Raises:
+        UsageError: A text cannot be read, or a model argument does not fit its annotation.
+    """
     for text in inputs:
         parse_input(text)
-    annotations: dict[str, object] = {}
     if is_builtin(model):
         builtin.find(model)
+    annotations: dict[str, object] = {}
     if model_args:
         # Only arguments are worth an import of the model here: their types are the factory's.
-        annotations = annotations_of(builtin.factory_of(model) if is_builtin(model) else own_factory(model)[0])
+        factory = builtin.factory_of(model) if is_builtin(model) else own_factory(model)[0]
+        annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
     return WorkloadSpec(
         model=model,
         model_args=parse_model_args(model_args, annotations),
@@ -144,7 +142,9 @@ def load_builtin(spec: WorkloadSpec, seed: int) -> Workload:
     given = builtin.fit(spec.model, spec.inputs, spec.model_args)
     with seeded(seed):
         model = build(spec.model, factory, given)
-    arguments = arguments_with_defaults(factory, given)
+    bound = inspect.signature(factory).bind(**given)
+    bound.apply_defaults()
+    arguments = bound.arguments
     sample = parse_input(spec.inputs[0]) if spec.inputs else builtin.default_input(spec.model, arguments)
     if kind.loss == "next_token":
         data = next_tokens(sample, seed)
@@ -156,9 +156,9 @@ def load_builtin(spec: WorkloadSpec, seed: int) -> Workload:
 
 
 def load_own(spec: WorkloadSpec, seed: int) -> Workload:
-    """A user's model, with the data that --input or the functions beside the model give."""
+    """A user's model, with the data that --input or the functions next to the model give."""
     factory, module = own_factory(spec.model)
-    data = beside_model(module, [parse_input(text) for text in spec.inputs], seed)
+    data = next_to_model(module, [parse_input(text) for text in spec.inputs], seed)
     if data is None:
         where = spec.model.rpartition(":")[0]
         raise UsageError(f"no input known for {spec.model}: add --input 3x224x224, or write batch(n) in {where}")

@@ -1,7 +1,4 @@
-"""The phrases that errors of this room share.
-`package.module:name` and `path/file.py:name`: a user's own code, imported, with errors that say what to type.
-`--model-arg name=value`: strings to typed values, by annotation where there is one, otherwise by literal.
-"""
+"""A user's own code by `package.module:name` or `path/file.py:name`, and the values of `--model-arg name=value`."""
 
 import hashlib
 import importlib
@@ -95,7 +92,8 @@ def import_failed(what: str, error: Exception) -> UsageError:
     )
 
 
-NAMED_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+# Values of --model-arg that a scalar annotation asks for, as examples in errors
+EXAMPLES = {"int": "64", "float": "0.5", "bool": "true"}
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
@@ -114,40 +112,32 @@ def parse_model_args(texts: Sequence[str], annotations: Mapping[str, object] | N
 
 def parse_value(name: str, text: str, annotation: object = None) -> Scalar:
     """The value `text` stands for; an annotation str, int, float or bool (or one of these or None) decides."""
-    wanted, optional = scalar_type(annotation)
-    if optional and text.lower() == "none":
+    kinds = kinds_of(annotation)
+    if kinds & {"None", "NoneType"} and text.lower() == "none":
         return None
-    if wanted is None:
-        return literal(text)
-    if wanted is str:
+    scalars = kinds - {"None", "NoneType"}
+    wanted = scalars.pop() if len(scalars) == 1 else ""
+    if wanted == "str":
         return unquoted(text)
     value = literal(text)
-    if wanted is float and type(value) is int:
+    if wanted == "float" and type(value) is int:
         with suppress(OverflowError):
             value = float(value)
-    if type(value) is not wanted:
-        example = {int: "64", float: "0.5", bool: "true"}[wanted]
+    if wanted in EXAMPLES and type(value).__name__ != wanted:
         raise UsageError(
-            f"model argument {name}={text} must be {wanted.__name__}: for example --model-arg {name}={example}"
+            f"model argument {name}={text} must be {wanted}: for example --model-arg {name}={EXAMPLES[wanted]}"
         )
     return value
 
 
-def scalar_type(annotation: object) -> tuple[type | None, bool]:
-    """The one of str, int, float and bool that an annotation names (None: not exactly one), and whether None may be."""
+def kinds_of(annotation: object) -> set[str]:
+    """Names of the types that an annotation allows."""
     if isinstance(annotation, str):
         # Annotations that cannot be evaluated (names imported for type checking only) arrive as their source text.
-        parts: list[object] = [part.strip() for part in annotation.split("|")]
-    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        parts = list(typing.get_args(annotation))
-    else:
-        parts = [annotation]
-    named = [NAMED_TYPES.get(part, part) if isinstance(part, str) else part for part in parts]
-    optional = any(part in ("None", types.NoneType) for part in named)
-    scalars = [part for part in named if part not in ("None", types.NoneType)]
-    if len(scalars) == 1 and isinstance(scalars[0], type) and scalars[0] in NAMED_TYPES.values():
-        return scalars[0], optional
-    return None, False
+        return {part.strip() for part in annotation.split("|")}
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = typing.get_args(annotation) if is_union else (annotation,)
+    return {getattr(part, "__name__", "") for part in parts}
 
 
 def literal(text: str) -> Scalar:

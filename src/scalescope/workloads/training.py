@@ -1,8 +1,6 @@
-"""Losses by name or by reference, and the sensible reading of outputs that are not one tensor.
-Optimizers by name or by reference.
-"""
+"""Losses and optimizers by name or by reference, and how outputs that are not one tensor are read."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -58,12 +56,8 @@ def mean_square(output: object, target: object) -> Tensor:
     if isinstance(logits, Tensor):
         return logits.square().mean()
     # Every tensor counts: an output that is left out leaves parameters without gradients, which stalls DDP.
-    squares = [tensor.square().mean() for tensor in tensors_in(output)]
-    if not squares:
-        raise UsageError(
-            f"the model returns {type(output).__name__} without tensors: give --loss file.py:function for it"
-        )
-    return torch.stack(squares).sum()
+    main_tensor(output)  # there is at least one
+    return torch.stack([tensor.square().mean() for tensor in tensors_in(output)]).sum()
 
 
 def against(function: Callable[[Tensor, Tensor], Tensor], made_up: Callable[[Tensor], Tensor]) -> Loss:
@@ -112,18 +106,24 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+def own_function(what: str, name: str, known: Collection[str], called_with: str) -> Callable[..., object]:
+    """The user's loss or optimizer that `module:function` or `file.py:function` names."""
+    if ":" not in name:
+        raise UsageError(
+            f"no {what} {name!r}{did_you_mean(name, known)}: "
+            f"use one of {', '.join(known)}, or your own as package.module:function or path/file.py:function"
+        )
+    function, _ = resolve(name)
+    if not callable(function):
+        raise UsageError(f"{name} is not a function: --{what} needs one that is called with {called_with}")
+    return function
+
+
 def find_loss(name: str) -> Loss:
     """The loss of this name, or the user's `module:function` or `file.py:function`."""
     if name in LOSSES:
         return LOSSES[name]
-    if ":" not in name:
-        raise UsageError(
-            f"no loss {name!r}{did_you_mean(name, LOSSES)}: "
-            f"use one of {', '.join(LOSSES)}, or your own as package.module:function or path/file.py:function"
-        )
-    function, _ = resolve(name)
-    if not callable(function):
-        raise UsageError(f"{name} is not a function: --loss needs one that is called with (output, target)")
+    function = own_function("loss", name, LOSSES, "(output, target)")
 
     def loss(output: object, target: object) -> Tensor:
         value = function(output, target)
@@ -147,18 +147,15 @@ OPTIMIZERS: dict[str, tuple[Callable[..., optim.Optimizer], dict[str, Any]]] = {
 
 def find_optimizer(name: str, learning_rate: float | None) -> MakeOptimizer:
     """What makes the optimizer of this name, or the user's `module:function` called with the parameters."""
+    if learning_rate is not None and learning_rate <= 0:
+        raise UsageError(f"the learning rate must be above 0, not {learning_rate:g}: for example 0.01")
     if name in OPTIMIZERS:
-        return named_optimizer(name, learning_rate)
-    if ":" not in name:
-        raise UsageError(
-            f"no optimizer {name!r}{did_you_mean(name, OPTIMIZERS)}: "
-            f"use one of {', '.join(OPTIMIZERS)}, or your own as package.module:function or path/file.py:function"
-        )
+        make_named, defaults = OPTIMIZERS[name]
+        options = defaults if learning_rate is None else {**defaults, "lr": learning_rate}
+        return lambda parameters: make_named(parameters, **options)
+    function = own_function("optimizer", name, OPTIMIZERS, "the parameters")
     if learning_rate is not None:
         raise UsageError(f"{name} sets its own learning rate: remove the learning rate, or use a named optimizer")
-    function, _ = resolve(name)
-    if not callable(function):
-        raise UsageError(f"{name} is not a function: the optimizer needs one that is called with the parameters")
 
     def make(parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
         optimizer = function(parameters)
@@ -167,12 +164,3 @@ def find_optimizer(name: str, learning_rate: float | None) -> MakeOptimizer:
         return optimizer
 
     return make
-
-
-def named_optimizer(name: str, learning_rate: float | None) -> MakeOptimizer:
-    """What makes a built-in optimizer, with its own learning rate unless one is given."""
-    if learning_rate is not None and learning_rate <= 0:
-        raise UsageError(f"the learning rate must be above 0, not {learning_rate:g}: for example 0.01")
-    make, defaults = OPTIMIZERS[name]
-    options = defaults if learning_rate is None else {**defaults, "lr": learning_rate}
-    return lambda parameters: make(parameters, **options)

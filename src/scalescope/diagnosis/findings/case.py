@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from scalescope.diagnosis.replay import Replay
-from scalescope.diagnosis.traces import Material
+from scalescope.diagnosis.traces import JobTraces
 from scalescope.records.explanation import Explanation, Finding, Transfer
 
 NOTEWORTHY = 0.03  # A gain below this is no finding
@@ -16,7 +16,7 @@ class Case:
     """An explanation without findings, what it was made of, and its replay where there is one."""
 
     explanation: Explanation
-    material: Material
+    job: JobTraces
     replay: Replay | None
 
     @property
@@ -25,7 +25,7 @@ class Case:
         return self.explanation.step_s or 0.0
 
     def saving(self, seconds: float) -> float:
-        """The gain when a step takes so many seconds less."""
+        """The gain when a step takes `seconds` less."""
         return self.step_s / max(self.step_s - seconds, 0.05 * self.step_s) - 1 if self.step_s else 0.0
 
     @property
@@ -55,7 +55,7 @@ class Case:
     @property
     def where(self) -> str:
         """The files, for evidence."""
-        names = [trace.path.name for trace in self.material.traces]
+        names = [trace.path.name for trace in self.job.traces]
         unique = list(dict.fromkeys(names))
         return ", ".join(unique[:3]) + (f" and {len(unique) - 3} more" if len(unique) > 3 else "")
 
@@ -68,15 +68,15 @@ class Case:
     @property
     def shares_cores(self) -> bool:
         """Whether messages are moved by the cores that compute: hidden under compute they slow it by what they save."""
-        record = self.material.record
+        record = self.job.record
         hosts = len({rank.host for rank in record.ranks}) if record else 1
         return self.explanation.device == "cpu" and hosts < 2
 
     def per_step(self, seconds: Callable[[Transfer], float | None]) -> float | None:
         """Seconds a step of all transfers together; None where ranks were not compared."""
-        steps = min(len(trace.starts_s) for trace in self.material.traces)
+        steps = min(len(trace.starts_s) for trace in self.job.traces)
         values = [(seconds(transfer), transfer.count) for transfer in self.explanation.transfers]
-        if not self.material.clocks or not steps or not values or any(value is None for value, _ in values):
+        if not self.job.clocks or not steps or not values or any(value is None for value, _ in values):
             return None
         return sum((value or 0.0) * count for value, count in values) / steps
 

@@ -5,7 +5,8 @@ import numpy as np
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.records.explanation import Finding
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_bytes, format_seconds
 
 MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
@@ -19,7 +20,7 @@ _USUAL_FUSION = 128 * MIB
 
 
 def small_messages(case: Case) -> Finding | None:
-    """Gradients travel in so many small messages that each one's fixed cost counts."""
+    """Gradients travel in many small messages, and each pays a fixed cost."""
     explanation = case.explanation
     sizes = explanation.bucket_bytes
     if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES:
@@ -130,7 +131,7 @@ def buffer_broadcasts(case: Case) -> Finding | None:
     explanation = case.explanation
     if explanation.engine != "ddp" or not case.step_s:
         return None
-    steps = min(len(trace.starts_s) for trace in case.material.traces)
+    steps = min(len(trace.starts_s) for trace in case.job.traces)
     sent = [transfer for transfer in explanation.transfers if transfer.operation == "broadcast"]
     count = sum(transfer.count for transfer in sent)
     if not steps or count < steps:

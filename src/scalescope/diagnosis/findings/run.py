@@ -4,7 +4,8 @@ from statistics import median
 
 from scalescope.diagnosis.findings.case import Case
 from scalescope.records.explanation import Finding
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05
@@ -83,7 +84,7 @@ def slow_periods(case: Case) -> Finding | None:
                 sentence=f"Every {period.every} steps one takes {format_seconds(period.excess_s)} longer.",
                 evidence={"slow steps": str(period.count), "seen in": case.where},
                 change=f"Look at what the script does every {period.every} steps (logging, checkpoint, evaluation, "
-                "a new epoch's workers) and do it less often, or beside the training.",
+                "a new epoch's workers) and do it less often, or in the background.",
                 gain=share,
                 gain_from="accounting",
             )
@@ -110,7 +111,7 @@ def changes(case: Case) -> Finding | None:
 
 def oversubscribed_cores(case: Case) -> Finding | None:
     """More busy threads than cores on a host."""
-    record = case.material.record
+    record = case.job.record
     if record is None or record.cores is None or case.explanation.device != "cpu":
         return None
     each = record.point.threads_per_rank

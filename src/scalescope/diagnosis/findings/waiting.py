@@ -168,7 +168,7 @@ def negotiation(case: Case) -> Finding | None:
         return None
     moving = case.sending_s or 0.0
     exposed = accounting.exposed_s - moving
-    waiting = case.material.traces[0].waiting
+    waiting = case.job.traces[0].waiting
     if waiting is not None and len(waiting) > explanation.warmup_steps:
         exposed = min(exposed, median(waiting[explanation.warmup_steps :].tolist()))  # few slow steps raise the mean
     exposed -= CYCLES_S

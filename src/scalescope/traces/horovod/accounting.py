@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.intervals import Intervals, Times, between, common, joined, union, without
+from scalescope.records.timeline import exposed
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
     GROUPS,
@@ -22,15 +24,13 @@ from scalescope.traces.horovod.columns import (
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
 from scalescope.traces.horovod.responses import Message, Responses, TensorSums, kept, responses, within
-from scalescope.traces.horovod.steps import NO_STEPS, Gradients, Steps, Sums, find, learn
-from scalescope.traces.intervals import Intervals, Times, between, joined, union, without
+from scalescope.traces.horovod.steps import NO_STEPS, Block, Gradients, Steps, count, find, learn
 from scalescope.traces.trace import HeldUp
 
 BLOCK = 50_000  # Activities that are added up together
 LARGEST_BLOCK = 1_000_000  # Activities after which a block is added up even though it holds no whole step
 MOST_MESSAGES = 1_000_000
-LONGEST_WARMUP = 20
-SLOW = 1.5  # Times the median: the first steps that take so long are warm-up
+_ALL_TIME = np.array([-np.inf]), np.array([np.inf])
 
 
 @dataclass
@@ -55,14 +55,15 @@ class Accounting:
         self.vocabulary = vocabulary
         self.pairing = Pairing()
         self.tensors = TensorSums()
-        self.steady, self.whole, self.found = Sums(), Sums(), Found()
+        self.found = Found()
+        self.steps: list[Block] = []
+        self.whole: list[Block] = []  # The same where there are no steps
         self.first_negotiation = 0.0
         self.bucket_bytes: tuple[int, ...] = ()
         self.last_rank: dict[int, int] = defaultdict(int)
         self.left_out = 0  # Messages that are not among the found ones because there are too many
         self._messages = 0
         self._steps = 0
-        self._warmup = 0
         self._gradients: Gradients | None = None
         self._rows: list[Rows] = []
         self._waiting, self._wanted = 0, BLOCK
@@ -100,7 +101,7 @@ class Accounting:
         now = rows.begin < horizon
         marks = np.sort(np.concatenate(self._marks)) if self._marks else np.zeros(0)
         counted, later = rows.only(now), rows.only(~now)
-        self._count(counted, self._ticks_before(horizon), marks, steps, final)
+        self._count(counted, self._ticks_before(horizon), marks, steps)
         self._rows, self._waiting, self._wanted = [later], len(later), BLOCK + len(later)
         self._rest = _after(together([self._rest, counted]) if len(self._rest) else counted, horizon)
         self._marks = [marks[marks >= horizon]]
@@ -121,7 +122,7 @@ class Accounting:
         """For every name of the vocabulary."""
         return np.array([name in names for name in self.vocabulary.names], dtype=bool)
 
-    def _count(self, rows: Rows, ticks: Ticks, marks: Times, steps: Steps, final: bool) -> None:
+    def _count(self, rows: Rows, ticks: Ticks, marks: Times, steps: Steps) -> None:
         name_groups = groups(self.vocabulary)
         row_groups = name_groups[rows.name]
         self.tensors.add(rows, row_groups)
@@ -138,37 +139,31 @@ class Accounting:
         self.found.exchange.append(exchange)
         self.found.negotiation.append(sets[NEGOTIATION])
         self._keep_waits(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
-        steady = self._keep_steps(steps, exchange, sets[NEGOTIATION], final)
+        self._keep_steps(steps, exchange, sets[NEGOTIATION])
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()
         }
         negotiations = rows.begin[row_groups == NEGOTIATION]
-        for sums, starts, ends in (
-            (self.steady, steady.start, steady.end),
-            (self.whole, np.array([-np.inf]), np.array([np.inf])),
-        ):
-            if len(starts):
-                sums.add_times(sets, collectives, starts, ends)
-                sums.add_ticks(negotiations, ticks, starts, ends)
-                sums.add_messages(messages, marks, starts, ends)
-        if not self.bucket_bytes and len(steady.start):
-            self.bucket_bytes = self._buckets(messages, steady)
+        if len(steps.start):
+            self.steps.append(count(steps.start, steps.end, sets, collectives, negotiations, ticks, messages, marks))
+        if not self.steps:
+            self.whole.append(count(*_ALL_TIME, sets, collectives, negotiations, ticks, messages, marks))
+        if not self.bucket_bytes and len(steps.start):
+            self.bucket_bytes = self._buckets(messages, steps)
 
-    def _keep_steps(self, steps: Steps, exchange: Intervals, negotiation: Intervals, final: bool) -> Steps:
-        """Keeps what is known of every step; those of them that are steady."""
+    def _keep_steps(self, steps: Steps, exchange: Intervals, negotiation: Intervals) -> None:
+        """Keeps what is known of every step. Until its last gradient is submitted a rank counts as computing."""
         if not len(steps.start):
-            return steps
+            return
+        computing = union(steps.start, steps.last_submission)
         self.found.start.append(steps.start)
         self.found.end.append(steps.end)
-        self.found.exposed.append(between(exchange, steps.last_submission, steps.end))
-        self.found.possibly_hidden.append(between(exchange, steps.start, steps.last_submission))
+        self.found.exposed.append(between(exposed(exchange, computing), steps.start, steps.end))
+        self.found.possibly_hidden.append(between(common(exchange, computing), steps.start, steps.end))
         if not self._steps:
-            self._warmup = _warmup(steps.end - steps.start, final)
             self.first_negotiation = float(between(negotiation, steps.start[:1], steps.end[:1])[0])
         self._latest = float(steps.end[-1])
-        steady = steps.only(np.arange(self._steps, self._steps + len(steps.start)) >= self._warmup)
         self._steps += len(steps.start)
-        return steady
 
     def _keep_waits(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
         """Per step how long ranks negotiated after its last gradient while nothing was sent, and for whom alone."""
@@ -202,6 +197,8 @@ class Accounting:
         reducing = np.isin(messages.first_tensor, self._gradients.tensors)
         step = np.where(reducing, within(messages.begin.astype(np.float64), steps.start, steps.end), -1)
         counts = np.bincount(step[step >= 0], minlength=len(steps.start))
+        if len(counts) > 1:
+            counts[0] = 0  # The first step may send otherwise: nothing is cached yet
         if not counts.any():
             return ()
         typical = int(np.flatnonzero(counts == np.bincount(counts[counts > 0]).argmax())[0])
@@ -217,11 +214,3 @@ def _after(rows: Rows, horizon: float) -> Rows:
     """What of the rows lies after the horizon."""
     late = rows.only(rows.end > horizon)
     return replace(late, begin=np.maximum(late.begin, int(horizon))) if len(late) else NO_ROWS
-
-
-def _warmup(durations: Times, final: bool) -> int:
-    """How many of the first steps are not steady: the first one, and slow ones that follow it."""
-    if final and len(durations) == 1:
-        return 0
-    slow = durations[: min(LONGEST_WARMUP, 1 + len(durations) // 4)] > SLOW * np.median(durations)
-    return 1 + int(np.argmin(np.append(slow[1:], False)))

@@ -1,6 +1,4 @@
-"""Events of a Horovod timeline as columns of numbers.
-What the names of activities in a Horovod timeline stand for.
-"""
+"""Events of a Horovod timeline as columns of numbers, and what the names of activities stand for."""
 
 import math
 import re

@@ -111,10 +111,10 @@ class Pairing:
         left[starts] = False
         events = _Events(kind, name, tensor, time, size, place, following)
         self._carry(events, order, left, sorted_kind, sorted_tensor)
-        turn = np.full(len(kind), -1, dtype=np.int64)
-        turn[order[starts]] = np.arange(len(starts))
-        turn = turn[turn >= 0]
-        starts, ends = starts[turn], ends[turn]
+        place_of = np.full(len(kind), -1, dtype=np.int64)
+        place_of[order[starts]] = np.arange(len(starts))
+        place_of = place_of[place_of >= 0]
+        starts, ends = starts[place_of], ends[place_of]
         at_start, at_end, at_last = order[starts], order[ends], order[ends - 1]
         after, ticked = following[at_start], np.flatnonzero(kind[at_last] == TICK)
         if len(ticked):

@@ -1,7 +1,4 @@
-"""The events of a Horovod timeline, plain or damaged, as columns.
-Reads Horovod timelines: what rank 0 saw.
-The spans of one stretch of time of a Horovod timeline, for drawing.
-"""
+"""Reads Horovod timelines, plain or damaged: what rank 0 saw, and the spans of one stretch of time for drawing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +6,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from scalescope.records.explanation import Loss
+from scalescope.intervals import NOTHING, Intervals, Times, joined, union
+from scalescope.records.explanation import HorovodAccount, Loss
 from scalescope.records.timeline import Activity, Span
-from scalescope.traces.event_stream import EventStream, halves
+from scalescope.traces.event_stream import EventStream, halves, is_object
 from scalescope.traces.horovod.accounting import Accounting
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
@@ -32,10 +30,25 @@ from scalescope.traces.horovod.columns import (
 from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
 from scalescope.traces.horovod.responses import Message, Responses, message_of, responses
 from scalescope.traces.horovod.scan import Scanner
-from scalescope.traces.intervals import NOTHING, Intervals, Times, joined, union
+from scalescope.traces.horovod.steps import account
 from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
+from scalescope.traces.trace_bytes import Places
 
 _SMALL = 1 << 16
+_SHORT = 200
+_NO_STEPS = "no gradient tensors recur in this timeline: there are no steps, and Horovod's figures are for all of it"
+MOST_SPANS = 4_000
+MOST_ACTIVITIES = 500_000
+
+
+def recognises(beginning: bytes) -> bool:
+    """Whether a file that begins so is a timeline: a list of events without threads, or one that has just begun."""
+    inside = beginning.removeprefix(b"[").lstrip()
+    if beginning.startswith(b"{") and is_object(beginning):
+        return False
+    if b'"ph"' not in inside:
+        return beginning.startswith(b"[") and inside[:1] in (b"{", b"") and len(inside) < _SHORT
+    return b'"tid"' not in inside or b"NEGOTIATE_" in inside
 
 
 class HorovodStream:
@@ -45,10 +58,19 @@ class HorovodStream:
         self.vocabulary = Vocabulary()
         self._events = EventStream(path, TimelineEvent)
         self._scanner = Scanner(self.vocabulary)
+        self._places = Places()
 
     def __iter__(self) -> Iterator[Columns]:
         """In the order of the file."""
-        return self._events.batches(self._sound, self.vocabulary.columns)
+        for columns in self._events.batches(self._sound, self.vocabulary.columns):
+            if len(columns.time):
+                self._places.add(self._events.piece, float(columns.time.min()), float(columns.time.max()))
+            yield columns
+
+    def around(self, start: float, end: float) -> Iterator[Columns]:
+        """Once more what was written between two moments, in microseconds, and a little before and after."""
+        pieces = self._places.holding(start, end, around=1)
+        return self._events.again(pieces, self._sound, self.vocabulary.columns)
 
     def _sound(self, piece: bytes) -> Columns:
         """By array operations where that is possible, otherwise event by event, in as small parts as needed."""
@@ -70,9 +92,6 @@ class HorovodStream:
         return msgspec.structs.replace(loss, events=loss.events + strange, reason=reason)
 
 
-_NO_STEPS = "no gradient tensors recur in this timeline: there are no steps, and Horovod's figures are for all of it"
-
-
 def read(path: Path) -> Trace:
     """Everything that a timeline tells; files that are cut or damaged are read as far as they go."""
     stream = HorovodStream(path)
@@ -82,13 +101,22 @@ def read(path: Path) -> Trace:
     accounting.finish()
     found, vocabulary = accounting.found, stream.vocabulary
     starts, ends = _seconds(found.start), _seconds(found.end)
-    exposed = _seconds(found.exposed)
+    exposed_s = _seconds(found.exposed)
     step = ends - starts
-    sums = accounting.steady if accounting.steady.steps else accounting.whole
+    tensors = accounting.tensors.accounts(vocabulary)
+
+    def account_since(start_s: float) -> HorovodAccount:
+        blocks = [block.since(start_s) for block in accounting.steps]
+        steps = sum(len(block.start) for block in blocks)
+        chosen = blocks if steps else accounting.whole
+        first = accounting.first_negotiation
+        return account(chosen, max(1, steps), vocabulary, accounting.last_rank, first, tensors)
+
     highest = int(ranks(vocabulary).max(initial=-1))
     return Trace(
         path=path,
-        kind="horovod",
+        engine="horovod",
+        whole_job=True,
         is_empty=not found.exchange or not len(joined(*found.exchange).starts),
         rank=0,
         world_size=highest + 1 if highest >= 0 else None,
@@ -98,16 +126,11 @@ def read(path: Path) -> Trace:
         steps_from="gradients" if len(starts) else "none",
         starts_s=starts,
         ends_s=ends,
-        parts=Parts(step, None, None, exposed, None, None, step - exposed),
+        parts=Parts(step, None, None, exposed_s, None, None, step - exposed_s),
         collectives=_collectives(found.messages, vocabulary),
         exchange=_in_seconds(found.exchange),
         negotiation=_in_seconds(found.negotiation),
-        horovod=sums.account(
-            vocabulary,
-            accounting.last_rank,
-            accounting.first_negotiation,
-            accounting.tensors.accounts(vocabulary),
-        ),
+        horovod=account_since,
         possibly_hidden=_seconds(found.possibly_hidden),
         waiting=_seconds(found.waiting),
         held_up=HeldUp(*(np.concatenate(column) for column in zip(*found.held_up, strict=True)))
@@ -116,6 +139,7 @@ def read(path: Path) -> Trace:
         bucket_bytes=accounting.bucket_bytes,
         loss=stream.loss,
         notes=_notes(accounting),
+        spans=lambda start_s, end_s: _window(stream, start_s, end_s),
     )
 
 
@@ -144,22 +168,17 @@ def _notes(accounting: Accounting) -> tuple[str, ...]:
     return tuple(notes)
 
 
-MOST_SPANS = 4_000
-MOST_ACTIVITIES = 500_000
-_LATER = 10.0  # Seconds after the stretch at which reading ends: threads write a little out of order
-
-
-def window(path: Path, start_s: float, end_s: float) -> tuple[Span, ...]:
+def _window(stream: HorovodStream, start_s: float, end_s: float) -> tuple[Span, ...]:
     """What happened between two moments, one span for all tensors of a message; the longest when there are many."""
-    stream, pairing = HorovodStream(path), Pairing()
+    pairing = Pairing()
     start, end = start_s * 1e6, end_s * 1e6
     kept: list[Rows] = []
     room = MOST_ACTIVITIES
-    for columns in stream:
+    for columns in stream.around(start, end):
         rows = pairing.add(columns)
         kept.append(rows.only(np.flatnonzero((rows.end >= start) & (rows.begin <= end))[:room]))
         room -= len(kept[-1])
-        if not room or (len(columns.time) and columns.time.min() > end + _LATER * 1e6):
+        if not room:
             break
     rows = together(kept) if kept else NO_ROWS
     spans = _spans(rows, stream.vocabulary)

@@ -1,6 +1,4 @@
-"""Responses of a Horovod timeline: tensors that were fused into one message.
-What each tensor of a Horovod timeline cost.
-"""
+"""Responses of a Horovod timeline: tensors that were fused into one message, and what each tensor cost."""
 
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -56,7 +54,7 @@ class Message(NamedTuple):
 
 
 def kept(messages: Responses, count: int) -> Message:
-    """The first ones, at most so many."""
+    """The first ones, at most `count`."""
     few = slice(0, max(0, count))
     return Message(messages.name[few].astype(np.int32), messages.bytes[few], messages.start[few], messages.end[few])
 
@@ -97,9 +95,9 @@ def _narrow_to_collectives(collectives: Rows, first: Numbers, start: Numbers, en
     collectives, owner = collectives.only(owner >= 0), owner[owner >= 0]
     if not len(owner):
         return
-    turn = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-    start[owner[turn]] = np.minimum.reduceat(collectives.begin, turn)
-    end[owner[turn]] = np.maximum.reduceat(collectives.end, turn)
+    first_of = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    start[owner[first_of]] = np.minimum.reduceat(collectives.begin, first_of)
+    end[owner[first_of]] = np.maximum.reduceat(collectives.end, first_of)
 
 
 def message_of(rows: Rows, first: Numbers) -> Numbers:
@@ -167,12 +165,12 @@ class TensorSums:
         self.sizes[rows.tensor[known]] = rows.size[known]
 
     def accounts(self, vocabulary: Vocabulary) -> tuple[TensorAccount, ...]:
-        """The most expensive tensors, the dearest first."""
+        """The most expensive tensors, in descending order."""
         total = self._times[:, _COSTS].sum(axis=1)
-        dearest = np.argsort(-total, kind="stable")[:SHOWN]
-        dearest = dearest[self._counts[dearest].sum(axis=1) > 0]
+        costliest = np.argsort(-total, kind="stable")[:SHOWN]
+        costliest = costliest[self._counts[costliest].sum(axis=1) > 0]
         accounts = []
-        for tensor in dearest.tolist():
+        for tensor in costliest.tolist():
             medians = self._medians(tensor)
             name = self._name[tensor]
             accounts.append(

@@ -1,14 +1,13 @@
-"""Steps of a Horovod timeline: recurrences of the gradient tensors.
-Sums over steps of a Horovod timeline: what its background thread did.
-"""
+"""Steps of a Horovod timeline, which are recurrences of the gradient tensors, and what its thread did in them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from scalescope.intervals import Intervals, Times, between, union
 from scalescope.records.explanation import HorovodAccount, TensorAccount
 from scalescope.traces.horovod.columns import (
     COPY_IN,
@@ -22,7 +21,6 @@ from scalescope.traces.horovod.columns import (
 )
 from scalescope.traces.horovod.pairs import Rows, Ticks
 from scalescope.traces.horovod.responses import Responses, within
-from scalescope.traces.intervals import Intervals, Times, between, union
 
 ALIKE = 0.1  # Tensors that are reduced about as often as each other recur together
 # A tensor may be the first of a step when the pause before it is this share of the longest, in the mean.
@@ -115,7 +113,8 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
     """Where steps begin, in submissions of gradients.
 
     When a tensor comes again, a new step has begun: there, when that tensor may be the first of a step; otherwise
-    after the tensor's last turn, where one was submitted that may be the first, or else after the longest pause.
+    after the tensor's previous submission, where one was submitted that may be the first, or else after the longest
+    pause.
     """
     if not len(which):
         return []
@@ -136,85 +135,110 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
     return begins
 
 
-@dataclass
-class Sums:
-    """Over a number of steps; times in microseconds."""
+@dataclass(frozen=True)
+class Block:
+    """What Horovod's thread did in some steps, one entry per step; times in microseconds."""
 
-    steps: int = 0
-    groups: Times = field(default_factory=lambda: np.zeros(GROUPS))
-    collectives: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # By name
-    waiting: float = 0.0  # Until the last rank was ready, in negotiations with rank ticks
-    ticked: float = 0.0  # All of the negotiations with rank ticks
-    negotiations: int = 0
-    ticked_negotiations: int = 0
-    responses: int = 0
-    tensors: int = 0
-    sized_responses: int = 0
-    bytes: int = 0
-    cycles: int = 0
-    idle_cycles: int = 0
+    start: Times
+    groups: NDArray[np.float64]  # One column per group of activities
+    collectives: Mapping[int, Times]  # By name
+    counts: Mapping[str, Times]  # See count()
 
-    def add_times(
-        self, groups: Sequence[Intervals], collectives: Mapping[int, Intervals], starts: Times, ends: Times
-    ) -> None:
-        """What lies in the steps, by group of activities and by name of the collective."""
-        self.steps += len(starts)
-        self.groups += [between(moments, starts, ends).sum() for moments in groups]
-        for name, moments in collectives.items():
-            self.collectives[name] += float(between(moments, starts, ends).sum())
-
-    def add_ticks(self, begins: Numbers, ticked: Ticks, starts: Times, ends: Times) -> None:
-        """Counts the negotiations that begin so, and splits those with rank ticks."""
-        self.negotiations += int((within(begins.astype(np.float64), starts, ends) >= 0).sum())
-        self.ticked_negotiations += int((within(ticked.begin.astype(np.float64), starts, ends) >= 0).sum())
-        if len(ticked.begin):
-            self.waiting += float(between(union(ticked.begin, ticked.ready), starts, ends).sum())
-            self.ticked += float(between(union(ticked.begin, ticked.end), starts, ends).sum())
-
-    def add_messages(self, messages: Responses, marks: Times, starts: Times, ends: Times) -> None:
-        """Counts messages and cycles; a cycle is idle when no message begins before the next one."""
-        begins = messages.begin.astype(np.float64)
-        inside = within(begins, starts, ends) >= 0
-        sized = inside & (messages.bytes >= 0)
-        self.responses += int(inside.sum())
-        self.tensors += int(messages.tensors[inside].sum())
-        self.sized_responses += int(sized.sum())
-        self.bytes += int(messages.bytes[sized].sum())
-        ordered = np.sort(begins)
-        sent = np.diff(np.searchsorted(ordered, np.append(marks, np.inf)))
-        cycles = within(marks, starts, ends) >= 0
-        self.cycles += int(cycles.sum())
-        self.idle_cycles += int((cycles & (sent == 0)).sum())
-
-    def account(
-        self,
-        vocabulary: Vocabulary,
-        last_rank: dict[int, int],
-        first_negotiation: float,
-        tensors: tuple[TensorAccount, ...],
-    ) -> HorovodAccount:
-        """The same per step, in seconds."""
-        steps = max(1, self.steps)
-        cached = 2 * self.ticked_negotiations < self.negotiations
-        seconds = self.groups / 1e6 / steps
-        return HorovodAccount(
-            negotiation_s=float(seconds[NEGOTIATION]),
-            waiting_s=None if cached or not self.ticked_negotiations else self.waiting / 1e6 / steps,
-            protocol_s=None if cached or not self.ticked_negotiations else (self.ticked - self.waiting) / 1e6 / steps,
-            queue_s=float(seconds[QUEUE]),
-            data_wait_s=float(seconds[DATA_WAIT]),
-            memcpy_in_s=float(seconds[COPY_IN]),
-            memcpy_out_s=float(seconds[COPY_OUT]),
-            collectives_s={
-                vocabulary.names[name]: time / 1e6 / steps for name, time in self.collectives.items() if time
-            },
-            responses=self.responses / steps,
-            tensors_per_response=self.tensors / max(1, self.responses),
-            bytes_per_response=self.bytes / self.sized_responses if self.sized_responses else None,
-            cycles=self.cycles / steps if self.cycles else None,
-            idle_cycles=self.idle_cycles / steps if self.cycles else None,
-            cached=cached,
-            last_rank=dict(sorted(last_rank.items())),
-            first_negotiation_s=first_negotiation / 1e6,
-            tensors=tensors,
+    def since(self, start_s: float) -> "Block":
+        """The steps that begin then or later, in seconds."""
+        which = self.start / 1e6 >= start_s
+        return Block(
+            self.start[which],
+            self.groups[which],
+            {name: times[which] for name, times in self.collectives.items()},
+            {name: counts[which] for name, counts in self.counts.items()},
         )
+
+
+def count(
+    starts: Times,
+    ends: Times,
+    groups: Sequence[Intervals],
+    collectives: Mapping[int, Intervals],
+    negotiations: Numbers,
+    ticks: Ticks,
+    messages: Responses,
+    marks: Times,
+) -> Block:
+    """Adds up what lies in each step.
+
+    Args:
+        starts: Of the steps, ascending, in microseconds like all times.
+        ends: Of the steps.
+        groups: When activities of each group went on.
+        collectives: The same by name of the collective.
+        negotiations: When negotiations began.
+        ticks: Negotiations that name the rank that was ready last.
+        messages: What was sent.
+        marks: Begins of cycles; a cycle is idle when no message begins before the next one.
+    """
+
+    def per_step(moments: ArrayLike, weights: ArrayLike | None = None) -> Times:
+        at = within(np.asarray(moments, dtype=np.float64), starts, ends)
+        weights = np.ones(len(at)) if weights is None else np.asarray(weights, dtype=float)
+        return np.asarray(np.bincount(at[at >= 0], weights[at >= 0], minlength=len(starts)), dtype=float)
+
+    sized = messages.bytes >= 0
+    sent = np.diff(np.searchsorted(np.sort(messages.begin), np.append(marks, np.inf)))
+    return Block(
+        starts,
+        np.stack([between(moments, starts, ends) for moments in groups], axis=1),
+        {name: between(moments, starts, ends) for name, moments in collectives.items()},
+        {
+            "negotiations": per_step(negotiations),
+            "ticked_negotiations": per_step(ticks.begin),
+            "waiting": between(union(ticks.begin, ticks.ready), starts, ends),  # Until the last rank was ready
+            "ticked": between(union(ticks.begin, ticks.end), starts, ends),
+            "responses": per_step(messages.begin),
+            "tensors": per_step(messages.begin, messages.tensors),
+            "sized_responses": per_step(messages.begin, sized),
+            "bytes": per_step(messages.begin, np.where(sized, messages.bytes, 0)),
+            "cycles": per_step(marks),
+            "idle_cycles": per_step(marks, sent == 0),
+        },
+    )
+
+
+def account(
+    blocks: Sequence[Block],
+    steps: int,
+    vocabulary: Vocabulary,
+    last_rank: Mapping[int, int],
+    first_negotiation: float,
+    tensors: tuple[TensorAccount, ...],
+) -> HorovodAccount:
+    """Blocks together, per step and in seconds."""
+    seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
+    total: dict[str, float] = defaultdict(float)
+    collectives: dict[str, float] = defaultdict(float)
+    for block in blocks:
+        for key, counts in block.counts.items():
+            total[key] += float(counts.sum())
+        for number, times in block.collectives.items():
+            collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
+    cached = 2 * total["ticked_negotiations"] < total["negotiations"]
+    told = total["ticked_negotiations"] and not cached
+    return HorovodAccount(
+        negotiation_s=float(seconds[NEGOTIATION]),
+        waiting_s=total["waiting"] / 1e6 / steps if told else None,
+        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if told else None,
+        queue_s=float(seconds[QUEUE]),
+        data_wait_s=float(seconds[DATA_WAIT]),
+        memcpy_in_s=float(seconds[COPY_IN]),
+        memcpy_out_s=float(seconds[COPY_OUT]),
+        collectives_s={name: each for name, each in collectives.items() if each},
+        responses=total["responses"] / steps,
+        tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
+        bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
+        cycles=total["cycles"] / steps if total["cycles"] else None,
+        idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
+        cached=cached,
+        last_rank=dict(sorted(last_rank.items())),
+        first_negotiation_s=first_negotiation / 1e6,
+        tensors=tensors,
+    )

@@ -5,16 +5,15 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, joined
 from scalescope.records.explanation import Loss
-from scalescope.traces.intervals import NOTHING, Intervals, Times, joined
 from scalescope.traces.kineto.events import (
-    CALLS,
+    CALL,
+    CATEGORY,
     DEVICE_MARK,
     DEVICE_WORK,
-    MARKS,
-    OPERATORS,
-    POINT_TO_POINT,
-    UNKNOWN_OPERATION,
+    HOST_MARK,
+    OPERATOR,
     Arguments,
     Event,
     Meaning,
@@ -25,7 +24,6 @@ from scalescope.traces.kineto.events import (
     of_host,
     operation_of,
 )
-from scalescope.traces.kineto.moments import EVER, Moments
 
 # Operators of a thread that follow each other faster than this leave no gap: the interpreter and the autograd engine
 # work between them.
@@ -84,32 +82,37 @@ class Marks:
 
 
 class Columns:
-    """Events that wait to be worked off together."""
+    """Events of one category that wait to be worked off together."""
 
     def __init__(self) -> None:
-        self.start_us: list[float] = []
-        self.length_us: list[float] = []
-        self.lanes: list[int | str] = []
-        self._meanings: list[bytes] = []
+        self.count = 0
+        self._columns: list[tuple[Times, Times, NDArray[np.int64], NDArray[np.uint8]]] = []
 
-    def add(self, events: list[Event], meanings: Meanings) -> list[Event]:
+    def add(
+        self, events: list[Event], starts_us: Times, lengths_us: Times, lanes: dict[int | str, int], meanings: Meanings
+    ) -> list[Event]:
         """Takes in events; those that have a meaning of their own come back."""
-        found = bytes([meanings[event.name] for event in events])
-        self._meanings.append(found)
-        self.start_us += [event.ts for event in events]
-        self.length_us += [event.dur for event in events]
-        self.lanes += [event.tid for event in events]
-        return [events[at] for at in np.flatnonzero(np.frombuffer(found, dtype=np.uint8) >= Meaning.LAUNCH).tolist()]
+        meaning = np.frombuffer(bytes([meanings[event.name] for event in events]), dtype=np.uint8)
+        lane = np.array([lanes[event.tid] for event in events], dtype=np.int64)
+        self._columns.append((starts_us, lengths_us, lane, meaning))
+        self.count += len(events)
+        return [events[at] for at in np.flatnonzero(meaning >= Meaning.LAUNCH).tolist()]
 
-    def meanings(self) -> NDArray[np.uint8]:
-        """What the names of all mean."""
-        return np.frombuffer(b"".join(self._meanings), dtype=np.uint8)
+    def together(self) -> tuple[Times, Times, NDArray[np.int64], NDArray[np.uint8]]:
+        """Starts and lengths in microseconds, lanes and meanings; then there are none."""
+        starts, lengths, lanes, meanings = (np.concatenate(column) for column in zip(*self._columns, strict=True))
+        self.count, self._columns = 0, []
+        return starts, lengths, lanes, meanings
 
-    def by_lane(self) -> list[tuple[int | str, NDArray[np.bool_]]]:
-        """Every lane, and which events are its own."""
-        numbers = {lane: number for number, lane in enumerate(set(self.lanes))}
-        own = np.array([numbers[lane] for lane in self.lanes], dtype=np.int64)
-        return [(lane, own == number) for lane, number in list(numbers.items())[:_MOST_LANES]]
+
+class _LaneNumbers(dict[int | str, int]):
+    """Numbers threads and streams; those after the first thousand share one."""
+
+    def __missing__(self, lane: int | str) -> int:
+        if len(self) >= _MOST_LANES:
+            return _MOST_LANES
+        self[lane] = number = len(self)
+        return number
 
 
 class Collector:
@@ -131,21 +134,45 @@ class Collector:
         self._parameters: dict[int, Arguments] = {}
         self._unnamed: list[tuple[int, int]] = []
         self._host_meanings, self._device_meanings = Meanings(of_host), Meanings(of_device)
-        self._operators, self._device = Columns(), Columns()
+        self._operators, self._device, self._lanes = Columns(), Columns(), _LaneNumbers()
 
-    def take(self, events: list[Event]) -> None:
-        """Takes in events of the file, in any order."""
+    def knowing_the_same(self) -> "Collector":
+        """An empty one for a second look at some events, with what only the whole file tells."""
+        other = Collector()
+        other.zero_us = self.zero_us
+        other.training, other.exchanging = set(self.training), set(self.exchanging)
+        other.exchange_streams = set(self.exchange_streams)
+        return other
+
+    def take(self, events: list[Event]) -> tuple[float, float]:
+        """Takes in events of the file, in any order; when the first began and the last ended."""
         if self.zero_us is None:
-            real = next((event.ts for event in events if 0 <= event.ts < _LATEST_US and event.dur >= 0), None)
-            self.zero_us = None if real is None else real // 1e6 * 1e6
-        operators = [event for event in events if event.cat in OPERATORS]
-        if operators:
-            for event in self._operators.add(operators, self._host_meanings):
-                self._take_mark(event, counted=False)
-        if len(operators) < len(events):
-            self._take_others([event for event in events if event.cat not in OPERATORS])
-        if len(self._operators.start_us) + len(self._device.start_us) > _TOGETHER:
+            first = next((event.ts for event in events if 0 <= event.ts < _LATEST_US and event.dur >= 0), None)
+            self.zero_us = None if first is None else first // 1e6 * 1e6
+        category = np.frombuffer(bytes([CATEGORY[event.cat] for event in events]), dtype=np.uint8)
+        starts = np.array([event.ts for event in events], dtype=float)
+        lengths = np.array([event.dur for event in events], dtype=float)
+
+        def of(wanted: int) -> tuple[list[Event], Times, Times]:
+            at = np.flatnonzero(category == wanted)
+            if len(at) == len(events):
+                return events, starts, lengths
+            return [events[index] for index in at.tolist()], starts[at], lengths[at]
+
+        self.calls_device = self.calls_device or bool((category == CALL).any())
+        for event in self._operators.add(*of(OPERATOR), self._lanes, self._host_meanings):
+            self._take_mark(event, counted=False)
+        for event in self._device.add(*of(DEVICE_WORK), self._lanes, self._device_meanings):
+            self._take_kernel(event)
+        for event in of(DEVICE_MARK)[0]:
+            self._take_device_mark(event)
+        for event in of(HOST_MARK)[0]:
+            if self._host_meanings[event.name]:
+                self._take_mark(event, counted=True)
+        if self._operators.count + self._device.count > _TOGETHER:
             self._work_off()
+        real, begin, end = self._times(starts, lengths)
+        return (float(begin[real].min()), float(end[real].max())) if real.any() else (np.inf, -np.inf)
 
     def complete(self) -> None:
         """After the last event: works off what waits, and names kernels by the calls that launched them."""
@@ -165,18 +192,6 @@ class Collector:
         """Events that were read and cannot be."""
         reason = "there are events with impossible times or without a duration" if self._strange else ""
         return Loss(events=self._strange, reason=reason)
-
-    def _take_others(self, events: list[Event]) -> None:
-        self.calls_device = self.calls_device or any(event.cat in CALLS for event in events)
-        device = [event for event in events if event.cat in DEVICE_WORK]
-        if device:
-            for event in self._device.add(device, self._device_meanings):
-                self._take_kernel(event)
-        for event in [event for event in events if event.cat in MARKS]:
-            if event.cat == DEVICE_MARK:
-                self._take_device_mark(event)
-            elif self._host_meanings[event.name]:
-                self._take_mark(event, counted=True)
 
     def _seconds(self, event: Event, *, counted: bool) -> tuple[float, float] | None:
         """When it began and ended, None when that cannot be."""
@@ -233,49 +248,48 @@ class Collector:
             self.exchange_streams.add(event.tid)
 
     def _work_off(self) -> None:
-        operators, self._operators = self._operators, Columns()
-        device, self._device = self._device, Columns()
-        if operators.start_us:
-            self._take_operators(operators)
-        if device.start_us:
-            real, starts, ends = self._times(device)
-            work = real & (device.meanings() == Meaning.OTHER)
-            for stream, own in device.by_lane():
-                self.device.add(stream, starts[work & own], ends[work & own])
+        if self._operators.count:
+            self._take_operators(*self._operators.together())
+        if self._device.count:
+            starts_us, lengths_us, lanes, meanings = self._device.together()
+            real, starts, ends = self._times(starts_us, lengths_us)
+            self._strange += int(len(real) - real.sum())
+            for stream, own in self._by_lane(lanes, real & (meanings == Meaning.OTHER)):
+                self.device.add(stream, starts[own], ends[own])
 
-    def _times(self, columns: Columns) -> tuple[NDArray[np.bool_], Times, Times]:
+    def _by_lane(self, lanes: NDArray[np.int64], which: NDArray[np.bool_]) -> list[tuple[int | str, NDArray[np.int64]]]:
+        """Every lane that has any of these events, and which of them are its own."""
+        at = np.flatnonzero(which)
+        at = at[np.argsort(lanes[at], kind="stable")]
+        first = np.searchsorted(lanes[at], np.arange(len(self._lanes) + 1))
+        bounds = zip(self._lanes, first[:-1].tolist(), first[1:].tolist(), strict=True)
+        return [(lane, at[begin:end]) for lane, begin, end in bounds if begin < end]
+
+    def _times(self, starts_us: Times, lengths_us: Times) -> tuple[NDArray[np.bool_], Times, Times]:
         """Which events have times that can be, and starts and ends of all in seconds."""
-        starts, lengths = np.array(columns.start_us, dtype=float), np.array(columns.length_us, dtype=float)
         with np.errstate(invalid="ignore"):
-            real = (starts >= 0) & (starts < _LATEST_US) & (lengths >= 0) & (lengths < _LONGEST_US)
-        self._strange += int(len(real) - real.sum())
-        begin = (starts - (self.zero_us or 0.0)) * 1e-6
-        return real, begin, begin + lengths * 1e-6
+            real = (starts_us >= 0) & (starts_us < _LATEST_US) & (lengths_us >= 0) & (lengths_us < _LONGEST_US)
+        begin = (starts_us - (self.zero_us or 0.0)) * 1e-6
+        return real, begin, begin + lengths_us * 1e-6
 
-    def _take_operators(self, columns: Columns) -> None:
-        real, starts, ends = self._times(columns)
-        meanings = columns.meanings()
+    def _take_operators(
+        self, starts_us: Times, lengths_us: Times, lanes: NDArray[np.int64], meanings: NDArray[np.uint8]
+    ) -> None:
+        real, starts, ends = self._times(starts_us, lengths_us)
+        self._strange += int(len(real) - real.sum())
         real &= meanings <= Meaning.PARAMETERS
-        for thread, own in columns.by_lane():
-            here = real & own
-            if not here.any():
-                continue
+        for thread, here in self._by_lane(lanes, real):
             self.operators.add(thread, starts[here], ends[here] + BRIDGED_S)
             self.last_s[thread] = max(self.last_s.get(thread, 0.0), float(starts[here].max()))
-            for meaning, lanes in (
+            for meaning, group in (
                 (Meaning.BACKWARD, self.backward),
                 (Meaning.COPY, self.copies),
                 (Meaning.LAUNCH, self.launching),
             ):
-                those = here & (meanings == meaning)
-                if those.any():
-                    lanes.add(thread, starts[those], ends[those])
+                those = here[meanings[here] == meaning]
+                if len(those):
+                    group.add(thread, starts[those], ends[those])
         self.training.update(self.backward.moments)
-
-
-def is_collective(operation: str) -> bool:
-    """Whether every rank takes part in it, at the same place in the order."""
-    return operation not in (*POINT_TO_POINT, UNKNOWN_OPERATION)
 
 
 def _arrays(times: tuple[float, float]) -> tuple[Times, Times]:

@@ -27,12 +27,23 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-OPERATORS = frozenset({"cpu_op", "Operator"})
-HOST_MARK = "user_annotation"
-DEVICE_WORK = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
-DEVICE_MARK = "gpu_user_annotation"
-MARKS = frozenset({HOST_MARK, DEVICE_MARK})
-CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})  # Calls that launch work on a GPU
+OPERATOR, DEVICE_WORK, HOST_MARK, DEVICE_MARK, CALL = range(1, 6)  # Categories of events; 0 for all others
+# What has another category in traces of older versions is named twice.
+_CATEGORIES = {
+    OPERATOR: ("cpu_op", "Operator"),
+    DEVICE_WORK: ("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"),
+    HOST_MARK: ("user_annotation",),
+    DEVICE_MARK: ("gpu_user_annotation",),
+    CALL: ("cuda_runtime", "cuda_driver", "Runtime"),  # Launches work on a GPU
+}
+
+
+class _Categories(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+CATEGORY = _Categories({name: category for category, names in _CATEGORIES.items() for name in names})
 
 
 class Meaning(IntEnum):
@@ -122,7 +133,7 @@ _OPERATIONS = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
 )
-POINT_TO_POINT = ("send", "recv")
+_POINT_TO_POINT = ("send", "recv")
 UNKNOWN_OPERATION = "collective"
 
 
@@ -130,6 +141,11 @@ def operation_of(name: str) -> str:
     """`gloo:all_reduce`, `c10d::allreduce_` and `ncclDevKernel_AllReduce_Sum_f32_RING_LL` are all an allreduce."""
     plain = _BEFORE_OPERATION.sub("", name)[:40].replace("_", "").lower()
     return next((operation for part, operation in _OPERATIONS if part in plain), UNKNOWN_OPERATION)
+
+
+def is_collective(operation: str) -> bool:
+    """Whether every rank takes part in it, at the same place in the order."""
+    return operation not in (*_POINT_TO_POINT, UNKNOWN_OPERATION)
 
 
 _ITEM_BYTES = {
@@ -198,11 +214,11 @@ _RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _MOST_RANKS = 10**6
 
 
-def facts_of(surroundings: bytes, path: Path) -> Facts:
+def facts_of(around: bytes, path: Path) -> Facts:
     """Reads them from what stands before and after the events; a rank may also stand in the file's name."""
     told: dict[str, Any] = {}
-    if found := _DISTRIBUTED.search(surroundings):
-        text = surroundings[found.end() : found.end() + (1 << 16)].decode("utf-8", "replace")
+    if found := _DISTRIBUTED.search(around):
+        text = around[found.end() : found.end() + (1 << 16)].decode("utf-8", "replace")
         try:
             value, _ = json.JSONDecoder().raw_decode(text)
             told = value if isinstance(value, dict) else {}
@@ -210,7 +226,7 @@ def facts_of(surroundings: bytes, path: Path) -> Facts:
             told = {}
     rank, world_size, backend = _count(told, "rank", path), _count(told, "world_size", path), told.get("backend")
     named = _RANK_IN_NAME.search(path.name)
-    base = _BASE.search(surroundings)
+    base = _BASE.search(around)
     return Facts(
         int(named[1]) if rank is None and named else rank,
         world_size or None,

@@ -1,6 +1,4 @@
-"""Steps of a profiler trace, and which of its collectives carry gradients.
-Reads traces of PyTorch's profiler: one file per rank, on CPU or CUDA, over gloo or NCCL.
-"""
+"""Reads traces of PyTorch's profiler: their steps, what a rank did in them, and the messages that carry gradients."""
 
 from collections import Counter, deque
 from pathlib import Path
@@ -9,14 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.intervals import Times
 from scalescope.records.explanation import Loss
-from scalescope.traces.event_stream import EventStream
-from scalescope.traces.intervals import Times
-from scalescope.traces.kineto.activities import account
-from scalescope.traces.kineto.collector import Collector, Marks, is_collective
-from scalescope.traces.kineto.events import Event, facts_of
+from scalescope.records.timeline import Span
+from scalescope.text import plural
+from scalescope.traces.event_stream import EventStream, is_object
+from scalescope.traces.kineto.activities import account, launched_since, spans_of
+from scalescope.traces.kineto.collector import Collector, Marks
+from scalescope.traces.kineto.events import Event, facts_of, is_collective
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
-from scalescope.units import plural
+from scalescope.traces.trace_bytes import Places
 
 
 class Steps(NamedTuple):
@@ -74,7 +74,7 @@ def _between_optimizers(found: Collector) -> Steps:
 
 
 def _ends_of_one_optimizer(optimizers: Marks) -> Times:
-    """Of the optimizer that stepped most often and, among equals, last: others run inside or beside it."""
+    """Of the optimizer that stepped most often and, among equals, last: others run inside or next to it."""
     ends = np.array(optimizers.end_s)
     names, which = np.unique(np.array(optimizers.names, dtype=object), return_inverse=True)
     each = [ends[which == at] for at in range(len(names))]
@@ -134,11 +134,18 @@ def _launched_by_backward(found: Collector, collectives: Collectives) -> NDArray
     return carries
 
 
+def recognises(beginning: bytes) -> bool:
+    """Whether a file that begins so is a trace of the profiler: an object with its keys, or events with threads."""
+    if beginning.startswith(b"{") and is_object(beginning):
+        return True
+    return b'"ph"' in beginning and b'"tid"' in beginning and b"NEGOTIATE_" not in beginning
+
+
 def read(path: Path) -> Trace:
-    """Reads as far as the file goes, with memory that does not grow with it."""
-    stream, found = EventStream(path, Event), Collector()
+    """Reads as far as the file goes, once, with memory that grows with its steps only."""
+    stream, found, places = EventStream(path, Event), Collector(), Places()
     for events in stream:
-        found.take(events)
+        places.add(stream.piece, *found.take(events))
     found.complete()
     facts = facts_of(stream.header + stream.footer, path)
     cut = bool(stream.loss.reason) and not stream.footer.strip()
@@ -151,9 +158,14 @@ def read(path: Path) -> Trace:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
     if cut:
         notes.append("The file was cut: communication may be missing from the steps that are left.")
+    known = found.knowing_the_same()
+
+    def spans(start_s: float, end_s: float) -> tuple[Span, ...]:
+        pieces = places.holding(launched_since(start_s, end_s) if on_device else start_s, end_s)
+        return spans_of(stream.again(pieces, stream.decoded, list), known, facts.rank or 0, start_s, end_s)
+
     return Trace(
         path=path,
-        kind="kineto",
         is_empty=found.zero_us is None,
         rank=facts.rank,
         world_size=facts.world_size,
@@ -170,6 +182,7 @@ def read(path: Path) -> Trace:
         bucket_bytes=bucket_bytes(found, collectives, steps),
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
+        spans=spans,
     )
 
 

@@ -1,0 +1,75 @@
+"""The trace formats that are understood: one reader each, recognised by how a file begins.
+
+A new format is a file with `recognises` and `read`, and an entry here; tests/traces/test_readers.py is its contract.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalescope.errors import UsageError
+from scalescope.text import plain
+from scalescope.traces.event_stream import beginning_of
+from scalescope.traces.horovod import reading as horovod
+from scalescope.traces.kineto import reading as kineto
+from scalescope.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format."""
+
+    kind: str  # As explanations name it
+    made_by: str  # One such file and what writes it, for messages
+    recognises: Callable[[bytes], bool]  # By the first 64 KiB, unpacked; at most one reader says yes
+    read: Callable[[Path], Trace]  # As far as the file goes; what is lost is stated in the trace
+    per_rank: bool  # Whether every rank writes a file; else one file is a job of its own
+
+
+READERS = (
+    Reader(
+        "horovod timeline",
+        "a Horovod timeline (HOROVOD_TIMELINE)",
+        horovod.recognises,
+        horovod.read,
+        per_rank=False,
+    ),
+    Reader(
+        "profiler traces",
+        "a trace of PyTorch's profiler (export_chrome_trace)",
+        kineto.recognises,
+        kineto.read,
+        per_rank=True,
+    ),
+)
+
+
+def reader_of(path: Path) -> Reader | None:
+    """The reader of a file; None when it is no trace or cannot be read."""
+    try:
+        beginning = beginning_of(path)
+    except UsageError:
+        return None
+    return next((reader for reader in READERS if reader.recognises(beginning)), None)
+
+
+def read_trace(path: Path, *, may_be_empty: bool = False) -> Trace:
+    """Reads a file of any format.
+
+    Args:
+        path: The file, plain or gzip.
+        may_be_empty: Whether a trace without a single event of a training is an answer, too.
+
+    Raises:
+        UsageError: When the file cannot be opened, is no trace, or holds no events of a training.
+    """
+    beginning = beginning_of(path)
+    reader = next((reader for reader in READERS if reader.recognises(beginning)), None)
+    if reader is None:
+        understood = " or ".join(each.made_by for each in READERS)
+        raise UsageError(f"'{plain(path.name)}' is {'not a trace' if beginning else 'empty'}: name {understood}")
+    trace = reader.read(path)
+    if trace.is_empty and not may_be_empty:
+        why = f" ({trace.loss.reason})" if trace.loss.reason else ""
+        raise UsageError(f"'{plain(path.name)}' holds no events of a training{why}: name another trace")
+    return trace
