@@ -1,7 +1,11 @@
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import scalescope
 from scalescope.errors import UsageError
 from scalescope.units import format_bytes, format_seconds, parse_counts, parse_seconds, unit_of
 
@@ -60,3 +64,10 @@ def test_numbers_for_people() -> None:
         ("ms", 1e3),
         ("us", 1e6),
     ]
+
+
+def test_the_unit_of_a_duration_is_chosen_in_one_place() -> None:
+    """Another `("ms", 1e3)` would be a second rule for s, ms and us."""
+    package = Path(scalescope.__file__).parent
+    choosing = [path.name for path in package.rglob("*.py") if re.search(r'"ms", 1(e3|000)', path.read_text())]
+    assert choosing == ["units.py"]

@@ -198,7 +198,7 @@ def test_the_break_even_point_is_ringed_where_it_is_near_and_told_where_it_is_fa
     assert layers(far, "line")[-1]["data"]["values"][-1]["step"] == 1680
     kept = drawn(keep_default(), "cost")
     assert len(layers(kept, "line")) == 1
-    assert "the default stays, so this is not made good" in subtitle(kept)
+    assert "the default stays, so this cost is not recovered" in subtitle(kept)
 
 
 def test_only_what_is_known_is_drawn() -> None:

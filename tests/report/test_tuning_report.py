@@ -140,8 +140,8 @@ def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None
     kept = words(shown(keep_default()))
     assert "it does not win, the default stays" in kept
     assert "the search lost 131 ms against the default, 95 % of its throughput" in kept
-    assert "the slowest sample took 2.09x the default's step" in kept
-    assert "the default stays, so this is not made good" in kept
+    assert "the slowest sample took 2.09x as long as the default" in kept
+    assert "the default stays, so this cost is not recovered" in kept
     early = words(shown(unfinished()))
     assert "not reached - ended early: the training ended after 66 steps" in early
     assert "paid for itself" not in early

@@ -12,7 +12,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
 
-__all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "write_charts"]
+__all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "start_renderer", "write_charts"]
 
 Drawable = Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
 

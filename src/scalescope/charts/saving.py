@@ -42,10 +42,13 @@ def check_formats(formats: Sequence[str]) -> None:
             raise UsageError(f"there is no picture format '{ending}': choose from {', '.join(FORMATS)}")
 
 
+@cache
 def start_renderer() -> None:
-    """Start the renderer's JavaScript engine in the background: it takes as long as importing altair."""
-    import vl_convert
-
+    """Start the renderer's JavaScript engine in the background: it takes as long as importing altair. Once."""
+    try:
+        import vl_convert
+    except ModuleNotFoundError:
+        return  # whoever draws says so
     empty = {"data": {"values": []}, "mark": "point"}
     Thread(target=vl_convert.vegalite_to_vega, args=(empty,), daemon=True).start()
 

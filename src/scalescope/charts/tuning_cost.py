@@ -51,7 +51,7 @@ class _Axes(NamedTuple):
 
 
 def cost_chart(tuning: Tuning) -> Any:
-    """Time lost, added up over the steps of the tuning; None without samples or the default's pace."""
+    """Time lost, added up over the steps of the tuning; None without samples or the default's step time."""
     pace = tuning.default_step_s
     if not pace or not any(sample.steps for sample in tuning.samples):
         return None
@@ -88,7 +88,7 @@ def cost_chart(tuning: Tuning) -> Any:
 def _spent(tuning: Tuning) -> str:
     cost = tuning.cost
     spent = f"{format_seconds(cost.seconds)} for all launches" if tuning.method != "online" else lost_words(tuning)
-    return spent + (f"; slowest sample {times(cost.worst)} the default's step" if cost.worst is not None else "")
+    return spent + (f"; slowest sample {times(cost.worst)} as long as the default" if cost.worst is not None else "")
 
 
 def _unit(seconds: float) -> tuple[str, float]:
@@ -102,7 +102,7 @@ def _axes(tuning: Tuning, rows: Rows, unit: str, factor: float) -> _Axes:
     lost = [row["lost"] for row in rows]
     low, high = min(-least / 2, *lost), max(least, *lost)
     room = 0.1 * (high - low) or 1.0
-    name = "time lost against the default's pace" if tuning.method == "online" else "time spent on launches"
+    name = "time lost against the default" if tuning.method == "online" else "time spent on launches"
     return _Axes(max(row["step"] for row in rows), low - room, high + room, f"{name}, {unit}")
 
 
@@ -171,7 +171,7 @@ def _phases(path: Rows, onwards: Rows, axes: _Axes) -> list[Any]:
 
 
 def _break_even(tuning: Tuning, decided: dict[str, Any], last: dict[str, Any], axes: _Axes) -> list[Any]:
-    """A ring where the loss is made good, or words that say how far away that is."""
+    """A ring where the loss is recovered, or words that say how far away that is."""
     steps = tuning.cost.break_even_steps or 0
     if steps <= 0:
         return []

@@ -77,6 +77,7 @@ def explain(
     scalescope explain --np 2 -- python train.py
     """
     from scalescope.api.requests import log_counts, traced_request
+    from scalescope.charts import start_renderer
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read
     from scalescope.jobs.folders import check, result_folder
@@ -100,6 +101,7 @@ def explain(
         _refuse_without_run(context)
     if folder:
         check(folder, "explain", _made_by(folder, files))
+        start_renderer()  # while the files are read
     if export:
         check_export(export)
     found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate, export_to=export)

@@ -17,8 +17,7 @@ from scalescope.records.autotune import (
 )
 from scalescope.report.explanation import percent
 from scalescope.report.terminal import bullet, cut_rows, reasons, say, section
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
 SWITCH_WORDS = {
@@ -167,8 +166,7 @@ def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     more = "the best settings, what was tried and how noise was judged"
     if not details:
         say(console, f"Horovod autotune log: {plain(record.file, 60)}: {tried_lines(record)[0]}")
-        reasons(console, noise_lines(record), warnings=warning_lines(record), more=more)
-        console.print(f"Do: {exports}", markup=False, highlight=False, soft_wrap=True)
+        reasons(console, noise_lines(record), do=exports, warnings=warning_lines(record), more=more)
         return
     say(console, f"Horovod autotune log: {plain(record.file, 60)}", "bold")
     for line in tried_lines(record):

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scalescope.units import plural
+from scalescope.text import plural
 
 _FACTS = 3  # Reasons of an answer that are shown without --details
 
@@ -77,7 +77,7 @@ def reasons(
         others = f" ({plural(len(warnings) - 1, 'more warning')}: --details)" if len(warnings) > 1 else ""
         say(console, f"Warning: {warnings[0]}{others}", "yellow")
     if do:
-        say(console, f"Do: {do}")
+        console.print(Text(encoded(f"Do: {do}", console)), soft_wrap=True)  # a command is copied whole
     if more:
         say(console, f"--details shows {more}.", "dim")
 

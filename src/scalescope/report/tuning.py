@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
 from scalescope.report.phrases import number
-from scalescope.text import plain
-from scalescope.units import format_seconds, plural, unit_of
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds, unit_of
 
 DEFAULT_WORDS = "the default"
 _METHOD_WORDS = {
@@ -162,7 +162,7 @@ def verdict(tuning: Tuning) -> str:
 
 
 def cost_lines(tuning: Tuning) -> list[str]:
-    """Steps and seconds of the search, what they cost, and when that is made good."""
+    """Steps and seconds of the search, what they cost, and when that is recovered."""
     cost = tuning.cost
     parts = [plural(cost.search_steps, "step") + " of search", f"{cost.confirm_steps:,} of confirmation"]
     parts += [f"{cost.warmup_steps:,} of warm-up before"] if cost.warmup_steps else []
@@ -172,7 +172,7 @@ def cost_lines(tuning: Tuning) -> list[str]:
     if tuning.method == "online" and tuning.default_step_s:
         lines.append(lost_words(tuning))
     if cost.worst is not None:
-        lines.append(f"the slowest sample took {times(cost.worst)} the default's step")
+        lines.append(f"the slowest sample took {times(cost.worst)} as long as the default")
     return [*lines, *filter(None, [break_even_words(tuning)])]
 
 
@@ -186,11 +186,11 @@ def lost_words(tuning: Tuning) -> str:
 
 
 def break_even_words(tuning: Tuning) -> str:
-    """When the search has paid for itself, if ever; empty where there is nothing to make good."""
+    """When the search has paid for itself, if ever; empty where there is nothing to recover."""
     steps = tuning.cost.break_even_steps
     if steps is None:
         kept = tuning.complete and tuning.cost.lost_s > 0
-        return "the default stays, so this is not made good" if kept else ""
+        return "the default stays, so this cost is not recovered" if kept else ""
     if steps <= 0:
         return "the search has paid for itself already"
     return f"the search has paid for itself after {plural(steps, 'more step')} with the winner"
