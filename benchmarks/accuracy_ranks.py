@@ -1,9 +1,7 @@
 """One rank of the accuracy benchmark: profile, probe and truth take turns, so that drift meets all of them alike."""
 
-import atexit
 import gc
 import importlib
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,7 +15,7 @@ from scalescope.estimation.probe_ranks import Peers, Writer, around, helper_of, 
 from scalescope.estimation.probe_ranks import file_of as probe_file
 from scalescope.estimation.profile_ranks import Profiler, ProfileTask, steps_of_block
 from scalescope.estimation.profile_ranks import file_of as profile_file
-from scalescope.jobs.train_model import device_named
+from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
 from scalescope.workloads import load
 
@@ -173,6 +171,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    atexit._run_exitfuncs()
-    os._exit(code)
+    end(main(sys.argv[1:]))

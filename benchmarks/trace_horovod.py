@@ -1,4 +1,4 @@
-"""Horovod timelines: reading and accounting beside the msgspec floor and Perfetto, and peak memory."""
+"""Horovod timelines: the reader against the msgspec floor and Perfetto, and peak memory."""
 
 import json
 import shutil
@@ -53,11 +53,11 @@ print(json.dumps({"seconds": time.perf_counter() - started, "cpu": time.process_
 
 
 def run() -> list[dict[str, Any]]:
-    """Every figure from a process of its own, the fastest of some; the floor, plain and gzip by turns."""
+    """Every figure from a process of its own, the fastest of some; the floor, plain and gzip alternating."""
     rows = []
     small, packed = trace_files.horovod(SMALL_MB), trace_files.horovod(SMALL_MB, packed=True)
-    turns = [(_measured(FLOOR, small), _measured(OURS, small), _measured(OURS, packed)) for _ in range(REPEATS)]
-    floor, ours, gzipped = (min(turn, key=lambda each: float(each["cpu"])) for turn in zip(*turns, strict=True))
+    rounds = [(_measured(FLOOR, small), _measured(OURS, small), _measured(OURS, packed)) for _ in range(REPEATS)]
+    floor, ours, gzipped = (min(each, key=lambda one: float(one["cpu"])) for each in zip(*rounds, strict=True))
     size = small.stat().st_size
     floor_speed = size / floor["cpu"]
     rows.append(_row("msgspec, typed, 1 MiB chunks", size, floor, floor_speed))

@@ -1,4 +1,4 @@
-"""Profiler traces: reading and accounting beside the msgspec floor and HolisticTraceAnalysis, and peak memory."""
+"""Profiler traces: the reader against the msgspec floor and HolisticTraceAnalysis, and peak memory."""
 
 import json
 import subprocess
@@ -61,7 +61,7 @@ print(json.dumps({"seconds": time.perf_counter() - started, "cpu": time.process_
 
 
 def run() -> list[dict[str, Any]]:
-    """Every figure from a process of its own, the fastest of three; the floor and ours by turns."""
+    """Every figure from a process of its own, the fastest of three; the floor and ours alternating."""
     rows = []
     for name, sample in SAMPLES.items():
         path = trace_files.kineto(sample, SMALL_MB)

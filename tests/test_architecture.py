@@ -123,3 +123,40 @@ def test_help_imports_little() -> None:
 def test_import_of_the_package_imports_nothing_else_of_ours() -> None:
     ours = {name for name in modules_after("import scalescope") if name.startswith("scalescope.")}
     assert ours == set()
+
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+
+def places() -> list[tuple[str, str, str]]:
+    """What docs/architecture.md says to open: the purpose, a file and a name in it."""
+    rows = [
+        line.split("|")[1:3]
+        for line in DOCUMENT.read_text().split("| to add or change |")[1].split("\n\n")[0].split("\n")
+    ]
+    return [
+        (purpose.strip(), file, name)
+        for purpose, where in (row for row in rows[2:] if len(row) == 2)
+        for file, name in re.findall(r"`([\w/]+\.py)` `(\w+)`", where)
+    ]
+
+
+def test_fifteen_places_are_named() -> None:
+    assert len({purpose for purpose, *_ in places()}) == 15
+
+
+@pytest.mark.parametrize(("purpose", "file", "name"), places())
+def test_the_places_that_the_document_names_exist(purpose: str, file: str, name: str) -> None:
+    tree = ast.parse((PACKAGE / file).read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    assert name in defined, f"{purpose}: {file} has no {name}"
+
+
+def test_every_room_is_in_the_document() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} - {"api"}
+    assert {room for room in rooms if f"`{room}/`" not in DOCUMENT.read_text()} == set()

@@ -1,4 +1,6 @@
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,3 +189,12 @@ def test_a_steady_launch_has_enough_steps(count: int) -> None:
     launches = [warmed([8.0], count, seed, deviation=0.06, correlation=0.7) for seed in range(60)]
     refused = [not enough_steps(launch, warmup_steps(launch)) for launch in launches]
     assert sum(refused) <= 3
+
+
+def test_there_is_no_second_definition_of_warmup() -> None:
+    package = Path(warmup_steps.__code__.co_filename).parent
+    rule = re.compile(r"def \w*(warm_?up_steps|warmup_of|end_of_warmup|change_points|level_changes)\(")
+    found = {path.name for path in package.rglob("*.py") if rule.search(path.read_text())}
+    assert found == {"warmup.py"}
+    thumb = re.compile(r"durations?\S* > \S+ \* (np\.)?median")  # a rule of thumb, as Horovod's table once had
+    assert {path.name for path in package.rglob("*.py") if thumb.search(path.read_text())} <= {"accounting.py"}

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _LOOKED_AT = 10_000  # Of longer series every k-th step is judged
 _BLOCKS = 10

@@ -3,7 +3,6 @@
 import re
 
 from scalescope.errors import UsageError
-from scalescope.text import plural as plural
 
 _SECONDS_PER = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 

@@ -10,7 +10,7 @@ import scalescope
 
 PACKAGE = Path(scalescope.__file__).parent
 WORST = {
-    r"\bso many\b": "N, or the number",
+    r"\bso many\b(?!.* that )": "N, or the number",
     r"\bbeware\b": "Warning",
     r"\bg(o|oes|one|oing) on with\b": "resume, continue",
     r"by itself off": "(default: off)",
@@ -18,7 +18,7 @@ WORST = {
     r"\bcrowns\b": "selects",
     r"owe their lead": "come from",
     r"how manieth": "its index",
-    r"default's pace": "faster than the default",
+    r"(x|times) the default's pace": "faster than the default",
     r"when it pleases": "optional stopping",
     r"who moves the bytes": "communication backend",
     r"how sure it is to be": "Statistics",

@@ -120,7 +120,7 @@ def test_names_in_a_trace_reach_neither_terminal_nor_page(scalescope: CommandLin
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engine", "ddp"), "go with a command"),
+        (("--engine", "ddp"), "--engine goes with a MODEL or a command"),
         (("--export", "x.json", "../examples/data/lab11.csv"), ""),
         (("missing.json",), "missing.json"),
     ],

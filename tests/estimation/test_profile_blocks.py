@@ -190,7 +190,7 @@ def test_the_smallest_batch_that_failed_is_too_large() -> None:
     ("blocks", "said"),
     [
         ([failed(8, why="DefaultCPUAllocator: can't allocate memory")], r"batch 8.*can't allocate memory"),
-        ([], "cannot make any step"),
+        ([], "cannot run any step"),
     ],
     ids=["out of memory", "nothing"],
 )

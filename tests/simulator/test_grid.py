@@ -161,7 +161,7 @@ def test_an_efficiency_that_the_interval_does_not_tell_from_the_goal_is_not_one_
 def test_when_nothing_is_efficient_the_fastest_that_gains_something_is_recommended() -> None:
     found = asked(profile=WIDE, np=(2, 4), efficiency_goal=0.99)
     assert found.recommended.np == 4
-    assert "none is as efficient as wished" in found.recommended.why
+    assert "none reaches the efficiency goal" in found.recommended.why
     assert found.most_efficient_np is None
 
 

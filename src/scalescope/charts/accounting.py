@@ -16,8 +16,8 @@ from scalescope.report.explanation import (
     share,
     straggler_words,
 )
-from scalescope.text import plain
-from scalescope.units import format_seconds, plural, unit_of
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds, unit_of
 
 _WIDTH = 560
 _MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most

@@ -17,8 +17,7 @@ from scalescope.records.autotune import (
     Sample,
 )
 from scalescope.report.autotune import DEFAULT_WORDS, SWITCH_WORDS, knob_words, recommended, verdict_words, winning
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")
 _USE_COLOUR = "#111111"

@@ -19,8 +19,8 @@ from scalescope.charts.parts import (
 )
 from scalescope.records.scaling import BestBatch, Scaling, best_batch
 from scalescope.report.phrases import engine_name, engine_order, interval_note
-from scalescope.text import plain
-from scalescope.units import format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_rate
 
 _TOOLTIP = ["engine:N", "batch:Q", "words:N", "repetitions:Q"]
 

@@ -7,8 +7,8 @@ import altair as alt
 
 from scalescope.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.records.cluster import Cluster, Costs
-from scalescope.text import plain
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_seconds
 
 _COLOURS = ("#0072b2", "#56b4e9", "#332288", "#e69f00", "#d55e00", "#882255", "#009e73", "#b0a000", "#cc79a7")
 _DASHES = {"allreduce": [1, 0], "broadcast": [4, 3]}

@@ -25,8 +25,7 @@ from scalescope.report.phrases import (
     points_with_phases,
     waterfall_steps,
 )
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _COLOURS = {
     "launch": "#9aa5b1",

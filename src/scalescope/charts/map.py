@@ -29,7 +29,7 @@ from scalescope.report.prediction import (
     trust_words,
     verdict_words,
 )
-from scalescope.units import plural
+from scalescope.text import plural
 
 _MOST_CELLS = 4096  # Of all maps in a figure: more would make a page of several megabytes
 _LABEL_HEIGHT = 14

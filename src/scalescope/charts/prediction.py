@@ -29,7 +29,8 @@ from scalescope.report.prediction import (
     some_of,
 )
 from scalescope.stats import PREDICTED, percent
-from scalescope.units import format_rate, plural
+from scalescope.text import plural
+from scalescope.units import format_rate
 
 _MOST_COUNTS, _MOST_LINES = 128, 6
 _MOST_TICKS = 8

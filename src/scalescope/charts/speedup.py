@@ -39,8 +39,7 @@ from scalescope.report.phrases import (
     largest,
     mean_matters,
 )
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 _MEANINGS = {
     "steady": "steady: a long training",

@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope.intervals import Intervals
 from scalescope.records.timeline import BUSY, EXCHANGE, Activity, Span, Step, Timeline, exposed, moments
-from scalescope.units import plural
+from scalescope.text import plural
 
 _MOST_RANKS, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4
 _PIXELS = 720  # Bars that are closer than one of them are drawn as one

@@ -31,8 +31,8 @@ from scalescope.report.phrases import (
     engine_order,
     interval_note,
 )
-from scalescope.text import plain
-from scalescope.units import format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_rate
 
 _MEANING = {"strong": "the global batch is fixed", "weak": "the batch of a process is fixed"}
 _TOOLTIP = ["engine:N", "processes:Q", "words:N", "repetitions:Q"]

@@ -136,7 +136,7 @@ def _draw(prediction: "Prediction", folder: Path, formats: Sequence[str]) -> lis
     from scalescope.estimation.estimate import STEP, step_to_draw
     from scalescope.records.store import load
     from scalescope.records.timeline import Timeline
-    from scalescope.units import plural
+    from scalescope.text import plural
 
     written = write_charts(prediction, folder, formats)
     cell = step_to_draw(prediction)

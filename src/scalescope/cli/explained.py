@@ -182,7 +182,7 @@ def _answer(scaling: "Scaling") -> str:
     from scalescope.records.scaling import SPEEDUP_NAMES
     from scalescope.report.measurement import sentence
     from scalescope.report.phrases import baseline_words, curve_title, largest
-    from scalescope.units import plural
+    from scalescope.text import plural
 
     if scaling.source not in ("table", "logs"):
         return sentence(scaling)

@@ -100,7 +100,16 @@ class Engine(ABC):
     def fitted(
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
-        """The values with those that follow from the launcher (empty: not chosen yet) where the user names none."""
+        """The values with those that follow from the launcher where the user names none.
+
+        Args:
+            values: What the user set.
+            launcher: Its name; empty: not chosen yet.
+            has_mpi: Whether the ranks' Python and machine can use MPI; asked only where it matters.
+
+        Raises:
+            UsageError: The launcher cannot start ranks with these values.
+        """
         return dict(values)
 
     @abstractmethod

@@ -31,7 +31,7 @@ from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeReque
 from scalescope.records.store import load, save
 from scalescope.simulator.grid import Question, predict, recommend
 from scalescope.simulator.step import predicted_step
-from scalescope.units import plural
+from scalescope.text import plural
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings

@@ -1,9 +1,7 @@
 """The program that probes links and cores: every rank times the same collectives and writes them down."""
 
-import atexit
 import importlib
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from scalescope.errors import ScalescopeError
 from scalescope.estimation.link_probe import IdleHelper, LinkProbe
 from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.jobs.rank_program import USAGE_MARK
-from scalescope.jobs.train_model import device_named
+from scalescope.jobs.train_model import device_named, end
 from scalescope.records.run import QUIET
 
 _FEWEST = 3  # Undisturbed rounds that agree, before which a probe does not end while it has patience
@@ -190,7 +188,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    atexit._run_exitfuncs()
-    os._exit(code)  # as in train_model: torch's gloo threads may abort a process that is closing down
+    end(main(sys.argv[1:]))

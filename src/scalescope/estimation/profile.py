@@ -67,7 +67,7 @@ def assemble(
     failed = [block for block in blocks[0] if block.failed]
     if not alone:
         why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
-        raise UsageError(f"{workload.model} cannot make {why}: try a smaller --batch, or a machine with more memory")
+        raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
     steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
     misses = misses_of(steps_s)
     used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})

@@ -1,9 +1,7 @@
 """The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step next to each other."""
 
-import atexit
 import importlib
 import itertools
-import os
 import platform
 import sys
 import time
@@ -20,7 +18,7 @@ from scalescope.estimation.profile_plan import next_batch
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
-from scalescope.jobs.train_model import device_named
+from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import QUIET
 from scalescope.workloads.references import one_line
@@ -291,7 +289,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    atexit._run_exitfuncs()
-    os._exit(code)  # as in train_model: torch's gloo threads may abort a process that is closing down
+    end(main(sys.argv[1:]))

@@ -15,7 +15,7 @@ from scalescope.line_pattern import rate_of
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
 from scalescope.steady import blocks, steadiness
-from scalescope.units import plural
+from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
 Span = tuple[int, int]

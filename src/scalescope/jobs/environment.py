@@ -76,7 +76,7 @@ def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
         env = {**env, **{name: values[name] for name in hidden}}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, KeyError):
         raise UsageError(
-            f"{folder / VALUES} does not give the values of --env {', '.join(hidden)}: put it back, or begin anew"
+            f"{folder / VALUES} does not give the values of --env {', '.join(hidden)}: put it back, or start a new run"
         ) from None
     return msgspec.structs.replace(plan, request=msgspec.structs.replace(plan.request, env=env))  # type: ignore[no-any-return]
 

@@ -29,7 +29,8 @@ from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _HAND_ON = (
     "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "
@@ -227,7 +228,7 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
             where = f" of {name}" if name else ""
             yield (
                 f"{ranks} ranks share {plural(cores, 'physical core')}{where}: "
-                f"hyperthreads are no cores of their own, expect a lower speedup than on {ranks} cores"
+                f"hyperthreads are not full cores, expect a lower speedup than on {ranks} cores"
             )
 
 

@@ -19,7 +19,8 @@ import psutil
 
 from scalescope import host
 from scalescope.records.machine import Checkup, Cores, Gpu, Horovod, Interface, Machine, Mpi, Remedy, Slurm, Torch
-from scalescope.units import format_bytes, plural
+from scalescope.text import plural
+from scalescope.units import format_bytes
 
 _PATIENCE_S = 60.0
 _SLURM_PATIENCE_S = 5.0  # srun tries for a minute to find a configuration that is not there
@@ -259,7 +260,7 @@ def _for_timing(machine: Machine) -> list[Remedy]:
     found = []
     if machine.load_average > 0.5 * machine.cores.usable:
         cores = plural(int(machine.cores.usable), "core")
-        reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will wander"
+        reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will vary"
         found.append(Remedy(missing="an idle machine", reason=reason, command="top -o %CPU"))
     if machine.shared_memory_bytes is not None and machine.shared_memory_bytes < _ENOUGH_SHARED_MEMORY:
         size = format_bytes(machine.shared_memory_bytes)

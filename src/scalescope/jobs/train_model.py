@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -149,13 +149,20 @@ def moved(value: Any, device: Any) -> Any:
     return value.to(device) if hasattr(value, "to") else value
 
 
+def end(code: int) -> NoReturn:
+    """End a rank: what is registered to run at exit runs, what comes after it does not.
+
+    There torch's gloo threads abort the process now and then, long after its work is done, and the launcher would call
+    the whole job failed.
+    """
+    sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     try:
         code = main(sys.argv[1:])
     except SystemExit as enough:  # the agent ends a training that has made all steps that were wanted
         code = int(enough.code or 0)
-    sys.stdout.flush()
-    # What is registered to run at exit runs; what comes after it does not: there torch's gloo threads abort the
-    # process now and then, long after the training is over, and the launcher would call the whole job failed.
-    atexit._run_exitfuncs()
-    os._exit(code)
+    end(code)

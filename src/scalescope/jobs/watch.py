@@ -11,8 +11,7 @@ from scalescope.jobs.rank_log import RankLog, in_force
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
 from scalescope.records.job import Job
-from scalescope.text import without_escapes
-from scalescope.units import plural
+from scalescope.text import plural, without_escapes
 
 _STACK_WITHIN_S = 2.0
 
@@ -141,7 +140,7 @@ class LaunchWatch:
         equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
         if not deaths or not equal or not over.issuperset(deaths):
             return ""
-        return f"rank {deaths[0]} crashed while it was closing down, after its training; it was measured all the same"
+        return f"rank {deaths[0]} crashed while it was closing down, after its training; its steps still count"
 
     def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""

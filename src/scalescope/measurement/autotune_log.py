@@ -87,7 +87,7 @@ def _bytes(path: Path, shown: str) -> bytes:
     except OSError as problem:
         raise UsageError(f"cannot read '{shown}': {problem.strerror}: check the path and its permissions") from None
     if len(data) > _LARGEST:
-        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB, as no autotune log is: name another file")
+        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB and no autotune log: name another file")
     return data
 
 

@@ -20,8 +20,8 @@ from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, Tr
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save
+from scalescope.text import plural
 from scalescope.traces.marks import RankMarks, read_marks
-from scalescope.units import plural
 
 _SECONDS = 5.0  # What the captured steps take together, within these limits
 _FEWEST, _USUAL, _MOST = 10, 20, 50

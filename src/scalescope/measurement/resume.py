@@ -166,7 +166,7 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     with held(folder):
         plan = load_plan(folder, Plan)
         if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the measurement was begun, is not there: make it, or begin anew")
+            raise UsageError(f"{plan.cwd}, where the measurement was begun, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
             plan = _taken_up(plan, folder, changes)
             save_plan(plan, folder)

@@ -13,7 +13,7 @@ from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.stats import FEWEST, relative_half_width
-from scalescope.units import plural
+from scalescope.text import plural
 
 
 def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:
@@ -214,7 +214,7 @@ def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
     return (
         f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other processes took more than "
         f"{100 * _BUSY:.0f} % of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
-        "intervals are wider for it, and a quieter machine would serve better",
+        "intervals are wider for it; measure again on an idle machine",
     )
 
 

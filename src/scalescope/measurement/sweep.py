@@ -82,15 +82,15 @@ def measure(request: MeasureRequest, listener: Listener) -> tuple[Path, Measurem
     points(settings)
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
-    with begin(request) as started, _says_how_to_go_on(started.folder):
-        return _go_on(started, listener)
+    with begin(request) as started, _says_how_to_resume(started.folder):
+        return _run_rounds(started, listener)
 
 
 def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> tuple[Path, Measurement]:
-    """Go on with a measurement that was interrupted; `changes` are new limits."""
-    with resume(folder, changes) as started, _says_how_to_go_on(started.folder):
+    """Resume a measurement that was interrupted; `changes` are new limits."""
+    with resume(folder, changes) as started, _says_how_to_resume(started.folder):
         check_requirements(settle_here(started.plan.request, started.folder))
-        return _go_on(started, listener)
+        return _run_rounds(started, listener)
 
 
 def settle_here(request: MeasureRequest, folder: Path) -> Settings:
@@ -124,7 +124,7 @@ def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
-def _go_on(started: Started, listener: Listener) -> tuple[Path, Measurement]:
+def _run_rounds(started: Started, listener: Listener) -> tuple[Path, Measurement]:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
@@ -140,7 +140,7 @@ def _go_on(started: Started, listener: Listener) -> tuple[Path, Measurement]:
 
 
 @contextlib.contextmanager
-def _says_how_to_go_on(folder: Path) -> Iterator[None]:
+def _says_how_to_resume(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

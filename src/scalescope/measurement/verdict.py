@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 _CLOSE = 0.05  # Speedups that differ by less tell the same story
 _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
@@ -35,17 +36,17 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str 
 
 def _trusted(curve: Curve, point: ScalingPoint, known: dict[str, float], where: str) -> tuple[str, ...]:
     if "steady" not in known:
-        return (f"There are no rates: {_values(known)} {where} mix the steady pace with what is paid once per run.",)
+        return (f"There are no rates: {_values(known)} {where} mix steady speed with one-time cost.",)
     if "train" not in known:
         return (
             f"Only the steady speedup is known, {known['steady']:.2f}x {where}: it holds for long runs; "
-            "what starting costs is not in it.",
+            "start-up cost is not included.",
         )
     if all(abs(value / known["steady"] - 1) < _CLOSE for value in known.values()):
         once = any(each.once for each in point.speedup.values())
         return (f"All agree {where} ({_values(known)}){'' if once else ': any of them may be quoted'}.",)
     return (
-        f"{_values(known)} {where}: all are right, each for its own question.",
+        f"{_values(known)} {where}: each answers its own question.",
         _for_long_runs(point, known),
         _for_short_runs(curve, known),
     )
@@ -58,7 +59,7 @@ def _for_long_runs(point: ScalingPoint, known: dict[str, float]) -> str:
     if uneven > _CLOSE * steady:
         return (
             f"For a long training trust train, {known['train']:.2f}x, more than steady, {steady:.2f}x: many steps take "
-            "longer than the median one, and that does not end with the start of a run."
+            "longer than the median one, not only at the start of a run."
         )
     if steady < min(known.values()) * (1 + _CLOSE):
         return f"For a long training trust steady, {steady:.2f}x: the higher speedups come from one-time start-up cost."
@@ -70,16 +71,16 @@ def _reason(point: ScalingPoint) -> str:
     shares = []
     if point.fixed_s is not None and point.train_s and point.fixed_s > 0.02 * point.train_s:
         share = min(100 * point.fixed_s / point.train_s, 99)
-        shares.append(f"{share:.0f} % of the train time is paid once")
+        shares.append(f"{share:.0f} % of the train time is one-time cost")
     if point.wall_s and point.train_s and point.wall_s - point.train_s > 0.02 * point.wall_s:
         around_s = point.wall_s - point.train_s
-        shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} lie around the training")
+        shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} are outside the training")
     times = [
         f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {_times(factor)} longer"
         for name, factor in point.longer_for_90.items()
         if factor > 1
     ]
-    return "; ".join([" and ".join(shares) or "what is paid once does not count there", *times])
+    return "; ".join([" and ".join(shares) or "one-time cost does not count there", *times])
 
 
 def _times(factor: float) -> str:
@@ -94,7 +95,7 @@ def _for_short_runs(curve: Curve, known: dict[str, float]) -> str:
     would = "would take" if curve.scaling == "weak" else "took"
     base = plural(curve.baseline_np or 1, "process")
     if abs(value - 1) < 0.02:
-        what = f"no sooner done than by {base}"
+        what = f"no faster than {base}"
     elif value > 1:
         what = f"for the same work {base} {would} {value:.2f} times as long"
     else:

@@ -17,8 +17,7 @@ from scalescope.records.autotune import (
 )
 from scalescope.report.explanation import percent
 from scalescope.report.terminal import bullet, cut_rows, reasons, say, section
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
 SWITCH_WORDS = {

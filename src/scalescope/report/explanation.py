@@ -7,8 +7,8 @@ from scalescope.records.explanation import Explanation, Finding, HorovodAccount,
 from scalescope.records.timeline import Breakdown
 from scalescope.report.phrases import number
 from scalescope.report.terminal import cut_rows
-from scalescope.text import plain
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_seconds
 
 
 class Part(NamedTuple):

@@ -30,8 +30,8 @@ from scalescope.report.explanation import (
     tensor_rows,
 )
 from scalescope.report.terminal import bullet, cut_rows, encoded, reasons, say, section
-from scalescope.text import plain
-from scalescope.units import format_bytes, format_rate, format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate, format_seconds
 
 _MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
 _WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not told

@@ -11,7 +11,8 @@ from scalescope.records.cluster import Cluster, Costs, Overlap
 from scalescope.records.explanation import TraceFolder
 from scalescope.records.machine import Checkup, Horovod, Interface, Machine, Mpi, Slurm, Torch
 from scalescope.report.terminal import reasons, say, table
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_bytes, format_seconds
 
 _NOT_HERE = "not here"
 

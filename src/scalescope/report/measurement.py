@@ -9,7 +9,8 @@ from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.report.phrases import fastest
 from scalescope.stats import MEASURED, percent
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 
 def points_document(scaling: Scaling) -> dict[str, Any]:

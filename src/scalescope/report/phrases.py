@@ -7,8 +7,7 @@ from typing import NamedTuple
 from scalescope.records.run import PHASES
 from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import FEWEST, MEASURED, percent
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 
 LOSS_NAMES = {
     "efficiency": "lost efficiency",

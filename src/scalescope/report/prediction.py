@@ -10,8 +10,8 @@ import msgspec
 from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scaling
 from scalescope.report.phrases import number
 from scalescope.stats import PREDICTED, percent
-from scalescope.text import plain
-from scalescope.units import format_bytes, format_rate, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
 BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are

@@ -33,7 +33,8 @@ from scalescope.report.prediction import (
 )
 from scalescope.report.terminal import bullet, reasons, say, section, table
 from scalescope.stats import PREDICTED, percent
-from scalescope.units import plural, unit_of
+from scalescope.text import plural
+from scalescope.units import unit_of
 
 _MOST_ROWS, _FEW_ROWS = 30, 6  # Of a map, with and without --details
 _MANY_RULES = 8  # With more node boundaries than that, rows name their nodes instead

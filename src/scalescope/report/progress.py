@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Failure, Point, Run
 from scalescope.report.prediction import sentence
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 _EVERY_S = 60.0  # Between lines where there is no live one
 

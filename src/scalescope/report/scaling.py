@@ -26,7 +26,8 @@ from scalescope.report.phrases import (
     with_interval,
 )
 from scalescope.report.terminal import bullet, reasons, say, section, table
-from scalescope.units import format_rate, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_rate, format_seconds
 
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 _MOST_ROWS = 8  # Of a curve's table, without --details

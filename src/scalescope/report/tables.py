@@ -21,8 +21,8 @@ from scalescope.report.phrases import (
     step_name,
     with_interval,
 )
-from scalescope.text import plain
-from scalescope.units import format_rate, plural, unit_of
+from scalescope.text import plain, plural
+from scalescope.units import format_rate, unit_of
 
 Value = float | int | str | None
 
@@ -206,9 +206,8 @@ def markdown_text(text: str) -> str:
 
 def _latex_text(text: str) -> str:
     """Every special character escaped; what pdfLaTeX has no letter for becomes a question mark."""
-    known = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
-    printable = "".join(character if character.isprintable() else "?" for character in known)
-    escaped = "".join(_LATEX.get(character, character) for character in printable)
+    known = plain(text, max(len(text), 1)).encode("latin-1", "replace").decode("latin-1")
+    escaped = "".join(_LATEX.get(character, character) for character in known)
     return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
 
 
@@ -221,7 +220,8 @@ def _table(curve: Curve, scaling: Scaling, style: _Style) -> _Table:
 
 def _columns(curve: Curve, style: _Style) -> dict[str, list[str]]:
     points = curve.points
-    unit, factor = unit_of(max((point.step_s.value for point in points if point.step_s), default=0.001))
+    slowest = max((point.step_s.value for point in points if point.step_s), default=0.0)
+    unit, factor = unit_of(max(slowest, 1e-3))
     columns = {
         "nodes": [_count(point.nodes) for point in points],
         "processes": [_processes(point, curve, style) for point in points],

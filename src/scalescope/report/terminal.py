@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scalescope.units import plural
+from scalescope.text import plural
 
 _FACTS = 3  # Reasons of an answer that are shown without --details
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
 from scalescope.report.phrases import number
-from scalescope.text import plain
-from scalescope.units import format_seconds, plural, unit_of
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds, unit_of
 
 DEFAULT_WORDS = "the default"
 _METHOD_WORDS = {

@@ -30,8 +30,8 @@ from scalescope.report.tuning import (
     with_error,
 )
 from scalescope.stats import MEASURED, percent
-from scalescope.text import plain
-from scalescope.units import format_seconds, plural
+from scalescope.text import plain, plural
+from scalescope.units import format_seconds
 
 
 def as_document(tuning: Tuning) -> dict[str, Any]:

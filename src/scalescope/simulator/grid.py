@@ -18,8 +18,8 @@ from scalescope.simulator.step import Steps, steps
 from scalescope.stats import PREDICTED, normal_width
 
 RESIDUAL = 0.04  # Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)
-EFFICIENT = 0.8  # An efficiency that is worth its devices, unless another is asked for
-_NEARLY = 0.9  # Part of the wished efficiency from which on the interval of a cell may make up for the rest
+EFFICIENT = 0.8  # Minimum efficiency of the recommended setting, unless another is asked for
+_NEARLY = 0.9  # Part of the efficiency goal from which on the interval of a cell may make up for the rest
 _REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = normal_width(PREDICTED)
 _SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
@@ -160,7 +160,7 @@ def largest_batch(profile: ModelProfile) -> int | None:
 def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     """Of the cells that lose little throughput and are efficient, the one with the fewest devices.
 
-    Where nothing is as efficient as wished, the most throughput that keeps a speedup above 1, or one process.
+    Where nothing reaches the efficiency goal, the most throughput that keeps a speedup above 1, or one process.
     """
     usable = [cell for cell in cells if cell.fits]
     if not usable:
@@ -174,7 +174,7 @@ def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     chosen = min(close, key=lambda cell: (cell.np, cell.global_batch))
     why = f"the fewest processes within {_REGRET:.0%} of the fastest"
     if not efficient:
-        why += "; none is as efficient as wished"
+        why += "; none reaches the efficiency goal"
     elif chosen.efficiency < goal:
         why += f" whose interval holds an efficiency of {goal:.0%}"
     else:
@@ -193,7 +193,7 @@ def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
 
 
 def _efficient(cells: Sequence[Cell], goal: float) -> list[Cell]:
-    """Cells that are as efficient as wished; where only one process is, also those whose interval does not tell.
+    """Cells that reach the efficiency goal; where only one process is, also those whose interval does not tell.
 
     Otherwise an error of one percent would turn "use 16 processes" into "use one".
     """

@@ -223,14 +223,14 @@ def check_log_file(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise UsageError(f"--log-file '{shown}' is no regular file: name one such as tune.csv")
+        raise UsageError(f"--log-file '{shown}' is not a regular file: name one such as tune.csv")
     try:
         with open(path, "rb") as file:
             head = file.read(100)
     except OSError as problem:
         raise UsageError(f"cannot write --log-file '{shown}': {problem.strerror}: choose another name") from None
     if head and not head.startswith((",".join(_BEFORE) + ",").encode()):
-        raise UsageError(f"--log-file '{shown}' exists and is no log of scalescope tune: choose another name")
+        raise UsageError(f"--log-file '{shown}' exists and is not a log of scalescope tune: choose another name")
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -23,13 +23,12 @@ from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
-from scalescope.text import knob_name
+from scalescope.text import knob_name, plural
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
 from scalescope.tuner.space import THREADS, Space, offline_space
 from scalescope.tuner.tuner import Tuner
-from scalescope.units import plural
 
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10
@@ -112,7 +111,7 @@ def tune_offline(
         listener.begins(0, "default", {}, options.max_samples)
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
         if first.problem:
-            raise WorkFailed(f"the training failed as it is: {first.problem}; see its output in {folder}")
+            raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
     hosts = _host_of_every_rank(settings, point)

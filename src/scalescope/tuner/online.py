@@ -14,13 +14,13 @@ from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
+from scalescope.text import plural
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Journal, TuneListener, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
 from scalescope.tuner.tuner import SampleRequest, Tuner
-from scalescope.units import plural
 
 _UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
 _WARMUP_SAMPLES = 2
@@ -211,7 +211,7 @@ class OnlineSearch:
         else:
             self._files.send("free", values={**self._fixed, **tuner.outcome().values})
         self.tuning = tuning
-        self._listener.decided("" if self.ends_the_training else "Decided; the training goes on with it to its end.")
+        self._listener.decided("" if self.ends_the_training else "Decided; the training continues to its end with it.")
 
 
 def _block(report: SampleReport, previous_end_ns: int) -> Block:

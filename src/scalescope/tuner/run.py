@@ -64,7 +64,7 @@ def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
         plan = load_plan(folder, TunePlan)
         request = msgspec.structs.replace(plan.request, folder=str(folder))
         if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the search was begun, is not there: make it, or begin anew")
+            raise UsageError(f"{plan.cwd}, where the search was started, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
             begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)

@@ -205,9 +205,9 @@ def _sections(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as problem:
         line = f" at line {problem.problem_mark.line + 1}" if problem.problem_mark else ""
         why = plain(problem.problem or "damaged")
-        raise UsageError(f"{source} is no readable YAML{line} ({why}): correct it") from None
+        raise UsageError(f"{source} is not readable YAML{line} ({why}): correct it") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-        raise UsageError(f"{source} is no readable YAML: name a settings file such as {YAML}") from None
+        raise UsageError(f"{source} is not readable YAML: name a settings file such as {YAML}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -118,7 +118,7 @@ def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) ->
     for name in map(knob_name, names):
         if name not in known:
             instead = f"use {', '.join(known)}" if known else "leave it out"
-            raise UsageError(f"--search: '{name}' is no knob of {engine} that is searched on request only: {instead}")
+            raise UsageError(f"--search takes knobs of {engine} not searched by default, and not '{name}': {instead}")
         if name in fixed:
             raise UsageError(f"{name} is both fixed and to be searched: keep one of them")
     return tuple(map(knob_name, names))
@@ -151,7 +151,7 @@ def _dimensions(
         if not knob.tried or (name.startswith(_NCCL) and backend != "nccl"):
             continue
         if knob.on_request and name not in search:
-            left_out[name] = f"it is searched on request only: --search {name}"
+            left_out[name] = f"not searched by default: add --search {name}"
         elif ranks < 2 and name not in _NOT_ABOUT_EXCHANGE:
             left_out[name] = "one process exchanges nothing"
         elif name == HIERARCHICAL and (reason := _no_hierarchy(hosts, inert=bool(knob.variable) and not nccl_build)):

@@ -89,7 +89,19 @@ def spec_from_options(
     optimizer: str = "sgd",
     learning_rate: float | None = None,
 ) -> WorkloadSpec:
-    """The spec that command-line texts describe; `model_args` are `name=value`, typed by the factory's annotations."""
+    """The spec that command-line texts describe.
+
+    Args:
+        model: A built-in name, `package.module:factory` or `path/file.py:factory`.
+        model_args: `name=value` texts, typed by the factory's annotations.
+        inputs: One `[DTYPE:]SHAPE[:vocab=N]` for each positional input.
+        loss: A name or a reference; None: that of a built-in model, the mean square for a user's.
+        optimizer: A name or a reference.
+        learning_rate: For a named optimizer; None: its own default.
+
+    Raises:
+        UsageError: A text cannot be read, or a model argument does not fit its annotation.
+    """
     for text in inputs:
         parse_input(text)
     if is_builtin(model):

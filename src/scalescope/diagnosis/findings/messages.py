@@ -5,7 +5,8 @@ import numpy as np
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.records.explanation import Finding
-from scalescope.units import format_bytes, format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_bytes, format_seconds
 
 MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)

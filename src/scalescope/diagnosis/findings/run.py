@@ -4,7 +4,8 @@ from statistics import median
 
 from scalescope.diagnosis.findings.case import Case
 from scalescope.records.explanation import Finding
-from scalescope.units import format_seconds, plural
+from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05

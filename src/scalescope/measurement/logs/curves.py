@@ -15,8 +15,7 @@ from scalescope.measurement.observation import Observation, infer
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
-from scalescope.text import plain
-from scalescope.units import plural
+from scalescope.text import plain, plural
 from scalescope.warmup import warmup_steps
 
 _WORD = "gpus?|ranks?|procs?|process|processes|workers?|devices?"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from scalescope.records.scaling import Curve, ScalingPoint
-from scalescope.units import plural
+from scalescope.text import plural
 
 _ALIKE = 1.5  # Costs within this ratio are of one size
 _APPEARS = 3.0  # A cost this many times that of fewer processes is a new one

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from scalescope.intervals import Times
 from scalescope.records.explanation import Loss
 from scalescope.records.timeline import Span
+from scalescope.text import plural
 from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
 from scalescope.traces.kineto.events import Event, facts_of, is_collective
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
-from scalescope.units import plural
 
 
 class Steps(NamedTuple):

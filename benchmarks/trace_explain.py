@@ -1,0 +1,52 @@
+"""The whole `scalescope explain` of traces of 200 MB, start-up and answer included, against a typed msgspec decode."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import trace_files, trace_horovod, trace_kineto
+from benchmarks.command import scalescope_words
+
+MEGABYTES = 200
+REPEATS = 5
+
+
+def run() -> list[dict[str, Any]]:
+    """A row per kind of trace: CPU seconds, the fastest of some with floor and command alternating, and peak memory."""
+    files = {"Horovod timeline": (trace_horovod.FLOOR, trace_files.horovod(MEGABYTES))}
+    for name in ("gloo, CPU", "NCCL, CUDA"):
+        path = trace_files.kineto(trace_kineto.SAMPLES[name], MEGABYTES)
+        files[f"profiler trace, {name}"] = (trace_kineto.FLOOR, path)
+    return [_row(name, floor, path) for name, (floor, path) in files.items()]
+
+
+def _row(name: str, floor: str, path: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        export = ("--export", str(Path(folder) / "steps.json"))
+        rounds = [
+            (trace_kineto.measured(floor, path)["cpu"], command(path), command(path, *export)) for _ in range(REPEATS)
+        ]
+    decoding = min(each[0] for each in rounds)
+    explaining, memory = min(each[1] for each in rounds)
+    return {
+        "trace": name,
+        "MB": path.stat().st_size / 1e6,
+        "msgspec, typed, CPU s": decoding,
+        "explain, CPU s": explaining,
+        "of the floor": decoding / explaining,
+        "peak MB": memory / 1e6,
+        "with --export, CPU s": min(each[2][0] for each in rounds),
+    }
+
+
+def command(path: Path, *options: str) -> tuple[float, float]:
+    """CPU seconds and peak bytes of one explain, from start to end."""
+    words = scalescope_words("explain", "--json", str(path), *options)
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024.0

@@ -1,0 +1,43 @@
+"""Options of every verb that ends with an answer."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from command_line import CommandLine
+from scalescope.cli import application
+
+TABLE = str(Path(__file__).parents[2] / "examples" / "data" / "lab11.csv")
+
+
+@pytest.mark.parametrize("verb", ["estimate", "explain", "measure", "probe", "tune"])
+def test_every_verb_that_ends_with_an_answer_has_them(verb: str) -> None:
+    command = typer.main.get_command(application()).commands[verb]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {"--json", "--details", "--quiet", "--verbose", "--formats", "-o"} <= options
+    panels = {getattr(parameter, "rich_help_panel", None) for parameter in command.params if parameter.opts[0] == "-o"}
+    assert panels == {"Output"}
+
+
+def test_pictures_come_in_the_formats_that_are_asked_for(scalescope: CommandLine) -> None:
+    said = scalescope.in_this_process("explain", TABLE, "-o", "out", "--formats", "svg, pdf").stdout
+    drawn = {path.suffix for path in (scalescope.folder / "out").glob("speedup.*")}
+    assert drawn == {".svg", ".pdf"}
+    assert "out/speedup.pdf (.svg)" in said
+
+
+def test_an_unknown_format_is_told_before_the_work(scalescope: CommandLine) -> None:
+    told = scalescope.in_this_process("measure", "mlp", "--formats", "gif", "-o", "out", code=2).stderr
+    assert told.count("\n") == 1
+    assert "'gif': choose from html, png, svg, pdf" in told
+    assert not (scalescope.folder / "out").exists()
+
+
+def test_details_are_shown_on_request(scalescope: CommandLine) -> None:
+    short = scalescope.in_this_process("explain", TABLE).stdout.splitlines()
+    long = scalescope.in_this_process("explain", TABLE, "--details").stdout.splitlines()
+    assert len(short) < len(long)
+    assert short[0] == long[0]  # the answer comes first
+    assert short[-1] == long[-1]  # and the next command last
+    assert short[-1].startswith("Next: scalescope ")
