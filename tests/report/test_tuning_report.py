@@ -67,7 +67,7 @@ def test_an_unfinished_search_tells_what_it_found_and_what_to_do() -> None:
     offline = msgspec.structs.replace(horovod(), complete=False, decision="keep_default", values={}, reason="")
     told = sentence(offline)
     assert "so far fusion_threshold_mb 16 and cycle_time_ms 0.5 leads (+32 % +- 1.1 % over 6 pairs of launches)" in told
-    assert told.endswith("--resume goes on where it ended.")
+    assert told.endswith("--resume continues where it ended.")
     alone = msgspec.structs.replace(unfinished(), samples=unfinished().samples[:1])
     assert "nothing was faster than the default so far" in sentence(alone)
     assert "nothing was measured" in sentence(msgspec.structs.replace(alone, samples=()))

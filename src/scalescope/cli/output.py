@@ -54,7 +54,7 @@ class Ending:
             print(json.dumps(document()))
 
     def pictures(self, draw: Callable[[Sequence[str]], list[Path]]) -> list[str]:
-        """Draw, and lines that say where the pictures are, or why there are none."""
+        """Draw, and a line that says where the pictures are, or why there are none."""
         try:
             written = draw(self.formats)
         except ModuleNotFoundError as missing:
@@ -62,11 +62,9 @@ class Ending:
             if module not in ("altair", "vl_convert"):
                 raise
             return [f"No pictures: {module} is not installed; run pip install altair vl-convert-python"]
-        first = self.formats[-1] if "png" not in self.formats else "png"
-        others = ", ".join(f".{name}" for name in self.formats if name != first)
-        also = f" ({others})" if others else ""
-        shown = [path for path in written if path.suffix == f".{first}"]
-        return ["Pictures:", *(f"  {from_here(path)}{also}" for path in shown)] if shown else []
+        names = ", ".join(dict.fromkeys(path.stem for path in written))
+        endings = ", ".join(f".{name}" for name in self.formats)
+        return [f"Pictures: {from_here(written[0].parent)}/ {names} ({endings})"] if written else []
 
     def drawn(self, record: Any, folder: Path) -> list[str]:
         """Draw everything that a record has the numbers for; lines that say where the pictures are."""

@@ -59,7 +59,7 @@ def _point_document(curve: Curve, point: ScalingPoint) -> dict[str, Any]:
         "steps": point.steps,
         "warmup_steps": point.warmup_steps,
         "fixed_s": point.fixed_s,
-        "waterfall": msgspec.to_builtins(point.waterfall),
+        "waterfall": [msgspec.to_builtins(loss) for loss in point.waterfall],
         "longer_for_90": dict(point.longer_for_90),
         "break_even": dict(point.break_even),
         "notes": list(point.notes),
