@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from enum import IntEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+_REMEMBERED = 1 << 16  # Names; a trace has millions of events and few names
 OPERATOR, DEVICE_WORK, HOST_MARK, DEVICE_MARK, CALL = range(1, 6)  # Categories of events; 0 for all others
 # What has another category in traces of older versions is named twice.
 _CATEGORIES = {
@@ -40,6 +42,8 @@ _CATEGORIES = {
 
 class _Categories(dict[str, int]):
     def __missing__(self, name: str) -> int:
+        if len(self) < _REMEMBERED:
+            self[name] = 0
         return 0
 
 
@@ -77,11 +81,10 @@ _HOST_NAMES = (
     ("gloo:", Meaning.COLLECTIVE),
 )
 _DEVICE_COLLECTIVE = re.compile(r"(?:^|\b|_)(?:nccl|rccl)", re.IGNORECASE)
-_REMEMBERED = 1 << 16
 
 
 class Meanings(dict[str, int]):
-    """Remembers what names mean, as plain numbers; a trace has millions of events and few names."""
+    """Remembers what names mean, as plain numbers."""
 
     def __init__(self, find: Callable[[str], Meaning]) -> None:
         super().__init__()
@@ -137,6 +140,7 @@ _POINT_TO_POINT = ("send", "recv")
 UNKNOWN_OPERATION = "collective"
 
 
+@lru_cache(maxsize=4096)
 def operation_of(name: str) -> str:
     """`gloo:all_reduce`, `c10d::allreduce_` and `ncclDevKernel_AllReduce_Sum_f32_RING_LL` are all an allreduce."""
     plain = _BEFORE_OPERATION.sub("", name)[:40].replace("_", "").lower()
