@@ -24,7 +24,8 @@ def test_pictures_come_in_the_formats_that_are_asked_for(scalescope: CommandLine
     said = scalescope.in_this_process("explain", TABLE, "-o", "out", "--formats", "svg, pdf").stdout
     drawn = {path.suffix for path in (scalescope.folder / "out").glob("speedup.*")}
     assert drawn == {".svg", ".pdf"}
-    assert "out/speedup.pdf (.svg)" in said
+    assert "Pictures: out/speedup.svg, " in said
+    assert "(also .pdf)" in said
 
 
 def test_an_unknown_format_is_told_before_the_work(scalescope: CommandLine) -> None:

@@ -62,9 +62,10 @@ class Ending:
             if module not in ("altair", "vl_convert"):
                 raise
             return [f"No pictures: {module} is not installed; run pip install altair vl-convert-python"]
-        names = ", ".join(dict.fromkeys(path.stem for path in written))
-        endings = ", ".join(f".{name}" for name in self.formats)
-        return [f"Pictures: {from_here(written[0].parent)}/ {names} ({endings})"] if written else []
+        first = "png" if "png" in self.formats else self.formats[0]
+        shown = ", ".join(str(from_here(path)) for path in written if path.suffix == f".{first}")
+        others = ", ".join(f".{name}" for name in self.formats if name != first)
+        return [f"Pictures: {shown}" + (f" (also {others})" if others else "")] if written else []
 
     def drawn(self, record: Any, folder: Path) -> list[str]:
         """Draw everything that a record has the numbers for; lines that say where the pictures are."""
