@@ -164,7 +164,7 @@ def straggler_words(explanation: Explanation) -> str:
     return "; ".join(filter(None, (f"{told}: it comes {late}" if late else told, note)))
 
 
-_NAMES = {"exposed_communication": "communication that nothing hides", "input": "waiting for input"}
+_NAMES = {"input": "waiting for input"}
 _VISIBLE = 0.005  # Parts below it would read 0 %
 
 
@@ -176,13 +176,10 @@ def sentence(explanation: Explanation) -> str:
     known = shares(parts)
     names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
     if len(known) <= 2:
-        names["other"] = f"what a {explanation.kind} alone does not tell apart"
-    told = [
-        f"{percent(known[key])} {'is ' if not index else ''}{names[key]}" for index, key in enumerate(_order(known))
-    ]
+        names["other"] = f"what a {explanation.kind} alone cannot tell"
+    told = [f"{percent(known[key])} {names[key]}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
-    where = f"Of a {format_seconds(step)} step {_listed(told)}{_hidden(explanation, parts)}"
-    return f"{where}; {_advice(explanation)}."
+    return f"A {format_seconds(step)} step is {_listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
 
 
 def _order(known: dict[str, float]) -> list[str]:
@@ -206,10 +203,10 @@ def _hidden(explanation: Explanation, parts: Breakdown) -> str:
 def _advice(explanation: Explanation) -> str:
     findings = by_gain(explanation.findings)
     if not findings:
-        return "nothing stands out"
+        return "Nothing stands out"
     first = findings[0]
     said = plain(first.sentence, 200).removesuffix(".")
-    return f"what stands out: {said}" if first.gain is None else f"{gain_words(first.gain)} can be gained: {said}"
+    return said if first.gain is None else f"{said}: {gain_words(first.gain)} faster steps without it"
 
 
 _MOST_TENSORS, _MOST_COLLECTIVES, _MOST_RANKS = 4, 5, 4

@@ -114,7 +114,7 @@ def exposed_communication(case: Case) -> Finding | None:
         )
     return Finding(
         id="exposed_communication",
-        sentence=f"{share:.0%} of a step is communication that nothing hides ({format_seconds(exposed_s)}){hidden}.",
+        sentence=f"{share:.0%} of a step is exposed communication ({format_seconds(exposed_s)}){hidden}.",
         evidence={
             "exposed": format_seconds(exposed_s),
             "hidden": "unknown" if accounting.hidden_s is None else format_seconds(accounting.hidden_s),
