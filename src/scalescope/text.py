@@ -11,6 +11,8 @@ _ESCAPES = re.compile(
     r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
 )
 
+MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
+
 
 def assignment(text: str, option: str, example: str) -> tuple[str, str]:
     """Name and value of a `NAME=VALUE`. The error does not repeat the text, which may hold a secret."""

@@ -53,9 +53,16 @@ ESTIMATED = EstimateRequest(
 )
 
 
+def test_values_of_variables_are_not_printed() -> None:
+    line = retyped("tune", MEASURED)
+    assert "NCCL_DEBUG=***" in line
+    assert "INFO" not in line
+
+
 def pasted(line: str) -> Any:
-    """The request that a printed command leads to."""
+    """The request that a printed command leads to, once the values of variables are typed again."""
     program, verb, *words = shlex.split(line)
+    words = [f"{name}={AROUND['env'][name]}" if (name := word.removesuffix("=***")) != word else word for word in words]
     assert program == "scalescope"
     words, command = split_at_dashes(words)
     parsed = typer.main.get_command(application()).commands[verb].make_context(verb, words, obj=command)

@@ -47,12 +47,12 @@ AROUND = "--hosts a:1,b:1"
             tuned(),
             SCRIPT_ASKED,
             f"scalescope measure --np 2 --engine ddp --knob static_graph=true --knob bucket_cap_mb=1 {AROUND} "
-            "--threads-per-rank 1 --env 'A=b c' -- python 'my train.py'",
+            "--threads-per-rank 1 --env 'A=***' -- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope explain --np 2 --engine ddp --knob static_graph=true {AROUND} --env 'A=b c' "
+            f"scalescope explain --np 2 --engine ddp --knob static_graph=true {AROUND} --env 'A=***' "
             "-- python 'my train.py'",
         ),
         (
@@ -63,7 +63,7 @@ AROUND = "--hosts a:1,b:1"
         (
             tuned(complete=False, decision="keep_default", values={}),
             SCRIPT_ASKED,
-            f"scalescope tune --np 2 --engine ddp --method offline --hold static_graph=true {AROUND} --env 'A=b c' "
+            f"scalescope tune --np 2 --engine ddp --method offline --hold static_graph=true {AROUND} --env 'A=***' "
             "-- python 'my train.py'",
         ),
         (tuned(complete=False, method="offline"), SCRIPT_ASKED, "scalescope tune --resume 'a folder'"),

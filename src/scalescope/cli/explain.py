@@ -76,12 +76,10 @@ def explain(
     scalescope explain rank0.json.gz rank1.json.gz
     scalescope explain --np 2 -- python train.py
     """
-    from scalescope.api.requests import log_counts, traced_request
     from scalescope.charts import start_renderer
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read
     from scalescope.jobs.folders import check, result_folder
-    from scalescope.measurement.trace import traced_commands
     from scalescope.records.autotune import Autotune
     from scalescope.records.explanation import Explanation
 
@@ -90,6 +88,9 @@ def explain(
     if model or context.obj:
         if files:
             raise UsageError("name files, a MODEL or -- and a command, and only one of them")
+        from scalescope.api.requests import traced_request
+        from scalescope.measurement.trace import traced_commands
+
         told = given(capture, launching, building)
         request = traced_request(model, command=context.obj or (), np=np, folder=folder, **told)
         if dry_run:
@@ -104,7 +105,9 @@ def explain(
         start_renderer()  # while the files are read
     if export:
         check_export(export)
-    found = read(files, np=() if request else log_counts(np), pattern=pattern, estimate=estimate, export_to=export)
+    found = read(
+        files, np=_of_logs(np) if np and not request else (), pattern=pattern, estimate=estimate, export_to=export
+    )
     with result_folder("explain", folder, also=_made_by(folder, files)) if folder else nullcontext():
         if isinstance(found, Explanation):
             tell_traces(ending, found, files, folder, request, export)
@@ -114,11 +117,19 @@ def explain(
             tell_scaling(ending, found, files, folder, {"np": np, "pattern": pattern})
 
 
+def _of_logs(np: str) -> tuple[int, ...]:
+    from scalescope.api.requests import log_counts
+
+    return log_counts(np)
+
+
 def _is_model(files: Sequence[Path]) -> bool:
+    if len(files) != 1 or files[0].exists():
+        return False
     from scalescope.workloads import BUILTINS
 
-    word = str(files[0]) if len(files) == 1 else ""
-    return bool(word) and not files[0].exists() and (word in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", word)))
+    word = str(files[0])
+    return word in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", word))
 
 
 def _refuse_without_run(context: typer.Context) -> None:

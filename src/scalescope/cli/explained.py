@@ -53,11 +53,12 @@ def tell_traces(
 
 def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "MeasureRequest":
     """What was asked when the traces were made: from the plan of their folder, or as far as they tell."""
-    from scalescope.jobs.environment import load_plan
     from scalescope.records.request import MeasureRequest, Plan
 
     for place in [files[0], *files[0].absolute().parents][:4]:
         if (place / "plan.json").is_file():
+            from scalescope.jobs.environment import load_plan
+
             with suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
                 return load_plan(place, Plan).request
     engines = () if explanation.engine == "none" else (explanation.engine,)

@@ -12,6 +12,7 @@ from scalescope.cli.output import from_here
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest
 from scalescope.records.tuning import TuneRequest
+from scalescope.text import MASK
 
 Request = MeasureRequest | EstimateRequest | TuneRequest
 
@@ -94,7 +95,7 @@ def _as_options(asked: dict[str, Any], verb: str) -> dict[str, Any]:
         "batch": _list,
         "scaling": lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
         "hosts": lambda value: ",".join(f"{host.name}:{host.slots}" for host in value),
-        "env": lambda value: [f"{name}={text}" for name, text in value.items()],
+        "env": lambda value: [f"{name}={MASK}" for name in value],  # to be typed again: logs keep what is printed
         "launcher_args": lambda value: [shlex.quote(word) for word in value],
         "search": list,
         "timeout_s": lambda value: f"{value:g}s" if value != MeasureRequest().timeout_s else "",

@@ -26,8 +26,8 @@ from scalescope.launchers.base import as_shell
 from scalescope.launchers.runner import on_host
 from scalescope.records.job import Host, Job
 from scalescope.records.store import AnyRecord, load, save, writing
+from scalescope.text import MASK
 
-MASK = "***"  # What stands for a value
 VALUES = "env.json"
 _PLAN = "plan.json"
 _OURS = ("SCALESCOPE_", "MALLOC_")  # Variables of ours in the same place; they need no mask

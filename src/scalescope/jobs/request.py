@@ -8,11 +8,10 @@ from pathlib import Path
 from scalescope.engines import PLAIN, engine_of_source
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
-from scalescope.jobs.environment import MASK
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
-from scalescope.text import assignment, plain
+from scalescope.text import MASK, assignment, plain
 
 PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
 
