@@ -39,6 +39,7 @@ SECTIONS = {
     "tune_horovod": "the same for Horovod over MPI, small and mid-sized, beside Horovod's own autotune",
     "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",
     "overhead": "what being measured costs a training, beside plain torchrun",
+    "verbs": "how long whole commands take that start no ranks (REVISION=... compares with another state)",
     "structure": "files, lines, and how many of them a reader has to open (REVISION=... for another state)",
     "mutants": "100 faults, one at a time: which of them the quick tests of their room notice (several runs of this)",
 }  # Name and what it shows; each is a module with `run(keep) -> list of rows`, at most 20 minutes long

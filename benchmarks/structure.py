@@ -33,7 +33,7 @@ _FACTS: dict[str, Callable[[object], bool]] = {
     "name an engine outside its room": lambda value: value in ("ddp", "horovod"),
     "name the knob first_bucket_mb": lambda value: value == "first_bucket_mb",
     "name the finding straggler": lambda value: value == "straggler",
-    "state a confidence level": lambda value: (
+    'hold 0.9, 0.95, a quantile of them, or "95 %"': lambda value: (
         value in (0.9, 0.95, 0.975, 1.645, 1.96) or (isinstance(value, str) and bool(re.search(r"\b9[05] %", value)))
     ),
 }
@@ -43,11 +43,12 @@ def run() -> list[dict[str, Any]]:
     """One row per figure."""
     revision = os.environ.get("REVISION", "")
     with tempfile.TemporaryDirectory() as folder:
-        source = _at(revision, Path(folder)) if revision else ROOT / "src"
+        source = source_at(revision, Path(folder)) if revision else ROOT / "src"
         return [{"figure": name, revision or "here": value} for name, value in figures(source).items()]
 
 
-def _at(revision: str, folder: Path) -> Path:
+def source_at(revision: str, folder: Path) -> Path:
+    """The source of another commit, unpacked into the folder."""
     archive = folder / "source.tar"
     subprocess.run(["git", "archive", "-o", archive, revision, "src"], cwd=ROOT, check=True)
     with tarfile.open(archive) as opened:
