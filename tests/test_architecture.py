@@ -160,3 +160,12 @@ def test_the_places_that_the_document_names_exist(purpose: str, file: str, name:
 def test_every_room_is_in_the_document() -> None:
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} - {"api"}
     assert {room for room in rooms if f"`{room}/`" not in DOCUMENT.read_text()} == set()
+
+
+def test_files_that_the_documents_name_exist() -> None:
+    named = {
+        name
+        for document in (*DOCUMENT.parent.glob("*.md"), *DOCUMENT.parents[1].glob("*.md"))
+        for name in re.findall(rf"`({'|'.join(ROOMS | {'charts', 'report'})})/([\w/]+\.py)", document.read_text())
+    }
+    assert [f"{room}/{file}" for room, file in sorted(named) if not (PACKAGE / room / file).is_file()] == []
