@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -105,10 +105,16 @@ def explain(
         start_renderer()  # while the files are read
     if export:
         check_export(export)
-    found = read(
-        files, np=_of_logs(np) if np and not request else (), pattern=pattern, estimate=estimate, export_to=export
-    )
-    with result_folder("explain", folder, also=_made_by(folder, files)) if folder else nullcontext():
+    counts = _of_logs(np) if np and not request else ()
+    place: AbstractContextManager[object] = nullcontext()
+    if folder:
+        place = result_folder("explain", folder, also=_made_by(folder, files))
+    with ExitStack() as results:
+        if export:  # it may go into the folder; without it nothing is made for files that cannot be read
+            results.enter_context(place)
+        found = read(files, np=counts, pattern=pattern, estimate=estimate, export_to=export)
+        if not export:
+            results.enter_context(place)
         if isinstance(found, Explanation):
             tell_traces(ending, found, files, folder, request, export)
         elif isinstance(found, Autotune):
