@@ -46,7 +46,7 @@ whole = dist.new_group()
 groups = on_hosts(f"host{rank // 2}", whole)
 found["shape"] = [groups.hosts, groups.ranks_per_host]
 found["prepared once"] = (
-    hierarchical.prepare(whole) is groups and live._beside("hierarchical").prepared(whole) is groups
+    hierarchical.prepare(whole) is groups and live._neighbour("hierarchical").prepared(whole) is groups
 )
 dealt_out = dist.new_group()
 in_turn = on_hosts(f"host{rank % 2}", dealt_out)

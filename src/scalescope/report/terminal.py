@@ -10,6 +10,7 @@ from rich.text import Text
 from scalescope.text import plural
 
 _FACTS = 3  # Reasons of an answer that are shown without --details
+_WARNINGS = 3  # One of them may be why the figures mean something else
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -70,12 +71,13 @@ def table(
 def reasons(
     console: Console, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = (), more: str = ""
 ) -> None:
-    """What stands below an answer: up to three facts, the first warning, what to do, and what --details would show."""
+    """What stands below an answer: up to three facts and warnings, what to do, and what --details would show."""
     for line in [line for line in why if line][:_FACTS]:
         bullet(console, line)
-    if warnings:
-        others = f" ({plural(len(warnings) - 1, 'more warning')}: --details)" if len(warnings) > 1 else ""
-        say(console, f"Warning: {warnings[0]}{others}", "yellow")
+    for warning in warnings[:_WARNINGS]:
+        say(console, f"Warning: {warning}", "yellow")
+    if len(warnings) > _WARNINGS:
+        say(console, f"{plural(len(warnings) - _WARNINGS, 'more warning')}: --details", "yellow")
     if do:
         console.print(Text(encoded(f"Do: {do}", console)), soft_wrap=True)  # a command is copied whole
     if more:
