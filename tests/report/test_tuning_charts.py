@@ -24,8 +24,9 @@ from made_tunings import (
 from scalescope.charts import charts, write_charts
 from scalescope.charts.convergence import convergence_chart
 from scalescope.charts.landscape import landscape_chart
+from scalescope.charts.landscape_parts import slice_of
 from scalescope.charts.tuning_cost import cost_chart
-from scalescope.records.tuning import Tuning
+from scalescope.records.tuning import Cell, Tuning
 
 DRAWERS = {"landscape": landscape_chart, "convergence": convergence_chart, "cost": cost_chart}
 
@@ -215,3 +216,13 @@ def test_files_are_written_and_a_name_cannot_leave_its_page(tmp_path: Path) -> N
     assert (page.name, picture.name) == ("landscape.html", "landscape.png")
     assert "<script>alert(1)" not in page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_search_with_no_second_place_through_its_answer_is_drawn_along_what_was_tried() -> None:
+    tuning = keep_default()
+    lonely = ({}, {"bucket_cap_mb": 0.5, "gradient_as_bucket_view": True}, {"bucket_cap_mb": 1.0})
+    cells = tuple(Cell(values=values, predicted_s=None, expected_s=0.02, error=0.1) for values in lonely)
+    answer = {"bucket_cap_mb": 0.5, "gradient_as_bucket_view": True}
+    part = slice_of(msgspec.structs.replace(tuning, cells=cells, knobs=(CAP, VIEW), finalist=answer))
+    assert part is not None
+    assert len(part.cells) == 3

@@ -93,9 +93,10 @@ def slice_of(tuning: Tuning) -> Slice | None:
     """Through the answer, along the two knobs that say most; None where nothing is known along any."""
     known = tuple(cell for cell in tuning.cells if cell.expected_s is not None and cell.expected_s > 0)
     base = _base(tuning, known)
-    spreads = {knob.name: _spread(knob, tuning.knobs, base, known) for knob in tuning.knobs}
-    ranked = sorted(tuning.knobs, key=lambda knob: -spreads[knob.name])
-    chosen = [knob for knob in ranked if spreads[knob.name] >= 0.0][:2]
+    chosen = _telling(tuning.knobs, base, known)
+    if not chosen:
+        # A short search may know no second place through the answer: then along whatever was tried.
+        chosen = [knob for knob in tuning.knobs if len({place_of(knob, cell.values) for cell in known}) > 1][:2]
     if not chosen:
         return None
     chosen.sort(key=lambda knob: -len(knob.values))
@@ -103,6 +104,13 @@ def slice_of(tuning: Tuning) -> Slice | None:
     across, *down = (_dimension(knob, known) for knob in chosen)
     empty = Slice(across, down[0] if down else None, base, (), others)
     return empty._replace(cells=_one_of_each_place(empty, known))
+
+
+def _telling(knobs: tuple[SearchedKnob, ...], base: Values, known: tuple[Cell, ...]) -> list[SearchedKnob]:
+    """At most two knobs along which the expected time varies most, with the others as in `base`."""
+    spreads = {knob.name: _spread(knob, knobs, base, known) for knob in knobs}
+    ranked = sorted(knobs, key=lambda knob: -spreads[knob.name])
+    return [knob for knob in ranked if spreads[knob.name] >= 0.0][:2]
 
 
 def _one_of_each_place(part: Slice, known: tuple[Cell, ...]) -> tuple[Cell, ...]:
