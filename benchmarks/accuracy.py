@@ -25,6 +25,7 @@ from scalescope.simulator.compute import contention
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.grid import RESIDUAL
 from scalescope.simulator.step import steps
+from scalescope.steady import step_times
 
 CASES = (
     Case(workload=WorkloadSpec(model="mlp"), batches=(16, 64, 128, 256)),
@@ -147,14 +148,13 @@ def joined_lines(folders: Sequence[Path], index: int, ranks: int) -> list[list[L
 
 
 def read_truth(folders: Sequence[Path], ranks: int) -> dict[int, list[float]]:
-    """By batch: the median of the slowest rank in every block."""
+    """By batch: the median step of every block."""
     decode = msgspec.json.Decoder(Truth).decode
     found: dict[int, list[float]] = {}
     for folder in folders:
         files = [folder / f"truth-rank{rank}.jsonl" for rank in range(ranks)]
         for together in zip(*([decode(line) for line in complete_lines(file)] for file in files), strict=True):
-            slowest = map(max, zip(*(block.seconds for block in together), strict=True))
-            found.setdefault(together[0].batch, []).append(median(slowest))
+            found.setdefault(together[0].batch, []).append(median(step_times([block.seconds for block in together])))
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalescope.steady import blocks, find_modes, find_noise, steadiness
+from scalescope.steady import blocks, find_modes, find_noise, steadiness, step_times
 
 TWO_GPUS = [0.8957, 0.6789, 0.8882, 0.8954, 0.9122, 0.9106, 0.6734, 0.8935, 0.9055]
 FOUR_GPUS = [0.4977, 0.5024, 0.5024, 0.4975, 0.5024, 0.5024, 0.5028, 0.5076, 0.4974]
@@ -147,3 +147,20 @@ def test_noise_is_measured_in_spite_of_drift_and_slow_steps(correlation: float) 
     noise = find_noise(logs)
     assert noise.deviation == pytest.approx(0.05, rel=0.15)
     assert noise.correlation == pytest.approx(correlation, abs=0.07)
+
+
+@pytest.mark.parametrize("ranks", [2, 16, 128])
+def test_step_times_add_up_to_the_elapsed_time_and_the_maximum_over_ranks_to_more(ranks: int) -> None:
+    chance = np.random.default_rng(ranks)
+    met = np.cumsum(np.full(400, 1.0))[:, None]  # every step all ranks meet in the exchange of gradients
+    ended = met + 0.03 * np.abs(chance.standard_normal((400, ranks)))  # and each ends it a little later
+    of_ranks = np.diff(ended, axis=0).T
+    elapsed_s = float(np.mean(ended[-1] - ended[0]))
+    assert sum(step_times(of_ranks)) == pytest.approx(elapsed_s)
+    assert of_ranks.max(axis=0).sum() > 1.01 * elapsed_s
+
+
+def test_steps_count_as_far_as_all_ranks_have_them() -> None:
+    assert step_times([[1.0, 2.0, 9.0], [2.0, 4.0]]) == [1.5, 3.0]
+    assert step_times([[1.0], []]) == []
+    assert step_times([]) == []

@@ -1,4 +1,4 @@
-"""Judges steps after warm-up: are they even, do they come in two kinds, do they drift."""
+"""What a step's time is, and steps after warm-up: are they even, do they come in two kinds, do they drift."""
 
 import math
 from collections.abc import Sequence
@@ -55,6 +55,19 @@ class Noise(NamedTuple):
 
     deviation: float  # Standard deviation about the level of their kind, slow single steps aside
     correlation: float  # Between neighbours, 0 to 0.9
+
+
+def step_times(of_ranks: Sequence[Sequence[float] | NDArray[np.float64]]) -> list[float]:
+    """Seconds of every step of a job, as far as all ranks have it: the mean over ranks of their own times.
+
+    Ranks run in step, so these add up to the elapsed time whatever the clocks of their hosts. The maximum over ranks
+    adds up to more, the more ranks the more: whoever is late in one step is early in the next.
+    """
+    count = min(map(len, of_ranks), default=0)
+    if not count:
+        return []
+    mean: NDArray[np.float64] = np.mean([np.asarray(times[:count], float) for times in of_ranks], axis=0)
+    return [float(seconds) for seconds in mean]
 
 
 def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:

@@ -34,6 +34,15 @@ def test_without_two_quiet_pairs_all_count_and_the_load_is_told(tmp_path) -> Non
     assert found.foreign_cores > QUIET
 
 
+def test_a_block_of_all_ranks_takes_the_mean_over_ranks(tmp_path: Path) -> None:
+    late = {0: [1.0, 3.0, 2.0], 1: [3.0, 1.0, 2.0]}  # who is late in one step is early in the next
+    for rank, seconds in late.items():
+        lines = [{"pair": pair, "mode": "all", "seconds": seconds} for pair in range(2)]
+        lines += [{"pair": pair, "mode": "alone", "seconds": [1.0, 1.0, 4.0]} for pair in range(2) if rank == 0]
+        (tmp_path / FILE.format(rank=rank)).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_pairs(tmp_path, 2).seconds == ((2.0, 2.0),) * 2
+
+
 LIMITED = Interleaved(alone_batch=8, precision=1e-9, seconds=4.0)
 
 

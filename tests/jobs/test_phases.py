@@ -1,6 +1,7 @@
 """Phases on a made-up clock: exact times, no processes."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -120,6 +121,19 @@ def test_gpu_times_replace_the_clock_where_they_are_known(tmp_path: Path) -> Non
     steps = [step(second, second + 1) for second in range(60, 65)]
     log = rank_log(tmp_path, *steps, {"kind": "gpu", "marks": marks})
     assert [each.seconds for each in log.steps()] == pytest.approx([3, 2, 2, 1, 1])
+
+
+def test_a_step_is_the_mean_over_ranks_and_the_steps_add_up_to_the_elapsed_time(tmp_path: Path) -> None:
+    logs = []
+    for rank in range(2):
+        ends = [60, *(60 + 4 * count + (count + rank) % 2 for count in range(1, 40)), 220]  # late in turn
+        steps = [step(start, end) for start, end in pairwise(ends)]
+        group = {"kind": "rank", "rank": rank, "world_size": 2, "backend": "gloo"}
+        logs.append(rank_log(tmp_path, group, *steps, pid=rank + 1, rank=rank))
+    point = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
+    run = collect(point, logs, launch(50, 230), "launch", own=False)
+    assert run.step_s == pytest.approx(4)
+    assert (run.steps - run.warmup_steps) * run.mean_step_s == pytest.approx(run.phases["steady"])
 
 
 def test_processes_that_outlived_their_launcher_are_warned_of(tmp_path: Path) -> None:

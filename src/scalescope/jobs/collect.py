@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, harmonic_mean, median
 
 from scalescope import host
 from scalescope.engines import exchanging
@@ -14,7 +14,7 @@ from scalescope.jobs.rank_log import RankLog, Step
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import Ending
 from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
-from scalescope.steady import blocks, steadiness
+from scalescope.steady import blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
@@ -65,11 +65,11 @@ def collect(
             "or give --pattern with a regular expression for the lines it prints per step"
         )
     _check_world(point, logs, own=own, told=told)
-    count = min(len(steps_of[id(log)]) for log in logs)
-    slowest = [max(steps_of[id(log)][index].seconds for log in logs) for index in range(count)]
-    warmup = warmup_steps(slowest)
+    durations = step_times([[step.seconds for step in steps_of[id(log)]] for log in logs])
+    count = len(durations)
+    warmup = warmup_steps(durations)
     _check_steps(count)
-    warnings += _unsteadiness(slowest, warmup)
+    warnings += _unsteadiness(durations, warmup)
     changed = sorted({path for log in logs for path in log.changed_files_read})
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -87,8 +87,7 @@ def collect(
             f"--batch says {point.global_batch} samples per step over all processes and the ranks trained on "
             f"{samples:.4g}: pass {{batch}} or {{global_batch}} to the script"
         )
-    medians = blocks(slowest[warmup:])
-    step_s = median(medians)
+    medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
     return Run(
         point=point,
         folder=folder,
@@ -96,10 +95,10 @@ def collect(
         phases={phase: fmean(rank.phases[phase] for rank in ranks) for phase in PHASES},
         steps=count,
         warmup_steps=warmup,
-        step_s=step_s,
-        mean_step_s=fmean(slowest[warmup:]),
+        step_s=median(medians),
+        mean_step_s=mean_step_s,
         blocks=medians,
-        throughput=samples / step_s if samples else None,
+        throughput=samples / median(medians) if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
         exchanges=_exchanges(logs, count),
@@ -178,9 +177,8 @@ def collect_matches(
     durations = told if len(told) == len(matches) else between
     _check_steps(len(durations))
     warmup = warmup_steps(durations)
-    medians = blocks(durations[warmup:])
-    step_s = median(medians)
-    rate = median(rates[min(warmup, len(rates) - 1) :]) if rates else None
+    medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
+    rate = harmonic_mean(rates[min(warmup, len(rates) - 1) :]) if rates else None  # work over elapsed time
     first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
     first_ns = max(first_ns, first_output_ns)
     warmup_s = sum(durations[:warmup])
@@ -198,10 +196,10 @@ def collect_matches(
         phases=phases,
         steps=len(durations),
         warmup_steps=warmup,
-        step_s=step_s,
-        mean_step_s=fmean(durations[warmup:]),
+        step_s=median(medians),
+        mean_step_s=mean_step_s,
         blocks=medians,
-        throughput=rate or (point.global_batch / step_s if point.global_batch else None),
+        throughput=rate or (point.global_batch / median(medians) if point.global_batch else None),
         samples_per_step=float(point.global_batch) if point.global_batch else None,
         engine_seen="",
         backend="",

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.records.run import QUIET
 from scalescope.stats import relative_half_width
+from scalescope.steady import step_times
 
 FILE = "blocks-rank{rank}.jsonl"
 _FIRST_STEPS = 5  # Of every kind are made before the first block, to warm up
@@ -65,7 +66,7 @@ def run_interleaved(
                 block = {"pair": len(pairs), "mode": mode, "seconds": steps_s, "foreign_cores": foreign_cores}
                 file.write(json.dumps(block) + "\n")
             file.flush()
-            pairs.append((median(seconds.get("alone", [0.0])) / median(seconds["all"]), foreign_cores))
+            pairs.append((fmean(seconds.get("alone", [0.0])) / fmean(seconds["all"]), foreign_cores))
 
 
 def _timed(step: Step, count: int) -> list[float]:
@@ -89,7 +90,7 @@ def is_enough(pairs: list[tuple[float, float]], plan: Interleaved, elapsed_s: fl
 
 
 class Pairs(NamedTuple):
-    """Per pair of blocks the median step of rank 0 alone and of the slowest rank of all."""
+    """Per pair of blocks the elapsed time over its steps, of rank 0 alone and of all ranks."""
 
     seconds: tuple[tuple[float, float], ...]
     foreign_cores: float  # That other programs used meanwhile, in the median pair
@@ -112,6 +113,6 @@ def read_pairs(folder: Path, ranks: int) -> Pairs:
     quiet = [pair for pair in complete if alone[pair].foreign_cores <= QUIET]
     used = quiet if len(quiet) >= FEWEST else complete
     return Pairs(
-        tuple((median(alone[pair].seconds), median(map(max, zip(*together[pair], strict=True)))) for pair in used),
+        tuple((fmean(alone[pair].seconds), fmean(step_times(together[pair]))) for pair in used),
         median(alone[pair].foreign_cores for pair in used) if used else 0.0,
     )

@@ -20,6 +20,7 @@ from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, Tr
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save
+from scalescope.steady import step_times
 from scalescope.text import plural
 from scalescope.traces.marks import RankMarks, read_marks
 
@@ -159,7 +160,7 @@ def describe(
     ranks = [_rank_trace(folder, rank) for rank in sorted(marks, key=lambda rank: rank.rank)]
     captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
     blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
-    times = slowest_steps(folder)
+    times = steps_of(folder)
     cost = overhead(times, blocks)
     notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
     missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
@@ -202,10 +203,9 @@ def _captured(marks: RankMarks, window: Window) -> list[int]:
     return [number for number in numbers.tolist() if window.first <= number < window.end]
 
 
-def slowest_steps(folder: Path) -> list[float]:
-    """Per step the seconds of the slowest rank."""
-    steps = [log.steps() for log in read_rank_logs(folder) if log.events]
-    return [max(step.seconds for step in same) for same in zip(*steps, strict=False)]
+def steps_of(folder: Path) -> list[float]:
+    """Seconds of every step of a launch."""
+    return step_times([[step.seconds for step in log.steps()] for log in read_rank_logs(folder) if log.events])
 
 
 def _samples(times: Sequence[float], block: tuple[int, int, bool]) -> Sequence[float]:

@@ -43,7 +43,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
     steps: int  # How many were captured on every rank
-    untraced_step_s: float | None  # Median step of the slowest rank in the steps around them that were not traced
+    untraced_step_s: float | None  # Median of the steps around them that were not traced
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
 

@@ -70,12 +70,13 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     phases: dict[str, float]  # Seconds per phase, the mean over ranks; they add up to wall_s
     steps: int
     warmup_steps: int
-    step_s: float  # Median over blocks of the slowest rank's median steady step
-    mean_step_s: float = 0.0  # Mean steady step of the slowest rank
-    blocks: tuple[float, ...] = ()  # The slowest rank's median step of every block of steady steps, in order
-    # In a quick launch: the median step of one process alone and of all processes, per pair of blocks.
+    # A step's time is the mean over ranks of their own times (steady.step_times).
+    step_s: float  # The typical steady step: the median over blocks of their median steps
+    mean_step_s: float  # Elapsed steady time over its steps; throughput and speedups come from it
+    blocks: tuple[float, ...] = ()  # The median step of every block of steady steps, in order
+    # In a quick launch, per pair of blocks: elapsed time over steps of one process alone and of all processes.
     pairs: tuple[tuple[float, float], ...] = ()
-    throughput: float | None  # Samples per second over all ranks in steady state
+    throughput: float | None  # Samples over elapsed steady time, of all ranks together
     samples_per_step: float | None  # Over all ranks
     engine_seen: str  # What the ranks really used; empty when only their output was read
     # Whether ranks exchanged something in every step; None: not known, or there was one rank.
