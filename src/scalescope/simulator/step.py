@@ -153,9 +153,11 @@ class _Slowdowns:
 def _slowdowns(
     cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
 ) -> _Slowdowns:
-    """Measured overlap slowdown among the most similar ranks, as far as this model's compute keeps its cores busy."""
+    """Overlap slowdown among the most similar ranks; of CPUs as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
+    if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
+        busy = 1.0
     factors, idle_error = np.ones((3, len(ranks))), np.zeros(len(ranks))
     for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
         nearest = min(known, key=lambda overlap: _distance(overlap, *place))
