@@ -1,46 +1,92 @@
-"""Planted truth: a rank that is 20 ms late is named in real jobs of both engines, and none in balanced ones."""
+"""Planted truth: a rank that is 20 ms late is named in real jobs of both engines, and balanced jobs get no finding.
+
+Balanced jobs run quiet and next to a busy process; step times with correlated lateness are made as well, where chance
+alone decides.
+"""
 
 import json
+import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Unfinished
+import numpy as np
+
+from benchmarks.table import Unfinished, print_table
 from scalescope.api import explain
 from scalescope.records.explanation import Explanation
+from scalescope.steady import slow_period
+from scalescope.traces.lateness import stands_out
+from scalescope.warmup import change_points
 
 REPEATS = 20
 LATE_MS = 20
 LONGEST_S = 18 * 60
 FOLDER = Path("results") / "bench" / "explain_truth"
-JOBS = {"ddp": ("ddp", ""), "horovod over gloo": ("horovod", "horovodrun"), "horovod over mpi": ("horovod", "mpirun")}
+ENGINES = {
+    "ddp": ("ddp", ""),
+    "horovod over gloo": ("horovod", "horovodrun"),
+    "horovod over mpi": ("horovod", "mpirun"),
+}
+LATE, QUIET, BUSY = f"{LATE_MS} ms late", "balanced", "balanced, next to a busy process"
+# What is said of such a job and true: two ranks on two cores do exchange and, next to a busy process, do wait.
+TRUE = {LATE: ("straggler", "exposed_communication"), QUIET: ("exposed_communication",)}
+TRUE[BUSY] = (*TRUE[QUIET], "uneven_ranks")
+MADE = 1000  # Series of each kind
 
 
 def run() -> list[dict[str, Any]]:
-    """Late and balanced jobs by turns; a run of this section that ends early goes on where it was."""
+    """Late and balanced jobs in turn; a run of this section that ends early is continued by the next one."""
+    print_table(made())
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    kept = FOLDER / "named.json"
-    named: dict[str, list[int | None]] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept = FOLDER / "found.json"
+    found: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
     for _ in range(REPEATS):
-        for job, (engine, launcher) in JOBS.items():
-            for late_ms in (0, LATE_MS):
-                key = f"{job}, {late_ms} ms late"
-                if len(named.setdefault(key, [])) >= REPEATS:
+        for engine in ENGINES:
+            for kind in (QUIET, LATE, BUSY):
+                key = f"{engine}, {kind}"
+                if len(found.setdefault(key, [])) >= REPEATS:
                     continue
                 if time.monotonic() - began > LONGEST_S:
-                    raise Unfinished(_rows(named))
-                named[key].append(_named(engine, launcher, late_ms))
-                kept.write_text(json.dumps(named))
-    rows = _rows(named)
+                    raise Unfinished(_rows(found))
+                found[key].append(_found(engine, kind))
+                kept.write_text(json.dumps(found))
+    rows = _rows(found)
     kept.unlink()
     return rows
 
 
-def _named(engine: str, launcher: str, late_ms: int) -> int | None:
-    found = explained(engine, launcher, "--late-ms", str(late_ms))
-    return found.straggler
+def _found(engine: str, kind: str) -> dict[str, Any]:
+    late_ms = str(LATE_MS if kind == LATE else 0)
+    with _busy() if kind == BUSY else _quiet():
+        said = explained(*ENGINES[engine], "--late-ms", late_ms)
+    return {"straggler": said.straggler, "findings": [finding.id for finding in said.findings]}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """One process that computes for half of the time, in turns of 50 ms."""
+    words = """import time
+while True:
+    until = time.time() + 0.05
+    while time.time() < until:
+        pass
+    time.sleep(0.05)
+"""
+    with subprocess.Popen([sys.executable, "-c", words]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def explained(engine: str, launcher: str, *options: str, env: dict[str, str] | None = None) -> Explanation:
@@ -54,14 +100,48 @@ def explained(engine: str, launcher: str, *options: str, env: dict[str, str] | N
     return found
 
 
-def _rows(named: dict[str, list[int | None]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "job": key,
-            "runs": len(ranks),
-            "rank 1 named": ranks.count(1),
-            "rank 0 named": ranks.count(0),
-            "none named": ranks.count(None),
-        }
-        for key, ranks in named.items()
-    ]
+def _rows(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = []
+    for key, runs in found.items():
+        named = [each["straggler"] for each in runs]
+        true = TRUE[key.partition(", ")[2]]
+        false = [[name for name in each["findings"] if name not in (*true, "first_epoch", "tracer")] for each in runs]
+        names = sorted({name for each in false for name in each})
+        rows.append(
+            {
+                "job": key,
+                "runs": len(runs),
+                "rank 1 named": named.count(1),
+                "rank 0 named": named.count(0),
+                "with a false finding": sum(map(bool, false)),
+                "which": ", ".join(f"{name} {sum(name in each for each in false)}" for name in names) or "none",
+            }
+        )
+    return rows
+
+
+def made() -> list[dict[str, Any]]:
+    """Two equal ranks whose lateness is correlated from step to step, and steps that are slow at random: % named."""
+    rows = []
+    for correlation in (0.0, 0.5, 0.9):
+        row: dict[str, Any] = {"lateness correlated": correlation}
+        for steps in (10, 20, 50, 200):
+            chance = np.random.default_rng(steps)
+            named = [_any_found(chance, correlation, steps) for _ in range(MADE)]
+            for at, finding in enumerate(("straggler", "slow_periods", "slower_since")):
+                row[f"{finding}, {steps} steps, %"] = 100 * float(np.mean([each[at] for each in named]))
+        rows.append(row)
+    return [{"": name, **{f"at {row['lateness correlated']}": row[name] for row in rows}} for name in list(rows[0])[1:]]
+
+
+def _any_found(chance: np.random.Generator, correlation: float, steps: int) -> Sequence[bool]:
+    noise = chance.normal(size=(2, steps))
+    for at in range(1, steps):
+        noise[:, at] = correlation * noise[:, at - 1] + np.sqrt(1 - correlation**2) * noise[:, at]
+    later = 0.010 * noise[0]
+    times = 0.1 * np.exp(0.03 * noise[1]) * np.where(chance.random(steps) < 0.1, 1.6, 1.0)
+    return (
+        stands_out(later * np.sign(np.median(later)), step_s=0.1),
+        slow_period(times.tolist()) is not None,
+        any(after > before for _, before, after in change_points(times.tolist())),
+    )

@@ -56,3 +56,22 @@ def test_slow_steps_here_and_there_are_none() -> None:
 def test_few_steps_say_nothing() -> None:
     assert change_points([0.1] * 5 + [0.2] * 5) == []
     assert slow_period([0.1, 0.5, 0.1]) is None
+
+
+@pytest.mark.parametrize("count", [30, 50, 100])
+def test_slow_steps_at_random_are_hardly_ever_a_period(count: int) -> None:
+    chance = random.Random(count)
+    found = 0
+    for seed in range(400):
+        times = steps(count, 0.1, seed=seed)
+        for index in chance.sample(range(count), chance.randint(3, count // 6)):
+            times[index] = 0.2
+        found += slow_period(times) is not None
+    assert found <= 8, "2 of 100"
+
+
+def test_four_slow_steps_in_twenty_are_a_period_only_if_they_are_regular() -> None:
+    regular = [0.2 if index % 5 == 4 else 0.1 for index in range(20)]
+    assert slow_period(regular) is not None
+    near = [0.2 if index in (4, 9, 15, 17) else 0.1 for index in range(20)]
+    assert slow_period(near) is None

@@ -136,6 +136,9 @@ def test_parts_of_every_step_and_rank_add_up() -> None:
             known = msgspec.structs.asdict(account.parts)
             whole = known.pop("step_s")
             known.pop("hidden_s")
+            waiting = known.pop("waiting_s")
+            assert (waiting is None) == (paths == [TRACES / "kineto" / "nccl"]), "a profiler trace alone cannot tell"
+            assert waiting is None or -1e-9 <= waiting <= known["exposed_s"] + 1e-9
             assert sum(value for value in known.values() if value is not None) == pytest.approx(whole, rel=1e-3)
 
 

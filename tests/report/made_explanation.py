@@ -24,7 +24,7 @@ from scalescope.records.explanation import (
 from scalescope.records.timeline import Breakdown
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31mred\x1b[0m [bold]loud[/bold] \u202e<script>alert(1)</script> | =1+1"
-_FIELDS = ("step_s", "compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s")
+_FIELDS = ("step_s", "compute_s", "exposed_s", "hidden_s", "input_s", "optimizer_s", "other_s", "waiting_s")
 
 
 def ddp(ranks: int = 2, steps: int = 60, *, straggler: int | None = 1, what: str = "train.py") -> Explanation:
@@ -32,6 +32,8 @@ def ddp(ranks: int = 2, steps: int = 60, *, straggler: int | None = 1, what: str
     guilty = straggler if straggler is not None and straggler < ranks else None
     shown = ddp_step(ranks, guilty)
     each = {step.rank: break_down(shown, step) for step in shown.steps}
+    if ranks > 1:
+        each = {rank: _waiting(parts, 0.018 if guilty not in (None, rank) else 0.0) for rank, parts in each.items()}
     accounts = _steps(each, steps, warmup=3)
     per_rank = tuple(_typical(rank, accounts, 3, late_s=0.02 if rank == guilty else 0.0002) for rank in range(ranks))
     findings = () if guilty is None else (_straggler_finding(guilty), _bucket_finding())
@@ -67,6 +69,10 @@ def ddp(ranks: int = 2, steps: int = 60, *, straggler: int | None = 1, what: str
     )
 
 
+def _waiting(parts: Breakdown, seconds: float) -> Breakdown:
+    return msgspec.structs.replace(parts, waiting_s=min(seconds, parts.exposed_s or 0.0))
+
+
 def ddp_transfers(ranks: int) -> tuple[Transfer, ...]:
     """One size per bucket, some odd ones, and the probe beside most of them."""
     found = []
@@ -99,7 +105,14 @@ def ddp_transfers(ranks: int) -> tuple[Transfer, ...]:
 def bare_horovod(steps: int = 60, *, name: str = "layer", ticks: bool = False) -> Explanation:
     """One timeline of rank 0: nothing is known but what was exchanged, and what of it nothing can hide."""
     parts = Breakdown(
-        step_s=0.050, compute_s=None, exposed_s=0.009, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.041
+        step_s=0.050,
+        compute_s=None,
+        exposed_s=0.009,
+        hidden_s=None,
+        input_s=None,
+        optimizer_s=None,
+        other_s=0.041,
+        waiting_s=0.002,
     )
     accounts = _steps({0: parts}, steps, warmup=1)
     typical = _typical(0, accounts, 1)

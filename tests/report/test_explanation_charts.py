@@ -31,7 +31,7 @@ def test_parts_of_a_rank_follow_each_other_to_the_end_of_its_step() -> None:
     bars = rows(layers(figure, "rect")[0])
     own = [row for row in bars if row["rank"] == "rank 1 (straggler)"]
     parts, (hidden,) = own[:-1], own[-1:]
-    assert [row["part"] for row in parts] == ["compute", "exposed communication", "input", "optimizer", "other"]
+    assert [row["part"] for row in parts] == ["compute", "exposed transfer", "input", "optimizer", "other"]
     assert all(left["end"] == pytest.approx(right["start"]) for left, right in pairwise(parts))
     assert parts[-1]["end"] == pytest.approx(1e3 * explanation.per_rank[1].parts.step_s)
     assert hidden["part"] == "hidden communication"
@@ -42,7 +42,12 @@ def test_parts_of_a_rank_follow_each_other_to_the_end_of_its_step() -> None:
 def test_what_a_bare_timeline_cannot_tell_is_not_drawn() -> None:
     figures = drawn(bare_horovod())
     bars = rows(layers(figures["accounting"], "rect")[0])
-    assert [row["part"] for row in bars] == ["exposed communication", "other", "possibly hidden communication"]
+    assert [row["part"] for row in bars] == [
+        "waiting for other ranks",
+        "exposed transfer",
+        "other",
+        "possibly hidden communication",
+    ]
     assert "not told by this source, and in other: compute, input, optimizer" in subtitle(figures["accounting"])
     (panel,) = figures["step"]["vconcat"]
     assert "possibly hidden" in panel["title"]["text"]

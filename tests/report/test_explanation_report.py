@@ -92,12 +92,14 @@ def test_findings_come_by_gain_and_unknown_gains_last() -> None:
 
 def test_the_sentence_tells_parts_and_the_largest_gain() -> None:
     assert sentence(ddp()) == (
-        "A 113 ms step is 63 % compute, 18 % exposed communication, 2 % waiting for input, 4 % optimizer "
-        "and 12 % other (communication hidden under compute: 35 %). Rank 1 comes 19.8 ms later "
-        "to the allreduces than the others, in 57 of 57 steps: 1.24x faster steps without it."
+        "A 113 ms step is 63 % compute, 18 % exposed communication (9 % waiting for other ranks, 10 % transfer), "
+        "2 % waiting for input, 4 % optimizer and 12 % other (communication hidden under compute: 35 %). "
+        "Rank 1 comes 19.8 ms later to the allreduces than the others, in 57 of 57 steps: "
+        "1.24x faster steps without it."
     )
     assert sentence(bare_horovod()) == (
-        "A 50 ms step is 18 % exposed communication and 82 % what a horovod timeline alone cannot tell "
+        "A 50 ms step is 18 % exposed communication (4 % waiting for other ranks, 14 % transfer) "
+        "and 82 % what a horovod timeline alone cannot tell "
         "(communication that may be hidden: 11 %). Nothing stands out."
     )
     assert "has no steps" in sentence(without_steps())
@@ -106,9 +108,9 @@ def test_the_sentence_tells_parts_and_the_largest_gain() -> None:
 def test_the_terminal_shows_every_part_of_every_rank() -> None:
     text = shown(ddp())
     (line,) = [line for line in text.splitlines() if line.startswith("rank 1")]
-    assert line.split()[:11] == ["rank", "1", "112", "ms", "63.3", "8.6", "2.4", "3.8", "21.9", "35.2", "20"]
+    assert line.split()[:12] == ["rank", "1", "112", "ms", "63.3", "8.6", "0.0", "2.4", "3.8", "21.9", "35.2", "20"]
     bar = line.split()[-1]
-    assert re.fullmatch("c+e+i*o*[.]+", bar)
+    assert re.fullmatch("c+t*i*o*[.]+", bar)
     assert abs(bar.count("c") / len(bar) - 0.633) < 0.06
     assert "rank 1 is the straggler: it comes 20 ms later" in joined(text)
     assert "from step 30 on a step takes 107 ms instead of 94 ms" in text
@@ -119,7 +121,7 @@ def test_the_terminal_shows_every_part_of_every_rank() -> None:
 def test_the_bar_has_the_colours_of_the_charts() -> None:
     text = shown(ddp(), colours=True)
     assert re.search(r"48;2;59;135;192mc+\x1b", text)
-    assert re.search(r"48;2;213;94;0me+\x1b", text)
+    assert re.search(r"48;2;213;94;0mt+\x1b", text)
 
 
 def test_horovods_part_is_told() -> None:
@@ -202,13 +204,31 @@ def test_csv_has_a_row_per_step_and_rank() -> None:
 
 def test_markdown_has_the_accounting_of_every_rank() -> None:
     text = as_markdown(ddp())
-    assert "| all | 112 ms | 63.3 | 18.1 | 2.4 | 3.8 | 12.4 | 35.2 | - |" in text
-    assert "| 1 | 112 ms | 63.3 | 8.6 | 2.4 | 3.8 | 21.9 | 35.2 | 20 ms |" in text
+    assert "| all | 112 ms | 63.3 | 18.1 | 8.6 | 2.4 | 3.8 | 12.4 | 35.2 | - |" in text
+    assert "| 1 | 112 ms | 63.3 | 8.6 | 0.0 | 2.4 | 3.8 | 21.9 | 35.2 | 20 ms |" in text
     assert "bucket\\_cap\\_mb=4" in text
-    assert "| rank | step | exposed communication (%) | other (%) |" in as_markdown(bare_horovod())
+    assert "| rank | step | exposed communication (%) | waiting for other ranks (%) | other (%) |" in as_markdown(
+        bare_horovod()
+    )
 
 
 def test_tables_are_written(tmp_path: Path) -> None:
     written = write_tables(ddp(), tmp_path / "new")
     assert [path.name for path in written] == ["explanation.csv", "explanation.md"]
     assert all(path.stat().st_size for path in written)
+
+
+def test_exposed_communication_is_divided_where_the_source_tells() -> None:
+    document = as_document(ddp())
+    assert sum(document["exposed"].values()) == pytest.approx(document["accounting"]["exposed_communication"])
+    assert [set(rank["exposed"]) for rank in document["per_rank"]] == [{"waiting", "transfer"}] * 2
+    alone = as_document(ddp(1, straggler=None))
+    assert "exposed" not in alone, "one rank cannot tell"
+    assert "waiting for other ranks" not in sentence(ddp(1, straggler=None))
+
+
+def test_a_guess_is_called_one() -> None:
+    (first, *_) = ddp().findings
+    guess = msgspec.structs.replace(ddp(), findings=(msgspec.structs.replace(first, gain_from="guess"),))
+    assert sentence(guess).endswith("1.24x faster steps without it (a guess).")
+    assert "from a guess" in shown(guess)

@@ -9,8 +9,9 @@ from kineto_samples import loaded, sample, written
 
 from scalescope.diagnosis.explanation import transfers
 from scalescope.intervals import Times
-from scalescope.traces.alignment import align, lateness, on_common_clock, stands_out
+from scalescope.traces.alignment import align, on_common_clock
 from scalescope.traces.kineto.reading import read
+from scalescope.traces.lateness import lateness, stands_out
 from scalescope.traces.trace import Collectives, Trace
 
 OFFSET_S, DRIFT = 3.0, 50e-6

@@ -1,10 +1,13 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scalescope.traces.horovod.columns import GROUPS
 from scalescope.traces.horovod.reading import read
+from scalescope.traces.horovod.steps import Block, waiting
 from scalescope.traces.trace import breakdowns
 from traces.horovod_reference import SAMPLES, covered, events_of, is_collective, reference, steady_account, text_of
 
@@ -188,3 +191,25 @@ def test_the_timeline_of_a_killed_job_is_whole() -> None:
     trace = read(sample("gloo_killed"))
     assert trace.loss.reason == ""
     assert len(trace.starts_s) == 35
+
+
+@pytest.mark.parametrize(("name", "late_s"), [("gloo_late_cached", 0.019), ("gloo_late_uncached", 0.025)])
+def test_waiting_for_the_late_rank_is_told_from_transfer_with_the_cache_and_without(name: str, late_s: float) -> None:
+    """Rank 1 slept 20 ms in every step."""
+    parts = read(sample(name)).parts
+    assert parts.waiting is not None
+    assert parts.exposed is not None
+    assert np.median(parts.waiting[1:]) == pytest.approx(late_s, rel=0.15)
+    assert np.all(parts.waiting <= parts.exposed)
+
+
+def test_a_long_cycle_is_no_wait_for_a_rank() -> None:
+    one = Block(
+        np.zeros(1), np.zeros((1, GROUPS)), {}, {"negotiations": np.ones(1), "ticked_negotiations": np.zeros(1)}
+    )
+    cycles = {"cycles": np.array([2.0])}
+    slow = replace(one, counts={**one.counts, **cycles})
+    unmarked = replace(one, counts={**one.counts, "cycles": np.zeros(1)})
+    told = np.array([0.12]), np.array([0.06]), np.zeros(1)
+    assert waiting([slow], *told) == pytest.approx([0.0]), "60 ms between two looks"
+    assert waiting([unmarked], *told) == pytest.approx([0.058])

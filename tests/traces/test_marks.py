@@ -213,3 +213,13 @@ def test_steps_without_the_tracer_say_who_is_late(tmp_path: Path) -> None:
     many = [made(tmp_path / f"many{rank}.jsonl", rank, steps=20) for rank in range(2)]
     assert len(arrivals(few)[0]) == 8, "four untraced steps are too few"
     assert len(arrivals(many)[0]) == 16, "the traced ones are left out"
+
+
+def test_exposed_communication_is_divided_into_waiting_for_the_last_rank_and_transfer(tmp_path: Path) -> None:
+    ranks = [made(tmp_path / f"marks-rank{rank}.jsonl", rank, late_s=late) for rank, late in ((0, 0.0), (1, 0.006))]
+    first, second = separate(timeline(), ranks)
+    assert first.parts.exposed == pytest.approx(np.full(4, 0.010), abs=1e-6)
+    assert first.parts.waiting == pytest.approx(np.full(4, 0.006), abs=1e-6), "until the other rank has its gradients"
+    assert second.parts.waiting == pytest.approx(np.zeros(4), abs=1e-6)
+    (alone,) = separate(timeline(), ranks[:1])
+    assert alone.parts.waiting is None, "one rank does not know when others came"

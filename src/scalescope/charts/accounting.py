@@ -9,9 +9,12 @@ from scalescope.charts.parts import Rows, data, frame, lane_axis, named
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
+    DARK,
     HIDDEN_COLOUR,
     PARTS,
+    Part,
     engine_words,
+    parts_shown,
     seconds_of,
     share,
     straggler_words,
@@ -22,7 +25,6 @@ from scalescope.units import format_seconds, unit_of
 _WIDTH = 560
 _MANY, _MOST = 10, 64  # Bars from which on they are low, and that are drawn at most
 _ROOM = 0.055  # Of the axis, for a percentage inside its part
-_DARK = ("compute", "exposed_communication")  # Parts that need white letters
 _HIDDEN, _POSSIBLY = "hidden communication", "possibly hidden communication"
 _BAR, _BELOW = (0.12, 0.72), (0.76, 0.92)  # Of a row's height: the parts, and what is hidden below them
 
@@ -84,12 +86,13 @@ def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
 def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     longest = max(bar.parts.step_s for bar in bars) or 1.0
     unit, factor = unit_of(longest)
-    rows = [row for index, bar in enumerate(bars) for row in _rows(index, bar, factor, longest)]
+    shown = parts_shown([bar.parts for bar in bars])
+    rows = [row for index, bar in enumerate(bars) for row in _rows(index, bar, factor, longest, shown)]
     totals = [
         {"row": index, "end": factor * bar.parts.step_s, "words": format_seconds(bar.parts.step_s)}
         for index, bar in enumerate(bars)
     ]
-    colours = {**{part.name: part.colour for part in PARTS}, _HIDDEN: HIDDEN_COLOUR, _POSSIBLY: "#f3e488"}
+    colours = {**{part.name: part.colour for part in shown}, _HIDDEN: HIDDEN_COLOUR, _POSSIBLY: "#f3e488"}
     there = {row["part"] for row in rows}
     domain = [0, 1.1 * factor * longest]
     x = alt.X(
@@ -130,14 +133,14 @@ def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     )
 
 
-def _rows(index: int, bar: _Bar, factor: float, longest: float) -> Rows:
+def _rows(index: int, bar: _Bar, factor: float, longest: float, shown: Sequence[Part]) -> Rows:
     """The parts one after the other, and what is hidden below what hides it."""
     rows: Rows = []
     parts, at, compute_end = bar.parts, 0.0, 0.0
-    for part in PARTS:
+    for part in shown:
         seconds = seconds_of(part, parts)
         if seconds:
-            lane = {"top": index + _BAR[0], "bottom": index + _BAR[1], "dark": part.key in _DARK}
+            lane = {"top": index + _BAR[0], "bottom": index + _BAR[1], "dark": part.key in DARK}
             words = f"{100 * share(seconds, parts):.0f} %" if seconds > _ROOM * longest else ""
             rows.append({**_fields(bar, part.name, at, seconds, factor), **lane, "words": words})
             at += seconds

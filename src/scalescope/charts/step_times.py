@@ -8,7 +8,7 @@ import altair as alt
 
 from scalescope.charts.parts import Rows, data, frame, shared_axis
 from scalescope.records.explanation import Explanation, Period
-from scalescope.report.explanation import first_steady
+from scalescope.report.explanation import first_steady, step_seconds
 from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 
@@ -17,7 +17,7 @@ _FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by o
 _MOST_RINGS, _MOST_CHANGES, _MOST_BEYOND = 150, 12, 60
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
 _STEP_AXIS = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
-_SLOWEST, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
+_STEP, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
 _LABEL = 62  # Pixels that a change's label takes
 
 
@@ -26,14 +26,14 @@ class _Place(NamedTuple):
 
     first: int
     last: int
-    slowest: float  # Of the slowest rank: the median of these steps
+    seconds: float  # The median of these steps
     top: float
     bottom: float  # Of the fastest rank in the fastest step
     rank: int  # The slowest in the longest of these steps
 
 
 def step_times_chart(explanation: Explanation) -> Any:
-    """The slowest rank as a line, all ranks as a band behind it; None with fewer than two steps."""
+    """Steps as a line, all ranks as a band behind it; None with fewer than two steps."""
     places = _places(explanation)
     if len(places) < 2:
         return None
@@ -49,12 +49,12 @@ def step_times_chart(explanation: Explanation) -> Any:
     if several or binned:
         area = base.mark_area(color=_OTHERS, opacity=0.55, clip=True)
         layers.append(area.encode(x=axis.x("step"), y=axis.y("bottom"), y2=alt.Y2("top")))
-    line = base.mark_line(color=_SLOWEST, strokeWidth=1.3, clip=True)
+    line = base.mark_line(color=_STEP, strokeWidth=1.3, clip=True)
     size = 14 if len(rows) <= _FEW_POINTS else 5
-    dots = base.mark_point(color=_SLOWEST, filled=True, opacity=1, clip=True, size=size)
+    dots = base.mark_point(color=_STEP, filled=True, opacity=1, clip=True, size=size)
     layers += [
-        line.encode(x=axis.x("step"), y=axis.y("slowest")),
-        dots.encode(x=axis.x("step"), y=axis.y("slowest"), tooltip=_tooltip(several)),
+        line.encode(x=axis.x("step"), y=axis.y("seconds")),
+        dots.encode(x=axis.x("step"), y=axis.y("seconds"), tooltip=_tooltip(several)),
         *_changes(explanation, axis, rows),
         *_periodic(explanation, axis, factor),
         *_beyond(rows, axis, several),
@@ -71,7 +71,7 @@ def step_times_chart(explanation: Explanation) -> Any:
 def _lines(explanation: Explanation, places: Sequence[_Place], several: bool, beyond: bool) -> list[str]:
     """What the colours mean, and what was marked."""
     share = places[0].last - places[0].first + 1
-    line = "blue: the slowest rank" if several else "blue: step time"
+    line = "blue: step time" + (", mean over ranks" if several else "")
     band = "; band: from the fastest rank to the slowest" if several else ""
     if share > 1:
         line += f", median of {share} steps each"
@@ -90,22 +90,22 @@ def _places(explanation: Explanation) -> list[_Place]:
     by_step: dict[int, list[tuple[float, int]]] = {}
     for step in explanation.steps:
         by_step.setdefault(step.index, []).append((step.parts.step_s, step.rank))
-    indices = sorted(by_step)
+    steps = step_seconds(explanation)
+    indices = list(steps)
     together = max(1, -(-len(indices) // _MOST_POINTS))
     places = []
     for start in range(0, len(indices), together):
         here = indices[start : start + together]
-        longest = [max(by_step[index]) for index in here]
-        top, rank = max(longest)
+        top, rank = max(max(by_step[index]) for index in here)
         bottom = min(min(by_step[index])[0] for index in here)
-        places.append(_Place(here[0], here[-1], median(seconds for seconds, _ in longest), top, bottom, rank))
+        places.append(_Place(here[0], here[-1], median(steps[index] for index in here), top, bottom, rank))
     return places
 
 
 def _limit(explanation: Explanation, places: Sequence[_Place]) -> float:
     """Where the axis ends, in seconds: steady steps are on it, unless they take several times the median one."""
     steady = [place for place in places if place.first >= first_steady(explanation)] or list(places)
-    typical = median(place.slowest for place in steady)
+    typical = median(place.seconds for place in steady)
     return 1.06 * min(max(place.top for place in steady), max(_FAR * typical, 1e-9))
 
 
@@ -113,12 +113,12 @@ def _row(place: _Place, factor: float, limit: float) -> dict[str, Any]:
     steps = f"{place.first:,}" if place.first == place.last else f"{place.first:,} to {place.last:,}"
     return {
         "step": (place.first + place.last) / 2,
-        "slowest": factor * place.slowest,
+        "seconds": factor * place.seconds,
         "top": factor * place.top,
         "bottom": factor * place.bottom,
         "beyond": max(0.0, factor * place.top - limit),
         "steps": steps,
-        "took": format_seconds(place.slowest),
+        "took": format_seconds(place.seconds),
         "longest": format_seconds(place.top),
         "shortest": format_seconds(place.bottom),
         "rank": place.rank,
@@ -189,10 +189,10 @@ def _beyond(rows: Rows, axis: _Axis, several: bool) -> list[alt.Chart]:
     found = _beyond_axis(rows)
     if not found:
         return []
-    marks = alt.Chart(data(found)).mark_point(shape="triangle-up", size=60, filled=True, opacity=1, color=_SLOWEST)
+    marks = alt.Chart(data(found)).mark_point(shape="triangle-up", size=60, filled=True, opacity=1, color=_STEP)
     right = axis.pixels(found[0]["step"] - axis.first) > _WIDTH / 2
     name = alt.Chart(data(found[:1])).mark_text(
-        fontSize=11, color=_SLOWEST, baseline="bottom", align="right" if right else "left", dx=5 if right else -5
+        fontSize=11, color=_STEP, baseline="bottom", align="right" if right else "left", dx=5 if right else -5
     )
     return [
         marks.encode(x=axis.x("step"), y=alt.value(4), tooltip=_tooltip(several)),
@@ -202,37 +202,34 @@ def _beyond(rows: Rows, axis: _Axis, several: bool) -> list[alt.Chart]:
 
 def _periodic(explanation: Explanation, axis: _Axis, factor: float) -> list[alt.Chart]:
     """Rings around the slow steps that come back."""
-    longest: dict[int, tuple[float, int]] = {}
-    for step in explanation.steps:
-        longest[step.index] = max((step.parts.step_s, step.rank), longest.get(step.index, (0.0, 0)))
+    steps = step_seconds(explanation)
     rows: Rows = []
     for period in explanation.periods:
         rows += [
             {
                 "step": index,
-                "slowest": factor * longest[index][0],
+                "seconds": factor * steps[index],
                 "steps": f"{index:,}",
-                "took": format_seconds(longest[index][0]),
-                "rank": longest[index][1],
+                "took": format_seconds(steps[index]),
             }
-            for index in _returning(period, {index: seconds for index, (seconds, _) in longest.items()}, explanation)
+            for index in _returning(period, steps, explanation)
         ]
     if not rows:
         return []
     rings = alt.Chart(data(rows)).mark_point(size=46, strokeWidth=1.5, color=_PERIODIC, opacity=1, clip=True)
-    tooltip = [alt.Tooltip("steps:N", title="step"), alt.Tooltip("took:N", title="step time"), "rank:Q"]
-    return [rings.encode(x=axis.x("step"), y=axis.y("slowest"), tooltip=tooltip)]
+    tooltip = [alt.Tooltip("steps:N", title="step"), alt.Tooltip("took:N", title="step time")]
+    return [rings.encode(x=axis.x("step"), y=axis.y("seconds"), tooltip=tooltip)]
 
 
-def _returning(period: Period, longest: dict[int, float], explanation: Explanation) -> list[int]:
+def _returning(period: Period, steps: dict[int, float], explanation: Explanation) -> list[int]:
     """Steps that the period speaks of: of all places in it the one whose steady steps take longest."""
     steady = first_steady(explanation)
     by_place: dict[int, list[int]] = {}
-    for index in longest:
+    for index in steps:
         if index >= steady:
             by_place.setdefault(index % max(1, period.every), []).append(index)
     if not by_place:
         return []
-    place = max(by_place, key=lambda place: fmean(longest[index] for index in by_place[place]))
+    place = max(by_place, key=lambda place: fmean(steps[index] for index in by_place[place]))
     found = by_place[place]
     return found[:: -(-len(found) // _MOST_RINGS)]

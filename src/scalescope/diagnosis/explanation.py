@@ -22,8 +22,9 @@ from scalescope.records.explanation import (
     Transfer,
 )
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
-from scalescope.steady import slow_period
-from scalescope.traces.alignment import Lateness, on_common_clock, stands_out
+from scalescope.steady import slow_period, step_times
+from scalescope.traces.alignment import on_common_clock
+from scalescope.traces.lateness import Lateness, stands_out
 from scalescope.traces.marks import arrivals
 from scalescope.traces.trace import Trace, breakdowns, mean_parts
 from scalescope.warmup import change_points, warmup_steps
@@ -34,7 +35,7 @@ _FEWEST_TO_WARM = 8
 def explained(job: JobTraces, *, what: str = "") -> Explanation:
     """Everything but the findings."""
     traces, first = job.traces, job.traces[0]
-    durations = slowest(traces)
+    durations = step_times([trace.ends_s - trace.starts_s for trace in traces])
     warmup = _warmup(traces, durations)
     compared = job.compared
     account = _horovod(first, warmup)
@@ -88,14 +89,6 @@ def _what(job: JobTraces) -> str:
     if len(words) > 1 and Path(words[0]).name.startswith("python"):
         return shlex.join([Path(words[1]).name, *words[2:]])
     return job.record.what
-
-
-def slowest(traces: Sequence[Trace]) -> list[float]:
-    """Seconds of every step: those of the slowest rank, as far as all ranks have it."""
-    count = min(len(trace.starts_s) for trace in traces)
-    if not count:
-        return []
-    return [float(value) for value in np.max([(t.ends_s - t.starts_s)[:count] for t in traces], axis=0)]
 
 
 def _warmup(traces: Sequence[Trace], durations: Sequence[float]) -> int:

@@ -7,11 +7,10 @@ import numpy as np
 
 from scalescope.intervals import Times
 from scalescope.records.explanation import HorovodAccount
-from scalescope.traces.alignment import stands_out
+from scalescope.traces.horovod.steps import CYCLES_S
+from scalescope.traces.lateness import stands_out
 from scalescope.traces.trace import Trace
 
-# A negotiation takes up to two cycles of the default length although nobody is late: one to ask and one to answer.
-CYCLES_S = 2e-3
 _AGREED = 0.95  # Of the negotiations that name a rank must name the same one, before it stands for those that name none
 _FEWEST_NAMED = 3
 _CAPTURE = "`scalescope explain --np N --engine horovod -- COMMAND` compares the clocks of the ranks"
@@ -35,7 +34,7 @@ NOBODY = NamedRanks()
 def named_ranks(trace: Trace, account: HorovodAccount, warmup: int) -> NamedRanks:
     """The late rank, by its time in every step where negotiations name it, else by all that name one."""
     count = len(trace.starts_s)
-    if trace.waiting is None or count <= warmup:
+    if trace.negotiated is None or count <= warmup:
         return NOBODY
     step_s = float(np.median((trace.ends_s - trace.starts_s)[warmup:]))
     told = trace.held_up
@@ -45,10 +44,10 @@ def named_ranks(trace: Trace, account: HorovodAccount, warmup: int) -> NamedRank
         worst = max(late, key=lambda rank: late[rank])
         others = np.max([np.zeros(count - warmup), *(each for rank, each in waits.items() if rank != worst)], axis=0)
         if stands_out(waits[worst] - others, step_s):
-            return NamedRanks(worst, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))
+            return NamedRanks(worst, late, tuple(trace.negotiated[warmup:].tolist()), _last_words(account))
     if not account.cached:
-        return NamedRanks(None, late, tuple(trace.waiting[warmup:].tolist()), _last_words(account))
-    return _cached(account, np.maximum(trace.waiting[warmup:] - CYCLES_S, 0.0), step_s)
+        return NamedRanks(None, late, tuple(trace.negotiated[warmup:].tolist()), _last_words(account))
+    return _cached(account, np.maximum(trace.negotiated[warmup:] - CYCLES_S, 0.0), step_s)
 
 
 def _cached(account: HorovodAccount, waiting: Times, step_s: float) -> NamedRanks:

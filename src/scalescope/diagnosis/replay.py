@@ -110,8 +110,8 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
             if ((compared.bytes == size) & (compared.operation == "allreduce")).any()
         }
         transfer = np.array([by_size.get(size, own) for size, own in zip(sizes.tolist(), own_s, strict=True)])
-        late = max((rank.late_s or 0.0 for rank in explanation.per_rank if rank.rank != job.ranks[0]), default=0.0)
-        ready = ready + late
+        if len(compared.late_s):
+            ready = ready + float(np.median(compared.late_s.max(axis=1) - compared.late_s[:, 0]))
     known, at = np.unique(sizes, return_inverse=True)
     seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])
     gap = float(np.median(np.diff(ready))) if len(ready) > 1 else float(ready[0]) / 2

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -13,12 +12,14 @@ from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
 from scalescope.records.timeline import Activity, Span
-from scalescope.traces.alignment import Lateness, align, lateness
+from scalescope.traces.alignment import align
+from scalescope.traces.lateness import Lateness, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
 from scalescope.traces.readers import read_trace, reader_of
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
+_COMPARED = 0.8  # Of the collectives must be known of all ranks, before waiting is told from transfer
 _PARTS_OF_MARKS: dict[str, Activity] = {
     "input": "input",
     "forward": "forward",
@@ -36,16 +37,12 @@ class JobTraces:
     clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
     marks: tuple[RankMarks, ...] = ()
     record: TraceFolder | None = None
+    compared: Lateness | None = None  # Ranks at their common collectives; None where their clocks cannot be compared
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """Of the traces."""
         return tuple(at if trace.rank is None else trace.rank for at, trace in enumerate(self.traces))
-
-    @cached_property
-    def compared(self) -> Lateness | None:
-        """Ranks against each other at their common collectives; None where their clocks cannot be compared."""
-        return lateness(self.traces, self.clocks) if self.clocks else None
 
     def spans(self, at: int, start_s: float, end_s: float) -> tuple[Span, ...]:
         """What one rank did between two moments of its own clock, as far as drawing needs it."""
@@ -123,4 +120,13 @@ def _of_ranks(kind: str, traces: Sequence[Trace], record: TraceFolder | None) ->
         raise UsageError(f"several traces are of one rank ({names}): name one trace of each rank of one job")
     numbered = [replace(trace, rank=at) if trace.rank is None else trace for at, trace in enumerate(traces)]
     ordered = tuple(sorted(numbered, key=lambda trace: trace.rank or 0))
-    return JobTraces(kind, ordered, clocks=align(ordered) if len(ordered) > 1 else (), record=record)
+    if len(ordered) < 2:
+        return JobTraces(kind, ordered, record=record)
+    clocks = align(ordered)
+    compared = lateness(ordered, clocks)
+    if len(compared.wait_s) >= _COMPARED * max(len(trace.collectives.end_s) for trace in ordered) > 0:
+        ordered = tuple(
+            replace(trace, parts=replace(trace.parts, waiting=waiting)) if trace.parts.exposed is not None else trace
+            for trace, waiting in zip(ordered, compared.waiting_s, strict=True)
+        )
+    return JobTraces(kind, ordered, clocks=clocks, record=record, compared=compared)

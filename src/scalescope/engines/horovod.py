@@ -18,7 +18,6 @@ class Horovod(Engine):
     autotunes = True
     live_module = "scalescope.engines.horovod_live"
     polls = True
-    model_error = 0.09
     knobs: tuple[Knob, ...] = (
         Knob(
             name="fusion_threshold_mb",

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from scalescope.engines import find_engine
-from scalescope.engines.base import Engine
 from scalescope.errors import ScalescopeError
 from scalescope.records.prediction import Calibration, Check, Residual
 from scalescope.records.store import append, complete_lines, decode, drop_torn_line
+from scalescope.simulator.grid import RESIDUAL
 from scalescope.stats import robust_deviation
 
 BELIEF = 3  # Estimates, or checks, that it takes until what they say counts half
@@ -56,7 +55,7 @@ def remember(checks: Sequence[Check], factor: float, engine: str, model: str) ->
     return ""
 
 
-def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
+def calibration(engine: str) -> tuple[Calibration | None, str]:
     """What is remembered of this engine on this machine, and a warning when some of it cannot be read."""
     found, damaged = [], 0
     try:
@@ -67,41 +66,26 @@ def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
                 damaged += 1
     except OSError as problem:
         return None, f"what earlier estimates here learned cannot be read ({file()}: {problem.strerror}); remove it"
-    by_model: dict[str, list[float]] = {}
-    here = [one for one in found if (one.hostname, one.engine) == (platform.node(), engine)]
-    for one in [one for one in here if math.isfinite(one.log_error)][-_LATEST:]:
-        by_model.setdefault(one.model, []).append(one.log_error)
-    own = by_model.pop(model, [])
+    here = [one.log_error for one in found if (one.hostname, one.engine) == (platform.node(), engine)]
     said = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
-    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), said
+    return calibrate([error for error in here if math.isfinite(error)][-_LATEST:]), said
 
 
-def calibrate(
-    own: Sequence[float], others: Sequence[Sequence[float]] = (), usual: float = Engine.model_error
-) -> Calibration | None:
+def calibrate(log_errors: Sequence[float]) -> Calibration | None:
     """A factor that is believed the more, the more estimates were checked, and what remains uncertain.
 
-    All come from medians: one estimate that went wrong moves none. Another model counts once however often it was
-    estimated, and this one corrects what the others say.
-
-    Args:
-        own: Logarithms of measured over predicted, of this model.
-        others: Those of other models, a list each.
-        usual: Spread before anything was checked.
+    Both come from medians: one estimate that went wrong moves neither.
     """
-    everything = [*own, *(error for errors in others for error in errors)]
-    if not everything:
+    if not log_errors:
         return None
-    shift = 0.0
-    for errors in ([median(errors) for errors in others], own):
-        if errors:
-            shift += len(errors) / (len(errors) + BELIEF) * (median(errors) - shift)
-    believed = len(everything) / (len(everything) + BELIEF)
-    seen = max(robust_deviation(everything), usual / 2) if len(everything) > 2 else usual
-    left = median(own or everything) - shift
+    count, middle = len(log_errors), median(log_errors)
+    believed = count / (count + BELIEF)
+    shift = believed * middle
+    own = max(robust_deviation(log_errors), RESIDUAL / 2) if count > 2 else RESIDUAL
+    spread = math.sqrt(believed * own**2 + (1 - believed) * RESIDUAL**2 + (middle - shift) ** 2)
     return Calibration(
-        estimates=len(everything),
+        estimates=count,
         factor=math.exp(shift),
-        spread=math.sqrt(believed * seen**2 + (1 - believed) * usual**2 + left**2),
-        mean_error=fmean(abs(math.expm1(-error)) for error in everything),
+        spread=spread,
+        mean_error=fmean(abs(math.expm1(-error)) for error in log_errors),
     )

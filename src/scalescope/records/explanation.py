@@ -77,7 +77,7 @@ class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     steps: int
     parts: Breakdown
-    # How much later than the first rank it came to a collective, the median; None where ranks cannot be compared.
+    # How long others waited for it in a step and did nothing else, the median; None where ranks cannot be compared.
     late_s: float | None = None
 
 
@@ -178,9 +178,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     evidence: dict[str, str]  # Names and numbers as text, and where they come from
     change: str  # The exact setting or code line
-    # Step time now over step time then, minus 1; None where it cannot be computed or no setting brings it.
+    # Step time now over step time then, minus 1; None where it cannot be computed, no setting brings it, or another
+    # finding has it already: the same seconds are claimed once.
     gain: float | None
-    gain_from: Literal["replay", "accounting", ""] = ""
+    gain_from: Literal["replay", "accounting", "guess", ""] = ""  # A guess: half of a time is taken to be avoidable
+    parts: tuple[str, ...] = ()  # Of the step, out of which the gain comes: waiting, transfer, exposed, input, other
 
 
 class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
@@ -201,7 +203,7 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     device: Literal["cpu", "cuda"]
     steps_from: str
     warmup_steps: int
-    step_s: float | None  # Median steady step of the slowest rank; None without steps
+    step_s: float | None  # Median steady step, each the mean over ranks; None without steps
     accounting: Breakdown | None  # Means over steady steps and ranks
     # From a bare Horovod timeline: communication before the last gradient was submitted.
     possibly_hidden_s: float | None = None

@@ -56,6 +56,15 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     input_s: float | None
     optimizer_s: float | None
     other_s: float
+    # Of exposed_s: until the last rank had come to what is exchanged; the rest is transfer. None where nothing tells.
+    waiting_s: float | None = None
+
+    @property
+    def transfer_s(self) -> float | None:
+        """Exposed communication that waits for no rank; None where the source does not say."""
+        if self.exposed_s is None or self.waiting_s is None:
+            return None
+        return max(self.exposed_s - self.waiting_s, 0.0)
 
 
 def moments(spans: Iterable[Span], activities: Collection[Activity]) -> Intervals:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount, TensorAccount
+from scalescope.records.explanation import Explanation, Finding, RankAccount
 from scalescope.records.timeline import Breakdown
 from scalescope.report.phrases import number
-from scalescope.report.terminal import cut_rows
+from scalescope.steady import step_times
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_seconds
 
@@ -22,13 +22,20 @@ class Part(NamedTuple):
     colour: str
 
 
+_EXPOSED = Part("exposed_communication", "exposed_s", "exposed communication", "exposed", "e", "#d55e00")
 PARTS = (
     Part("compute", "compute_s", "compute", "compute", "c", "#3b87c0"),
-    Part("exposed_communication", "exposed_s", "exposed communication", "exposed", "e", "#d55e00"),
+    _EXPOSED,
     Part("input", "input_s", "input", "input", "i", "#999999"),
     Part("optimizer", "optimizer_s", "optimizer", "optim.", "o", "#3fae8a"),
     Part("other", "other_s", "other", "other", ".", "#d0d0d0"),
 )  # They add up to the step
+# What exposed communication consists of, where the source tells.
+DIVIDED = (
+    Part("waiting", "waiting_s", "waiting for other ranks", "waiting", "w", "#8a3b00"),
+    Part("transfer", "transfer_s", "exposed transfer", "transfer", "t", "#d55e00"),
+)
+DARK = ("compute", "exposed_communication", "waiting", "transfer")  # Parts that need white letters
 HIDDEN_COLOUR = "#f0b83c"
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
@@ -36,6 +43,14 @@ _STEPS_FROM = {
     "gradients": "the recurrence of gradient tensors",
 }
 _FEW = 6  # Ranks that are named one by one
+
+
+def parts_shown(several: Sequence[Breakdown]) -> tuple[Part, ...]:
+    """Parts that add up to each of these steps, with exposed communication divided where all of them tell."""
+    told = [each for each in several if each.exposed_s is not None]
+    if not told or any(each.waiting_s is None for each in told):
+        return PARTS
+    return tuple(shown for part in PARTS for shown in (DIVIDED if part is _EXPOSED else (part,)))
 
 
 def seconds_of(part: Part, parts: Breakdown) -> float | None:
@@ -70,7 +85,7 @@ def accounting_columns(
         "step": [format_seconds(parts.step_s) for _, parts, _ in rows],
         **{
             part.heading if short else f"{part.name} (%)": percents([seconds_of(part, parts) for _, parts, _ in rows])
-            for part in PARTS
+            for part in (*PARTS[:2], DIVIDED[0], *PARTS[2:])
         },
         "hidden" if short else "hidden communication (%)": percents([parts.hidden_s for _, parts, _ in rows]),
         "late": ["" if each is None else format_seconds(each) for each in late],
@@ -93,12 +108,12 @@ def first_steady(explanation: Explanation) -> int:
     return indices[explanation.warmup_steps] if explanation.warmup_steps < len(indices) else indices[-1] + 1
 
 
-def slowest_steps(explanation: Explanation) -> dict[int, float]:
-    """Seconds of the slowest rank by step, in their order."""
-    longest: dict[int, float] = {}
+def step_seconds(explanation: Explanation) -> dict[int, float]:
+    """Seconds of every step, in their order."""
+    by_step: dict[int, list[float]] = {}
     for step in explanation.steps:
-        longest[step.index] = max(step.parts.step_s, longest.get(step.index, 0.0))
-    return dict(sorted(longest.items()))
+        by_step.setdefault(step.index, []).append(step.parts.step_s)
+    return {index: step_times([[seconds] for seconds in by_step[index]])[0] for index in sorted(by_step)}
 
 
 def by_gain(findings: Sequence[Finding]) -> list[Finding]:
@@ -177,9 +192,17 @@ def sentence(explanation: Explanation) -> str:
     names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
     if len(known) <= 2:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
-    told = [f"{percent(known[key])} {names[key]}" for key in _order(known)]
+    told = [f"{percent(known[key])} {names[key]}{_divided(key, parts)}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     return f"A {format_seconds(step)} step is {_listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
+
+
+def _divided(key: str, parts: Breakdown) -> str:
+    """` (22 % waiting for other ranks, 12 % transfer)`, where the source tells."""
+    if key != _EXPOSED.key or parts.waiting_s is None or parts.transfer_s is None:
+        return ""
+    waiting, transfer = (percent(share(each, parts)) for each in (parts.waiting_s, parts.transfer_s))
+    return f" ({waiting} waiting for other ranks, {transfer} transfer)"
 
 
 def _order(known: dict[str, float]) -> list[str]:
@@ -205,85 +228,12 @@ def _advice(explanation: Explanation) -> str:
     if not findings:
         return "Nothing stands out"
     first = findings[0]
-    said = plain(first.sentence, 200).removesuffix(".")
-    return said if first.gain is None else f"{said}: {gain_words(first.gain)} faster steps without it"
+    return plain(first.sentence, 200).removesuffix(".") + (f": {gained}" if (gained := without_it(first)) else "")
 
 
-_MOST_TENSORS, _MOST_COLLECTIVES, _MOST_RANKS = 4, 5, 4
-
-
-def horovod_lines(explanation: Explanation) -> list[str]:
-    """Negotiation, queue and copies, collectives, fusion, cycles: a line each; none without Horovod."""
-    account = explanation.horovod
-    if account is None:
-        return []
-    return [_negotiation(account), _around(account), _collectives(account), _fusion(account), *_last_rank(account)]
-
-
-def _negotiation(account: HorovodAccount) -> str:
-    whole = f"negotiation {format_seconds(account.negotiation_s)}"
-    if account.waiting_s is not None and account.protocol_s is not None:
-        waiting, protocol = format_seconds(account.waiting_s), format_seconds(account.protocol_s)
-        whole += f": {waiting} until the last rank was ready, {protocol} of protocol"
-    elif account.cached:
-        whole += " (cached: who was waited for is not told)"
-    return f"{whole}; {format_seconds(account.first_negotiation_s)} in the first step"
-
-
-def _around(account: HorovodAccount) -> str:
-    told = {
-        "queue": account.queue_s,
-        "wait for data": account.data_wait_s,
-        "copy into the fusion buffer": account.memcpy_in_s,
-        "out of it": account.memcpy_out_s,
-    }
-    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in told.items())
-
-
-def _collectives(account: HorovodAccount) -> str:
-    """By backend, the longest first."""
-    order = sorted(account.collectives_s.items(), key=lambda item: -item[1])
-    told = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in order[:_MOST_COLLECTIVES]]
-    more = [f"{len(order) - _MOST_COLLECTIVES:,} more"] if len(order) > _MOST_COLLECTIVES else []
-    return f"collectives: {', '.join([*told, *more]) or 'none'}"
-
-
-def _fusion(account: HorovodAccount) -> str:
-    size = "" if account.bytes_per_response is None else f" and {format_bytes(account.bytes_per_response)}"
-    fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
-    if account.cycles is None:
-        return fused
-    idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
-    return f"{fused}; {account.cycles:.3g} cycles{idle}"
-
-
-def _last_rank(account: HorovodAccount) -> list[str]:
-    counts = sorted(account.last_rank.items(), key=lambda item: -item[1])
-    whole = sum(account.last_rank.values())
-    if not whole:
-        return []
-    told = [f"rank {rank} {count:,} times" for rank, count in counts[:_MOST_RANKS]]
-    return [f"last to be ready in {whole:,} negotiations: {', '.join(told)}"]
-
-
-def tensor_rows(explanation: Explanation) -> list[list[str]]:
-    """The tensors that take longest, heading first; medians per operation."""
-    account = explanation.horovod
-    if account is None:
-        return []
-    order = sorted(account.tensors, key=lambda tensor: -tensor.count * _seconds(tensor))
-    columns = [
-        ("tensor", [plain(tensor.name, 24) for tensor in order]),
-        ("size", ["" if tensor.bytes is None else format_bytes(tensor.bytes) for tensor in order]),
-        ("count", [f"{tensor.count:,}" for tensor in order]),
-        ("negot.", [format_seconds(tensor.negotiation_s) for tensor in order]),
-        ("queue", [format_seconds(tensor.queue_s) for tensor in order]),
-        ("data", [format_seconds(tensor.data_wait_s) for tensor in order]),
-        ("memcpy", [format_seconds(tensor.memcpy_s) for tensor in order]),
-        ("collect.", [format_seconds(tensor.collective_s) for tensor in order]),
-    ]
-    return cut_rows(columns, _MOST_TENSORS, "tensor")
-
-
-def _seconds(tensor: TensorAccount) -> float:
-    return tensor.negotiation_s + tensor.queue_s + tensor.data_wait_s + tensor.memcpy_s + tensor.collective_s
+def without_it(finding: Finding) -> str:
+    """`1.24x faster steps without it`; a guess is called one, and what has no gain says nothing."""
+    if finding.gain is None:
+        return ""
+    guess = " (a guess)" if finding.gain_from == "guess" else ""
+    return f"{gain_words(finding.gain)} faster steps without it{guess}"

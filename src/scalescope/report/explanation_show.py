@@ -12,23 +12,25 @@ from rich.text import Text
 from scalescope.records.explanation import Epoch, Explanation, Finding, RankAccount, Transfer
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
+    DARK,
     PARTS,
     accounting_columns,
     by_gain,
     engine_words,
     gain_words,
-    horovod_lines,
     loss_words,
+    parts_shown,
     percent,
     rank_words,
     seconds_of,
     share,
-    slowest_steps,
     step_count,
+    step_seconds,
     steps_from_words,
     straggler_words,
-    tensor_rows,
+    without_it,
 )
+from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
 from scalescope.report.terminal import bullet, cut_rows, encoded, reasons, say, section
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_rate, format_seconds
@@ -39,8 +41,7 @@ _MOST_RANKS, _MOST_TRANSFERS, _MOST_FILES, _MOST_EVIDENCE = 8, 6, 3, 400
 _FEWEST_FOR_TREND = 5
 _NOISE = 0.02  # An overhead below this is none that can be told
 _LEAST_BAR, _MOST_BAR = 8, 40  # Letters of a bar
-_DARK = ("compute", "exposed_communication")  # Parts that need white letters
-_GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting"}
+_GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting", "guess": "a guess: half of it"}
 
 
 def show(explanation: Explanation, console: Console, *, details: bool = False) -> None:
@@ -51,7 +52,7 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
     found = by_gain(explanation.findings)
     say(console, f"{explanation.kind}: {plain(explanation.what, 60)}: {_steps_words(explanation)}")
     if explanation.accounting:
-        parts = [part for part in PARTS if seconds_of(part, explanation.accounting)]
+        parts = [part for part in parts_shown([explanation.accounting]) if seconds_of(part, explanation.accounting)]
         key = ", ".join(f"{part.letter} {part.name}" for part in parts)
         console.print(_bar(explanation.accounting, _MOST_BAR).append(f"  {key}", Style(dim=True)), highlight=False)
     why = [_with_gain(finding) for finding in found]
@@ -63,8 +64,8 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
 
 
 def _with_gain(finding: Finding) -> str:
-    gain = "" if finding.gain is None else f" ({gain_words(finding.gain)} faster steps without it)"
-    return plain(finding.sentence, 300).removesuffix(".") + gain
+    gained = without_it(finding)
+    return plain(finding.sentence, 300).removesuffix(".") + (f" ({gained})" if gained else "")
 
 
 def _show_all(explanation: Explanation, console: Console) -> None:
@@ -131,7 +132,8 @@ def _accounting(explanation: Explanation, whole: Breakdown, console: Console) ->
     say(console, f"Where a steady step of {format_seconds(step)} goes, in % of it", "bold")
     console.print(grid)
     if bars:
-        parts = [part for part in PARTS if any(seconds_of(part, own) is not None for _, own, _ in rows)]
+        every = parts_shown([own for _, own, _ in rows])
+        parts = [part for part in every if any(seconds_of(part, own) is not None for _, own, _ in rows)]
         say(console, f"bar: {', '.join(f'{part.letter} {part.name}' for part in parts)}", "dim")
     for line in _accounting_notes(explanation, whole, len(ranks)):
         say(console, line, "dim")
@@ -139,7 +141,7 @@ def _accounting(explanation: Explanation, whole: Breakdown, console: Console) ->
 
 def _accounting_notes(explanation: Explanation, whole: Breakdown, shown: int) -> list[str]:
     several = len(explanation.per_rank) > 1
-    notes = ["all: mean over ranks and steps; the step above: median of the slowest rank"] if several else []
+    notes = ["all: mean over ranks and steps; the step above: median of steps"] if several else []
     left_out = len(explanation.per_rank) - shown
     if several and left_out > 0:
         notes.append(f"{plural(left_out, 'more rank')} between these: --json has them")
@@ -166,10 +168,10 @@ def _some_ranks(explanation: Explanation) -> list[RankAccount]:
 def _bar(parts: Breakdown, room: int) -> Text:
     """A step as letters, each part in its colour; the ends are rounded, so that the whole keeps its length."""
     bar, passed = Text(), 0.0
-    for part in PARTS:
+    for part in parts_shown([parts]):
         begin = round(room * passed)
         passed = min(1.0, passed + share(seconds_of(part, parts) or 0.0, parts))
-        letters = "#ffffff" if part.key in _DARK else "#000000"
+        letters = "#ffffff" if part.key in DARK else "#000000"
         bar.append(part.letter * (round(room * passed) - begin), Style(color=letters, bgcolor=part.colour))
     return bar
 
@@ -260,10 +262,10 @@ def over_time_lines(explanation: Explanation) -> list[str]:
 
 
 def _first_step(explanation: Explanation) -> list[str]:
-    longest = slowest_steps(explanation)
-    if not longest or not explanation.step_s:
+    seconds = step_seconds(explanation)
+    if not seconds or not explanation.step_s:
         return []
-    first = next(iter(longest.values()))
+    first = next(iter(seconds.values()))
     times = first / explanation.step_s
     return [f"the first step took {format_seconds(first)}, {times:.3g} steady ones"] if times >= _WORTH_A_LINE else []
 

@@ -10,6 +10,7 @@ import msgspec
 from scalescope.records.explanation import Explanation, RankAccount
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
+    DIVIDED,
     accounting_columns,
     by_gain,
     engine_words,
@@ -17,6 +18,7 @@ from scalescope.report.explanation import (
     gain_words,
     loss_words,
     rank_words,
+    seconds_of,
     sentence,
     share,
     shares,
@@ -49,6 +51,8 @@ def as_document(explanation: Explanation) -> dict[str, Any]:
         "step_s": explanation.step_s,
         "accounting": shares(parts) if parts else {},
     }
+    if parts and parts.waiting_s is not None:
+        document["exposed"] = _exposed(parts)
     if parts and parts.hidden_s is not None:
         document["hidden_communication"] = share(parts.hidden_s, parts)
     if parts and possibly is not None:
@@ -78,9 +82,16 @@ def _rank(account: RankAccount) -> dict[str, Any]:
     parts = account.parts
     told: dict[str, Any] = {"rank": account.rank, "steps": account.steps, "step_s": parts.step_s}
     told["accounting"] = shares(parts)
+    if parts.waiting_s is not None:
+        told["exposed"] = _exposed(parts)
     if parts.hidden_s is not None:
         told["hidden_communication"] = share(parts.hidden_s, parts)
     return told if account.late_s is None else {**told, "late_s": account.late_s}
+
+
+def _exposed(parts: Breakdown) -> dict[str, float]:
+    """Exposed communication divided, in fractions of the step."""
+    return {part.key: share(seconds_of(part, parts) or 0.0, parts) for part in DIVIDED}
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:

@@ -1,13 +1,12 @@
-"""Brings the clocks of ranks together on the ends of the same collectives, and says who came late to them."""
+"""Brings the clocks of ranks together on the ends of the same collectives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.intervals import Times, union
+from scalescope.intervals import Times
 from scalescope.records.explanation import Clock
 from scalescope.traces.trace import Trace
 
@@ -17,15 +16,12 @@ _EQUAL = 0.97
 _NEAREST_S = 5e-3
 # No rank can end before all have begun; the root of a broadcast can.
 _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-_LATE_S = 1e-3
-_LATE_SHARE = 0.05
-_LATE_STEPS = 0.95
-_FEWEST_STEPS = 5
 _FITTED = 400  # Pairs from which the slope is found; more are thinned out evenly
 _GREATEST_DRIFT = 1e-3
 _SURE = 4.0  # Standard errors that a drift must be away from none
 _OUTLIER = 3.0
-_OWN_SHARE = 0.25  # Of the time lost that a straggler must have spent on something of its own
+# On one host, and where hosts keep their clocks well, files tell the same time: ends that differ are no clock's fault.
+_SAME_CLOCK_S = 100e-6
 
 
 class _Sequence(NamedTuple):
@@ -59,59 +55,13 @@ def on_common_clock(times: Times, clock: Clock) -> Times:
     return times + clock.offset_s + clock.drift * times
 
 
-@dataclass(frozen=True)
-class Lateness:
-    """Collectives that all ranks have in common, in the order of the first rank's starts; one column per rank."""
+def same_collectives(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[NDArray[np.int64], Times, Times]:
+    """Collectives that all ranks have in common, in the order of the first rank's starts.
 
-    ranks: tuple[int, ...]
-    operation: NDArray[np.object_]
-    bytes: NDArray[np.int64]
-    late_s: Times  # How much later than the first one each rank came to each collective; shape (collectives, ranks)
-    transfer_s: Times  # The shortest rank's time: what it takes once all are there
-    wait_s: Times  # What the first rank waits for the last one
-    held_up_s: Times  # How long others waited for each rank in each step, unions over collectives; shape (steps, ranks)
-    step_s: float  # The median step of the slowest rank; 0 without steps
-    own_s: tuple[float, ...]  # For each rank the median over its steps of what is not exposed communication
-
-    @property
-    def median_late_s(self) -> tuple[float, ...]:
-        """For each rank the median over steps of how long others waited for it, over collectives without steps."""
-        rows = self.held_up_s if len(self.held_up_s) else self.late_s
-        return tuple(np.median(rows, axis=0).tolist()) if len(rows) else ()
-
-    @property
-    def straggler(self) -> int | None:
-        """The rank that others wait for in most steps and for long enough to matter; None when there is none.
-
-        It must be busy for longer as well: else only its threads for communication were late.
-        """
-        late, rows = np.array(self.median_late_s), self.held_up_s
-        if len(self.ranks) < 2 or not len(rows):
-            return None
-        worst = int(late.argmax())
-        later = rows[:, worst] - np.delete(rows, worst, axis=1).max(axis=1)
-        busier = self.own_s[worst] - min(self.own_s)
-        named = stands_out(later, self.step_s) and busier > _OWN_SHARE * np.median(later)
-        return self.ranks[worst] if named else None
-
-
-def stands_out(later_s: Times, step_s: float) -> bool:
-    """Whether a rank that is so much later than every other one, step by step, is late for more than chance.
-
-    In nearly all steps, by more than steps differ, and long enough to matter.
+    Returns:
+        Which of each rank's collectives they are, in the order of its starts, and when each rank's part began and ended
+        on the common clock; one column per rank.
     """
-    if len(later_s) < _FEWEST_STEPS:
-        return False
-    low, typical, high = np.percentile(later_s, (25, 50, 75))
-    return bool(
-        typical > max(_LATE_S, _LATE_SHARE * step_s)
-        and typical > high - low
-        and float(np.mean(later_s > 0)) >= _LATE_STEPS
-    )
-
-
-def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
-    """Compares starts on the common clock; needs clocks that were aligned."""
     sequences = [
         _Sequence(each.keys, on_common_clock(each.starts, clock), on_common_clock(each.ends, clock))
         for each, clock in zip(_sequences(traces), clocks, strict=True)
@@ -128,25 +78,7 @@ def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
     rows = chosen[(chosen >= 0).all(axis=1)]
     starts = np.stack([each.starts[rows[:, at]] for at, each in enumerate(sequences)], axis=1)
     ends = np.stack([each.ends[rows[:, at]] for at, each in enumerate(sequences)], axis=1)
-    late = starts - starts.min(axis=1, keepdims=True) if len(rows) else starts
-    order = np.argsort(traces[0].collectives.start_s, kind="stable")[rows[:, 0]]
-    steps = [trace.ends_s - trace.starts_s for trace in traces if len(trace.starts_s)]
-    return Lateness(
-        ranks=tuple(clock.rank for clock in clocks),
-        operation=traces[0].collectives.operation[order],
-        bytes=traces[0].collectives.bytes[order],
-        late_s=late,
-        transfer_s=(ends - starts).min(axis=1) if len(rows) else np.zeros(0),
-        wait_s=late.max(axis=1) if len(rows) else np.zeros(0),
-        held_up_s=_held_up(starts, traces[0]),
-        step_s=max((float(np.median(each)) for each in steps), default=0.0),
-        own_s=tuple(_own(trace) for trace in traces),
-    )
-
-
-def _own(trace: Trace) -> float:
-    exposed = 0.0 if trace.parts.exposed is None else trace.parts.exposed
-    return float(np.median(trace.parts.step - exposed)) if len(trace.parts.step) else 0.0
+    return rows, starts, ends
 
 
 def _sequences(traces: Sequence[Trace], only: tuple[str, ...] = ()) -> list[_Sequence]:
@@ -180,6 +112,9 @@ def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) ->
             moved = _Sequence(mine.keys, mine.starts, mine.ends + offset + drift * mine.ends)
             here, there = _nearest(first, moved, _NEAREST_S + 10 * residual)
         offset, drift, residual = _line(mine.ends[there], first.ends[here])
+    middle = offset + drift * float(np.median(mine.ends[there])) if len(there) else offset
+    if guess is not None and abs(middle - guess) < max(_SAME_CLOCK_S, residual):
+        offset, drift = guess, 0.0
     return Clock(rank=rank, offset_s=offset, drift=drift, residual_s=residual, pairs=len(here))
 
 
@@ -275,14 +210,3 @@ def _closest(wanted: Times, times: Times) -> NDArray[np.int64]:
     left = np.maximum(right - 1, 0)
     nearer = np.abs(times[order][left] - wanted) <= np.abs(times[order][right] - wanted)
     return np.asarray(order[np.where(nearer, left, right)])
-
-
-def _held_up(starts: Times, trace: Trace) -> Times:
-    """For every step of the first trace and every rank: how long others waited because this rank was not there yet."""
-    earliest = starts.min(axis=1) if len(starts) else np.zeros(0)
-    order = np.argsort(earliest, kind="stable")
-    earliest, starts = earliest[order], starts[order]
-    bounds = zip(np.searchsorted(earliest, trace.starts_s), np.searchsorted(earliest, trace.ends_s), strict=True)
-    return np.array(
-        [[union(earliest[a:b], mine[a:b]).length for mine in starts.T] for a, b in bounds], dtype=float
-    ).reshape(len(trace.starts_s), starts.shape[1])

@@ -1,7 +1,7 @@
 """The agent's marks of every rank, and what they add to a Horovod timeline, which alone knows no compute."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.errors import UsageError
-from scalescope.intervals import Intervals, Times, joined, union, without
-from scalescope.traces.trace import Activities, Trace, parts_of
+from scalescope.intervals import Intervals, Times, between, joined, union, without
+from scalescope.traces.trace import Activities, Trace, exposed_of, parts_of
 
 _LONGEST_LINE = 1 << 20
 _ENOUGH = 10  # Steps without a tracer that say who is late
@@ -129,10 +129,28 @@ def separate(trace: Trace, marks: Sequence[RankMarks]) -> list[Trace]:
         note = "the timeline does not say when it began, so the ranks' own clocks cannot be brought to its clock"
         return [dataclasses.replace(trace, notes=(*trace.notes, note))]
     ordered = sorted(marks, key=lambda rank: rank.rank)
-    return [_separated(trace, rank, _clock_offset(rank, ordered[0])) for rank in ordered]
+    offsets = [_clock_offset(rank, ordered[0]) for rank in ordered]
+    last = _last_arrivals(ordered, offsets)
+    return [_separated(trace, rank, offset, last) for rank, offset in zip(ordered, offsets, strict=True)]
 
 
-def _separated(trace: Trace, marks: RankMarks, offset_s: float) -> Trace:
+def _last_arrivals(marks: Sequence[RankMarks], offsets: Sequence[float]) -> dict[int, float]:
+    """By step, when the last rank had its gradients, on the first rank's clock; only steps that every rank tells of."""
+    last: dict[int, float] = {}
+    if len(marks) < 2:
+        return last
+    each = [
+        dict(zip(rank.numbers.tolist(), (_last_wait(rank)[0] - offset).tolist(), strict=True))
+        for rank, offset in zip(marks, offsets, strict=True)
+    ]
+    for number in set.intersection(*map(set, each)):
+        latest = max(arrived[number] for arrived in each)
+        if not any(np.isnan(arrived[number]) for arrived in each):
+            last[number] = latest
+    return last
+
+
+def _separated(trace: Trace, marks: RankMarks, offset_s: float, last: Mapping[int, float]) -> Trace:
     zero_s = trace.epoch_s + offset_s
 
     def here(intervals: Intervals) -> Intervals:
@@ -151,6 +169,12 @@ def _separated(trace: Trace, marks: RankMarks, offset_s: float) -> Trace:
         exchange=exchange,
         input=fetching if len(fetching.starts) else None,
     )
+    alone = exposed_of(activities)
+    arrived = _last_wait(marks)[0] - zero_s
+    until = np.array([last.get(number, np.nan) for number in marks.numbers.tolist()]) - trace.epoch_s
+    told = bool(kept.any()) and not np.isnan((arrived + until)[kept]).any()
+    unsent = without(alone, union(trace.collectives.start_s, trace.collectives.end_s))
+    waited = between(unsent, arrived[kept], np.clip(until, arrived, ends)[kept]) if told else None
     moved = (
         f"rank {marks.rank}'s clock was moved by {-offset_s:.6f} s, to where gradients are there on all ranks at once"
     )
@@ -161,8 +185,9 @@ def _separated(trace: Trace, marks: RankMarks, offset_s: float) -> Trace:
         steps_from="marks",
         starts_s=starts[kept],
         ends_s=ends[kept],
-        parts=parts_of(activities, starts[kept], ends[kept]),
+        parts=dataclasses.replace(parts_of(activities, starts[kept], ends[kept], alone), waiting=waited),
         exchange=exchange,
+        exposed=alone,
         notes=(*trace.notes, moved) if offset_s else trace.notes,
     )
 

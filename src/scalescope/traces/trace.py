@@ -35,6 +35,7 @@ class Parts:
     hidden: Times | None
     input: Times | None
     other: Times
+    waiting: Times | None = None  # Of exposed: until the last rank had come to what is exchanged
 
     def since(self, step: int) -> "Parts":
         """Those of the steps from this one on."""
@@ -43,10 +44,17 @@ class Parts:
         return Parts(*later)
 
 
-def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Parts:
+def exposed_of(activities: Activities) -> Intervals:
+    """When a rank exchanged and did nothing else."""
+    busy = [each for each in (activities.compute, activities.optimizer) if each is not None]
+    return exposed(activities.exchange or NOTHING, joined(NOTHING, *busy))
+
+
+def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike, alone: Intervals | None = None) -> Parts:
     """The parts of every step; they add up to it, and each moment counts once.
 
     Compute goes before everything, then the optimizer, then communication that is left over, then waiting for input.
+    `alone` is `exposed_of` these activities, where it is known already.
     """
 
     def lasts(moments: Intervals) -> Times:
@@ -60,7 +68,7 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Part
     parts = {
         "compute": None if activities.compute is None else lasts(compute),
         "optimizer": None if activities.optimizer is None else lasts(without(optimizer, compute)),
-        "exposed": None if activities.exchange is None else lasts(exposed(exchange, busy)),
+        "exposed": None if activities.exchange is None else lasts(alone or exposed_of(activities)),
         "input": None if activities.input is None else lasts(without(activities.input, joined(busy, exchange))),
     }
     hidden = None
@@ -72,19 +80,20 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike) -> Part
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
     """The same as records, in seconds when the parts are."""
-    columns = (parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other)
-    lists = [repeat(None) if column is None else column.tolist() for column in columns]
+    columns = [parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other]
+    lists = [repeat(None) if column is None else column.tolist() for column in (*columns, parts.waiting)]
     return [
         Breakdown(
             step_s=step,
             compute_s=compute,
             exposed_s=exposed,
             hidden_s=hidden,
-            input_s=waiting,
+            input_s=fetching,
             optimizer_s=optimizer,
             other_s=other,
+            waiting_s=waiting,
         )
-        for step, compute, exposed, hidden, waiting, optimizer, other in zip(*lists, strict=False)
+        for step, compute, exposed, hidden, fetching, optimizer, other, waiting in zip(*lists, strict=False)
     ]
 
 
@@ -143,6 +152,8 @@ class Trace:
     parts: Parts
     collectives: Collectives
     exchange: Intervals  # All moments in which something was exchanged or negotiated
+    # Those of its steps in which nothing was computed meanwhile; None where they are known by step only.
+    exposed: Intervals | None = None
     # Those in which ranks agreed on what to send; None where there is no such thing.
     negotiation: Intervals | None = None
     engine: str = ""  # Whose own timeline it is: horovod; empty where any engine may have made it
@@ -152,7 +163,7 @@ class Trace:
     # Per step: communication before its last gradient was submitted, which may lie under compute.
     possibly_hidden: Times | None = None
     # Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only.
-    waiting: Times | None = None
+    negotiated: Times | None = None
     held_up: HeldUp | None = None
     compiled: bool = False  # Whether code that torch.compile made was seen
     # Of the gradient messages of a typical step, in their order; empty where the trace does not say.

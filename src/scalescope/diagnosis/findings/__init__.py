@@ -1,7 +1,11 @@
 """Findings: plain functions in a list; each looks for one thing that costs time and says what to change."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from scalescope.diagnosis.findings import messages, run, waiting
-from scalescope.diagnosis.findings.case import Case, Look
+from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, Look
 from scalescope.records.explanation import Finding
 
 FINDINGS: tuple[Look, ...] = (
@@ -26,4 +30,37 @@ FINDINGS: tuple[Look, ...] = (
 def find(case: Case) -> tuple[Finding, ...]:
     """All that was found, the largest gain first; what has no gain stands at the end."""
     found = [finding for look in FINDINGS if (finding := look(case)) is not None]
-    return tuple(sorted(found, key=lambda finding: -(finding.gain if finding.gain is not None else -1.0)))
+    return tuple(_by_gain(_claimed_once(_by_gain(found), case)))
+
+
+def _by_gain(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: -(finding.gain if finding.gain is not None else -1.0))
+
+
+def _claimed_once(findings: Sequence[Finding], case: Case) -> list[Finding]:
+    """The same seconds are gained once: those of a part of the step go to the findings in their order."""
+    left, first = case.left_s, dict[str, str]()
+    claimed = []
+    for finding in findings:
+        gain, known = finding.gain, [part for part in finding.parts if part in left]
+        if gain is None or not known or not case.step_s:
+            claimed.append(finding)
+            continue
+        wanted = case.step_s * gain / (1 + gain)
+        given = min(wanted, *(left[part] for part in known))
+        for part in known:
+            left[part] -= given
+        if given < wanted:
+            gain = given / (case.step_s - given)
+            others = ", ".join(dict.fromkeys(first[part] for part in known if part in first))
+            counted = {"alone": f"{1 + (finding.gain or 0.0):.2f}x", "counted there": others} if others else {}
+            finding = msgspec.structs.replace(
+                finding,
+                gain=gain if gain >= NOTEWORTHY else None,
+                gain_from=finding.gain_from if gain >= NOTEWORTHY else "",
+                evidence={**finding.evidence, **counted},
+            )
+        for part in known:
+            first.setdefault(part, finding.id)
+        claimed.append(finding)
+    return claimed

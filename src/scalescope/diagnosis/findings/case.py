@@ -1,12 +1,14 @@
 """What a finding looks at."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
+from typing import Literal
 
 from scalescope.diagnosis.replay import Replay
 from scalescope.diagnosis.traces import JobTraces
-from scalescope.records.explanation import Explanation, Finding, Transfer
+from scalescope.records.explanation import Explanation, Finding
 
 NOTEWORTHY = 0.03  # A gain below this is no finding
 
@@ -37,12 +39,40 @@ class Case:
         return {each.rank: each.late_s or 0.0 for each in self.explanation.per_rank}
 
     @property
-    def waited_s(self) -> float:
-        """Seconds a step that ranks are known to wait for the last one: no cost of messages, cycles or settings."""
-        if self.explanation.skew_s:
-            return median(self.explanation.skew_s)
-        rank = self.explanation.straggler
-        return 0.0 if rank is None else self.late_s[rank]
+    def waited_s(self) -> float | None:
+        """Seconds of a typical step in which ranks wait for the last one, in the mean over ranks; None: not told.
+
+        Equal ranks would save just that. What waits under compute is none of it.
+        """
+        by_step: dict[int, list[float]] = defaultdict(list)
+        for step in self.explanation.steps:
+            if step.index >= self.explanation.warmup_steps and step.parts.waiting_s is not None:
+                by_step[step.index].append(step.parts.waiting_s)
+        accounting = self.explanation.accounting
+        if not by_step:
+            return accounting.waiting_s if accounting else None
+        return median(fmean(each) for each in by_step.values())
+
+    @property
+    def left_s(self) -> dict[str, float]:
+        """Seconds of each part of a step that findings can claim; a part that is not told is missing."""
+        parts = [account.parts for account in self.explanation.per_rank]
+        accounting = self.explanation.accounting
+        told: dict[str, list[float | None]] = {
+            "waiting": [each.waiting_s for each in parts],
+            "transfer": [each.transfer_s for each in parts],
+            "exposed": [each.exposed_s for each in parts],
+            "input": [each.input_s for each in parts],
+            "other": [accounting.other_s] if accounting else [],
+        }
+        return {
+            name: max(known) for name, each in told.items() if (known := [value for value in each if value is not None])
+        }
+
+    def part(self, name: Literal["waiting", "transfer"]) -> str:
+        """The part of a step out of which something comes: all exposed communication where it is not divided."""
+        accounting = self.explanation.accounting
+        return "exposed" if accounting is None or accounting.waiting_s is None else name
 
     @property
     def sending_s(self) -> float | None:
@@ -71,14 +101,6 @@ class Case:
         record = self.job.record
         hosts = len({rank.host for rank in record.ranks}) if record else 1
         return self.explanation.device == "cpu" and hosts < 2
-
-    def per_step(self, seconds: Callable[[Transfer], float | None]) -> float | None:
-        """Seconds a step of all transfers together; None where ranks were not compared."""
-        steps = min(len(trace.starts_s) for trace in self.job.traces)
-        values = [(seconds(transfer), transfer.count) for transfer in self.explanation.transfers]
-        if not self.job.clocks or not steps or not values or any(value is None for value, _ in values):
-            return None
-        return sum((value or 0.0) * count for value, count in values) / steps
 
 
 Look = Callable[[Case], Finding | None]

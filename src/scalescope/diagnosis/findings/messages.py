@@ -5,6 +5,7 @@ import numpy as np
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.records.explanation import Finding
+from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds
 
@@ -17,6 +18,7 @@ _SMALL_BYTES = MIB
 _LARGE_SHARE = 0.6
 _EXPOSED_SHARE = 0.1
 _USUAL_FUSION = 128 * MIB
+_AVOIDABLE = 0.5  # Of what messages cost that fuse nothing: a guess, and called one
 
 
 def small_messages(case: Case) -> Finding | None:
@@ -40,6 +42,7 @@ def small_messages(case: Case) -> Finding | None:
         change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
         gain=gain(case.step_s, step_s),
         gain_from="replay",
+        parts=(case.part("transfer"),),
     )
 
 
@@ -49,7 +52,8 @@ def _unfused(case: Case) -> Finding | None:
     if account is None or accounting is None or account.tensors_per_response > 2:
         return None
     per_message = sum(account.collectives_s.values()) / max(account.responses, 1.0)
-    saved = min(per_message * (account.responses - 2) * 0.5, accounting.exposed_s or 0.0)
+    sent_s = accounting.exposed_s if accounting.transfer_s is None else accounting.transfer_s
+    saved = min(per_message * (account.responses - 2) * _AVOIDABLE, sent_s or 0.0)
     if case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -59,7 +63,8 @@ def _unfused(case: Case) -> Finding | None:
         evidence={"tensors per message": f"{account.tensors_per_response:.1f}", **_sizes(case)},
         change=f"HOROVOD_FUSION_THRESHOLD={_USUAL_FUSION} (bytes, the default), and a HOROVOD_CYCLE_TIME of 1 or more",
         gain=case.saving(saved),
-        gain_from="accounting",
+        gain_from="guess",
+        parts=(case.part("transfer"),),
     )
 
 
@@ -79,6 +84,7 @@ def large_bucket(case: Case) -> Finding | None:
         change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
         gain=gain(case.step_s, step_s),
         gain_from="replay",
+        parts=(case.part("transfer"),),
     )
 
 
@@ -87,19 +93,22 @@ def exposed_communication(case: Case) -> Finding | None:
     ranks = [account.parts for account in case.explanation.per_rank if account.parts.exposed_s is not None]
     if not ranks or not case.step_s:
         return None
+
+    def sent_s(parts: Breakdown) -> float:
+        return (parts.exposed_s if parts.transfer_s is None else parts.transfer_s) or 0.0
+
     # The rank that comes last to every message waits for nobody: what it shows is the messages themselves.
-    accounting = min(ranks, key=lambda parts: parts.exposed_s or 0.0)
-    moving = case.sending_s if case.sending_s is not None else case.per_step(lambda transfer: transfer.seconds)
-    exposed_s = min(accounting.exposed_s or 0.0, moving if moving is not None else case.step_s)
+    accounting = min(ranks, key=sent_s)
+    exposed_s = min(sent_s(accounting), case.step_s if case.sending_s is None else case.sending_s)
     share = exposed_s / accounting.step_s
     if share < _EXPOSED_SHARE:
         return None
     total = exposed_s + (accounting.hidden_s or 0.0)
     hidden = f", {accounting.hidden_s / total:.0%} of all communication is hidden" if accounting.hidden_s else ""
     if case.replay is not None:
-        won, source = gain(case.step_s, case.replay.with_links(2.0)), "replay"
+        won = gain(case.step_s, case.replay.with_links(2.0))
     else:
-        won, source = case.saving(exposed_s / 2), "accounting"
+        won = case.saving(exposed_s / 2)
     if won < NOTEWORTHY:
         return None
     many = (case.explanation.world_size or 2) > 1
@@ -122,7 +131,8 @@ def exposed_communication(case: Case) -> Finding | None:
         },
         change=change,
         gain=won,
-        gain_from="replay" if source == "replay" else "accounting",
+        gain_from="guess" if case.replay is None else "replay",
+        parts=(case.part("transfer"),),
     )
 
 
@@ -151,6 +161,7 @@ def buffer_broadcasts(case: Case) -> Finding | None:
         "statistics, which changes evaluation slightly; or nn.SyncBatchNorm, or fewer buffers.",
         gain=case.saving(seconds),
         gain_from="accounting",
+        parts=(case.part("transfer"),),
     )
 
 

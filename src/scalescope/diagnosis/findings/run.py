@@ -154,7 +154,8 @@ def idle_device(case: Case) -> Finding | None:
         change=f"A larger batch per process; {_fewer_launches(case)}; "
         "no .item(), .cpu() or print of tensors in the step.",
         gain=case.saving(accounting.other_s / 2),
-        gain_from="accounting",
+        gain_from="guess",
+        parts=("other",),
     )
 
 

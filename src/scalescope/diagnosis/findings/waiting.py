@@ -3,14 +3,24 @@
 from statistics import median
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
-from scalescope.diagnosis.named_ranks import CYCLES_S
 from scalescope.records.explanation import Finding, HorovodAccount
+from scalescope.traces.horovod.steps import CYCLES_S
 from scalescope.units import format_bytes, format_seconds
 
 _INPUT_SHARE = 0.05
 _LONG_CYCLE_S = 4e-3
 _NEGOTIATION_SHARE = 0.1
 _UNEVEN_SHARE = 0.1
+_CAUSE_SHARE = 0.6  # Of a rank's lateness that one part of its step must explain, before it is called the cause
+_BECAUSE = {
+    "input": " because it waits longer for its batch",
+    "compute": " because it computes longer",
+    "optimizer": " because its optimizer takes longer",
+}
+_LOADER = (
+    "DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True); "
+    "if workers are there already: more of them, or cheaper decoding."
+)
 
 
 def straggler(case: Case) -> Finding | None:
@@ -20,13 +30,14 @@ def straggler(case: Case) -> Finding | None:
     if rank is None:
         return None
     late = case.late_s
-    others = median([value for each, value in late.items() if each != rank] or [0.0])
-    lost = min(late[rank] - others, _busier_s(case, rank))
+    lost = _late_by_s(case, rank)
+    cause = _cause(case, rank)
     steps = next((account.steps for account in explanation.per_rank if account.rank == rank), len(explanation.skew_s))
     computing = _compute_apart(case, rank)
     return Finding(
         id="straggler",
-        sentence=f"Rank {rank} comes {format_seconds(lost)} late to every step, and the other ranks wait for it.",
+        sentence=f"Rank {rank} comes {format_seconds(lost)} late to every step{_BECAUSE.get(cause, '')}, and the other "
+        "ranks wait for it.",
         evidence={
             "late, by rank": ", ".join(f"{each}: {format_seconds(value)}" for each, value in late.items()),
             "its compute against the others'": computing,
@@ -34,11 +45,35 @@ def straggler(case: Case) -> Finding | None:
             **({"source:": explanation.straggler_note} if explanation.straggler_note else {}),
             "seen in": case.shown,
         },
-        change=f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "
+        change=_LOADER
+        if cause == "input"
+        else f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "
         "another program on its cores, more data): give all ranks equal work.",
         gain=case.saving(lost),
         gain_from="accounting",
+        parts=(case.part("waiting"), *((cause,) if cause == "other" else ())),
     )
+
+
+def _late_by_s(case: Case, rank: int) -> float:
+    """What ends with this rank's lateness."""
+    late = case.late_s
+    others = median([value for each, value in late.items() if each != rank] or [0.0])
+    return min(late[rank] - others, _busier_s(case, rank))
+
+
+def _cause(case: Case, rank: int) -> str:
+    """On what the late rank spends most of what it is late by: compute, input, optimizer or other; empty if unknown."""
+    own = next((account.parts for account in case.explanation.per_rank if account.rank == rank), None)
+    others = [account.parts for account in case.explanation.per_rank if account.rank != rank]
+    if own is None or not others or own.compute_s is None:
+        return ""
+    more = {
+        name: (getattr(own, f"{name}_s") or 0.0) - median(getattr(each, f"{name}_s") or 0.0 for each in others)
+        for name in ("compute", "input", "optimizer", "other")
+    }
+    most = max(more, key=lambda name: more[name])
+    return most if more[most] > _CAUSE_SHARE * _late_by_s(case, rank) else ""
 
 
 def _busier_s(case: Case, rank: int) -> float:
@@ -54,15 +89,12 @@ def _busier_s(case: Case, rank: int) -> float:
 
 def uneven_ranks(case: Case) -> Finding | None:
     """Now one rank is late and now another: everybody waits for whoever is last."""
-    if case.explanation.straggler is not None or not case.step_s:
+    lost = case.waited_s
+    if case.explanation.straggler is not None or not case.step_s or lost is None:
         return None
-    waiting = case.per_step(lambda transfer: transfer.wait_s)
-    if waiting is None and case.explanation.horovod and case.explanation.skew_s:
-        waiting = median(case.explanation.skew_s)
-    least = min((account.parts.exposed_s or 0.0 for account in case.explanation.per_rank), default=0.0)
-    if waiting is None or min(waiting, least) < _UNEVEN_SHARE * case.step_s:
+    nobody_named = case.explanation.horovod is not None and not case.explanation.skew_s  # see negotiation()
+    if nobody_named or lost < _UNEVEN_SHARE * case.step_s:
         return None
-    lost = min(waiting, least)
     return Finding(
         id="uneven_ranks",
         sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
@@ -75,6 +107,7 @@ def uneven_ranks(case: Case) -> Finding | None:
         "garbage collection, logging and checkpoints at the same step on all.",
         gain=case.saving(lost),
         gain_from="accounting",
+        parts=(case.part("waiting"),),
     )
 
 
@@ -94,8 +127,12 @@ def _compute_apart(case: Case, rank: int) -> str:
 
 
 def input_bound(case: Case) -> Finding | None:
-    """The step waits for its batch."""
-    ranks = [account for account in case.explanation.per_rank if account.parts.input_s is not None]
+    """The step waits for its batch; what makes one rank late is said of that rank."""
+    late = case.explanation.straggler
+    if late is not None and _cause(case, late) != "input":
+        late = None
+    known = [account for account in case.explanation.per_rank if account.parts.input_s is not None]
+    ranks = [account for account in known if account.rank != late]
     if not ranks or not case.step_s:
         return None
     waiting = max(ranks, key=lambda account: account.parts.input_s or 0.0)
@@ -113,17 +150,18 @@ def input_bound(case: Case) -> Finding | None:
             "step": format_seconds(case.step_s),
             "seen in": case.shown,
         },
-        change="DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True); "
-        "if workers are there already: more of them, or cheaper decoding.",
+        change=_LOADER,
         gain=case.saving(seconds),
         gain_from="accounting",
+        parts=("input",),
     )
 
 
 def _cycle_s(case: Case, account: HorovodAccount) -> float | None:
+    """Between two looks for gradients; while it sends, the thread cannot look, whatever the setting."""
     if not account.cycles or not case.step_s:
         return None
-    return case.step_s / account.cycles
+    return max(case.step_s - (case.sending_s or 0.0), 0.0) / account.cycles
 
 
 def long_cycle(case: Case) -> Finding | None:
@@ -135,7 +173,7 @@ def long_cycle(case: Case) -> Finding | None:
     if cycle is None or cycle < _LONG_CYCLE_S:
         return None
     moving = case.sending_s or 0.0
-    saved = min(accounting.exposed_s - moving - case.waited_s, cycle) - CYCLES_S
+    saved = min(accounting.exposed_s - moving - (case.waited_s or 0.0), cycle) - CYCLES_S
     if saved <= 0 or case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -151,6 +189,7 @@ def long_cycle(case: Case) -> Finding | None:
         change="HOROVOD_CYCLE_TIME=1 (milliseconds, the default), or horovodrun --cycle-time-ms 1",
         gain=case.saving(saved),
         gain_from="accounting",
+        parts=(case.part("transfer"),),
     )
 
 
@@ -168,10 +207,9 @@ def negotiation(case: Case) -> Finding | None:
         return None
     moving = case.sending_s or 0.0
     exposed = accounting.exposed_s - moving
-    waiting = case.job.traces[0].waiting
-    if waiting is not None and len(waiting) > explanation.warmup_steps:
-        exposed = min(exposed, median(waiting[explanation.warmup_steps :].tolist()))  # few slow steps raise the mean
     exposed -= CYCLES_S
+    if case.waited_s is not None:
+        exposed = min(exposed, case.waited_s)  # few slow steps raise the mean
     if exposed < _NEGOTIATION_SHARE * case.step_s:
         return None
     return Finding(
@@ -189,4 +227,5 @@ def negotiation(case: Case) -> Finding | None:
         "clocks of all ranks.",
         gain=case.saving(exposed),
         gain_from="accounting",
+        parts=(case.part("waiting"),),
     )

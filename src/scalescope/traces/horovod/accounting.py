@@ -44,7 +44,8 @@ class Found:
     exchange: list[Intervals] = field(default_factory=list)
     negotiation: list[Intervals] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    waiting: list[Times] = field(default_factory=list)
+    negotiated: list[Times] = field(default_factory=list)
+    ticked: list[Times] = field(default_factory=list)
     held_up: list[HeldUp] = field(default_factory=list)
 
 
@@ -169,7 +170,9 @@ class Accounting:
         """Per step how long ranks negotiated after its last gradient while nothing was sent, and for whom alone."""
         if not len(steps.start):
             return
-        self.found.waiting.append(between(without(negotiation, sending), steps.last_submission, steps.end))
+        self.found.negotiated.append(between(without(negotiation, sending), steps.last_submission, steps.end))
+        unready = without(union(ticks.begin, ticks.ready), sending)
+        self.found.ticked.append(between(unready, steps.last_submission, steps.end))
         last = ranks(self.vocabulary)[ticks.name]
         for rank in np.unique(last[last >= 0]).tolist():
             alone = without(union(ticks.before[last == rank], ticks.ready[last == rank]), sending)

@@ -30,7 +30,7 @@ from scalescope.traces.horovod.columns import (
 from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
 from scalescope.traces.horovod.responses import Message, Responses, message_of, responses
 from scalescope.traces.horovod.scan import Scanner
-from scalescope.traces.horovod.steps import account
+from scalescope.traces.horovod.steps import account, waiting
 from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
 from scalescope.traces.trace_bytes import Places
 
@@ -103,6 +103,7 @@ def read(path: Path) -> Trace:
     starts, ends = _seconds(found.start), _seconds(found.end)
     exposed_s = _seconds(found.exposed)
     step = ends - starts
+    waiting_s = waiting(accounting.steps, step, _seconds(found.negotiated), _seconds(found.ticked))
     tensors = accounting.tensors.accounts(vocabulary)
 
     def account_since(start_s: float) -> HorovodAccount:
@@ -126,13 +127,13 @@ def read(path: Path) -> Trace:
         steps_from="gradients" if len(starts) else "none",
         starts_s=starts,
         ends_s=ends,
-        parts=Parts(step, None, None, exposed_s, None, None, step - exposed_s),
+        parts=Parts(step, None, None, exposed_s, None, None, step - exposed_s, np.minimum(waiting_s, exposed_s)),
         collectives=_collectives(found.messages, vocabulary),
         exchange=_in_seconds(found.exchange),
         negotiation=_in_seconds(found.negotiation),
         horovod=account_since,
         possibly_hidden=_seconds(found.possibly_hidden),
-        waiting=_seconds(found.waiting),
+        negotiated=_seconds(found.negotiated),
         held_up=HeldUp(*(np.concatenate(column) for column in zip(*found.held_up, strict=True)))
         if found.held_up
         else None,

@@ -15,6 +15,7 @@ from scalescope.traces.horovod.columns import (
     DATA_WAIT,
     GROUPS,
     NEGOTIATION,
+    OPERATION,
     QUEUE,
     Numbers,
     Vocabulary,
@@ -26,6 +27,9 @@ ALIKE = 0.1  # Tensors that are reduced about as often as each other recur toget
 # A tensor may be the first of a step when the pause before it is this share of the longest, in the mean.
 LONG_PAUSE = 0.5
 _LONG_AGO = -(1 << 62)
+# A negotiation takes up to two cycles although nobody is late: one to ask and one to answer.
+_CYCLES = 2
+CYCLES_S = _CYCLES * 1e-3  # Of the default length
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,26 @@ class Block:
             {name: times[which] for name, times in self.collectives.items()},
             {name: counts[which] for name, counts in self.counts.items()},
         )
+
+
+def waiting(blocks: Sequence[Block], step_s: Times, negotiated_s: Times, ticked_s: Times) -> Times:
+    """Per step how long it waited for a late rank, in seconds.
+
+    Args:
+        blocks: Of all steps.
+        step_s: How long each step is.
+        negotiated_s: Negotiation after its last gradient while nothing was sent.
+        ticked_s: Of it, until the last rank was ready, as far as ranks are named; cached negotiations name none, and
+            of these all counts that is longer than cycles alone can make it.
+    """
+    names = ("negotiations", "ticked_negotiations", "cycles")
+    seen = {name: np.concatenate([np.zeros(0), *(block.counts[name] for block in blocks)]) for name in names}
+    sending_s = np.concatenate([np.zeros(0), *(block.groups[:, OPERATION] for block in blocks)]) / 1e6
+    marked = seen["cycles"] > 0
+    apart_s = np.maximum(step_s - sending_s, 0.0)[marked] / seen["cycles"][marked]
+    cycles_s = max(CYCLES_S, _CYCLES * float(np.median(apart_s))) if marked.any() else CYCLES_S
+    named = 2 * seen["ticked_negotiations"] >= seen["negotiations"]
+    return np.where(named, ticked_s, np.maximum(negotiated_s - cycles_s, 0.0))
 
 
 def count(

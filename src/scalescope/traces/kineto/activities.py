@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from scalescope.intervals import EVER, NOTHING, Intervals, Times, bridged, common, joined, union, without
+from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, bridged, common, joined, union, without
 from scalescope.records.timeline import Activity, Span
 from scalescope.traces.kineto.collector import BRIDGED_S, Collector
 from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Event
 from scalescope.traces.kineto.events import of_device as meaning_on_device
-from scalescope.traces.trace import Activities, Parts, parts_of
+from scalescope.traces.trace import Activities, Parts, exposed_of, parts_of
 
 _STEPS_TOGETHER = 64
 _MOST_SPANS = 1000  # Of one activity; where there are more, those with the shortest gaps between them become one
@@ -19,16 +19,21 @@ _MOST_COLLECTIVES = 2000
 _SHORTEST_LAG_S, _LONGEST_LAG_S = 1.0, 10.0  # How long before it runs work is launched at most; see launched_since()
 
 
-def account(found: Collector, starts_s: Times, ends_s: Times, *, on_device: bool) -> Parts:
-    """The parts of every step, a few steps at a time: sets of a whole file would take much memory."""
-    blocks, knows_optimizer = [], bool(found.device_optimizer.moments)
+def account(found: Collector, starts_s: Times, ends_s: Times, *, on_device: bool) -> tuple[Parts, Intervals]:
+    """The parts of every step and when communication was exposed, a few steps at a time.
+
+    Sets of a whole file would take much memory.
+    """
+    blocks, alone, knows_optimizer = [], Moments(), bool(found.device_optimizer.moments)
     for at in range(0, max(1, len(starts_s)), _STEPS_TOGETHER):
         starts, ends = starts_s[at : at + _STEPS_TOGETHER], ends_s[at : at + _STEPS_TOGETHER]
         within = (float(starts[0]), float(ends.max())) if len(starts) else (0.0, 0.0)
         if not at:  # a GPU's mark of an optimizer holds the kernels of its closure, too
             knows_optimizer &= not len(closures(found, within).starts)
         activities = of_device(found, within, knows_optimizer) if on_device else of_host(found, within)
-        blocks.append(parts_of(activities, starts, ends))
+        exposed = exposed_of(activities)
+        blocks.append(parts_of(activities, starts, ends, exposed))
+        alone.add(*common(exposed, union(starts, ends)))
 
     def column(name: str) -> Times | None:
         pieces = [getattr(block, name) for block in blocks]
@@ -38,7 +43,7 @@ def account(found: Collector, starts_s: Times, ends_s: Times, *, on_device: bool
     assert step is not None
     assert other is not None
     names = ("compute", "optimizer", "exposed", "hidden", "input")
-    return Parts(step=step, other=other, **{name: column(name) for name in names})
+    return Parts(step=step, other=other, **{name: column(name) for name in names}), alone.between()
 
 
 def of_host(found: Collector, within: tuple[float, float] = EVER) -> Activities:

@@ -151,7 +151,7 @@ def read(path: Path) -> Trace:
     cut = bool(stream.loss.reason) and not stream.footer.strip()
     on_device = bool(found.device.moments) or (cut and found.calls_device)
     steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
-    parts = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
+    parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
     collectives = collectives_of(found)
     notes = list(steps.notes)
     if on_device and len(found.optimizers) and parts.optimizer is None:
@@ -178,6 +178,7 @@ def read(path: Path) -> Trace:
         parts=parts,
         collectives=collectives,
         exchange=found.exchange.between(),
+        exposed=alone,
         compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
         loss=_both(stream.loss, found.loss()),
