@@ -23,7 +23,6 @@ from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import complete_lines
 from scalescope.simulator.compute import contention
 from scalescope.simulator.costs import CostModel
-from scalescope.simulator.grid import RESIDUAL
 from scalescope.simulator.step import steps
 from scalescope.steady import step_times
 
@@ -113,7 +112,7 @@ def rows_of(
     for column, batch in enumerate(batches):
         alone = next(point.step_s for point in profile.points if point.batch == batch)
         predicted, real = float(made.step_s[column]), median(truth[batch])
-        sigma = float(np.hypot(made.error[column], RESIDUAL))
+        sigma = float(np.hypot(made.error[column], find_engine(knobs.engine).model_error))
         rows.append(
             {
                 "model": profile.workload.model.rpartition(":")[2],

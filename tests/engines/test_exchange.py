@@ -2,12 +2,14 @@
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalescope.engines import ENGINES, find_engine
 from scalescope.engines.base import MIB, Exchange, Message, in_buckets, one_by_one
 from scalescope.records.profile import Gradient, ModelProfile
+from scalescope.workloads.models import resnet18
 from simulator.made import gradients, point, profile
 
 
@@ -29,6 +31,19 @@ def test_ddp_fills_a_small_bucket_first_and_then_overshoots_by_up_to_a_tensor() 
     assert buckets_mib(layers) == [4, 28, 28, 4]
     assert buckets_mib(layers, bucket_cap_mb=25) == [28, 28, 8]
     assert buckets_mib(model(*[16] * 4)) == [16, 32, 16]
+
+
+@pytest.mark.parametrize(
+    ("cap", "published"),
+    [(25, [2_052_000, 28_852_224, 15_853_824]), (35, [2_052_000, 38_297_600, 6_408_448])],
+)
+def test_ddp_makes_the_buckets_of_resnet18_that_others_have_seen(cap: int, published: list[int]) -> None:
+    # pytorch/pytorch issue 48880: bytes of each allreduce, with a torch whose first bucket stayed at 1 MiB.
+    with torch.device("meta"):
+        parameters = list(resnet18(image_size=224).parameters())
+    made = [Gradient(name=str(at), bytes=4 * each.numel()) for at, each in enumerate(reversed(parameters))]
+    model = profile(point(ready_s=[float(at) for at in range(len(made))]), gradients=tuple(made))
+    assert [each.bytes for each in exchange("ddp", model, bucket_cap_mb=cap, first_bucket_mb=1).messages] == published
 
 
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:

@@ -98,18 +98,26 @@ def test_a_round_that_one_rank_did_not_finish_is_left_out() -> None:
     assert costs.seconds == (1.0,)
 
 
-def test_overlap_is_the_median_of_all_ranks_and_rounds() -> None:
-    lines: list[list[Line]] = [[overlapped(2.0, 1.5), overlapped(2.2, 3.0), around()], [overlapped(5.0, 2.0), around()]]
+def test_overlap_is_the_median_of_rounds_over_all_ranks_and_has_errors() -> None:
+    def of_rank(*factors: tuple[float, float]) -> list[Line]:
+        return [line for pair in factors for line in (timed([1.0]), overlapped(*pair), QUIET)]
+
+    lines = [of_rank((2.0, 1.5), (2.2, 3.0), (9.0, 1.6)), of_rank((2.0, 1.5), (2.2, 3.0), (9.0, 1.6))]
     found = findings(PAIR, lines).overlap
     assert found is not None
     assert (found.backend, found.ranks, found.nodes) == ("gloo", 2, 1)
-    assert (found.compute, found.communication, found.idle) == (2.2, 2.0, 1.0)
+    assert (found.compute, found.communication, found.idle) == (pytest.approx(2.2), pytest.approx(1.6), 1.0)
+    assert found.compute_error == pytest.approx(standard_error([2.0, 2.2, 9.0]))
+    assert found.communication_error == pytest.approx(standard_error([1.5, 3.0, 1.6]))
+    uneven = findings(PAIR, [of_rank((2.0, 1.0)), of_rank((8.0, 1.0))]).overlap
+    assert uneven is not None
+    assert (uneven.compute, uneven.compute_error) == (pytest.approx(4.0), 0.1), "one round"
 
 
-def test_nothing_gets_faster_from_sharing() -> None:
+def test_what_seems_faster_from_sharing_is_not_cut_off() -> None:
     found = findings(PAIR, [[overlapped(0.9, 0.8), idle(0.7)]]).overlap
     assert found is not None
-    assert (found.compute, found.communication, found.idle) == (1, 1, 1)
+    assert (found.compute, found.communication, found.idle) == pytest.approx((0.9, 0.8, 0.7))
 
 
 def test_an_engine_whose_threads_sleep_costs_nothing_while_it_is_idle() -> None:

@@ -1,7 +1,6 @@
 """From the blocks that ranks wrote to the record of a profile."""
 
 from pathlib import Path
-from statistics import NormalDist
 
 import msgspec
 import pytest
@@ -209,8 +208,9 @@ def test_contention_is_its_typical_rank_over_the_steps_alone_right_after() -> No
     assert (contention.copies, contention.batch) == (3, 8)
     assert contention.slowdown == pytest.approx(1.8 / 1.25)
     assert contention.error == 0.03
-    # The slowest of three typically lies 0.82 standard deviations above the middle.
-    assert contention.noise == pytest.approx((2.5 / 1.8 - 1) / NormalDist().inv_cdf(0.5 ** (1 / 3)))
+    # A rank that is always slower is in the residuals, which are over the typical step of all.
+    assert contention.residuals is not None
+    assert (contention.residuals.levels[0], contention.residuals.levels[-1]) == pytest.approx((2.5 / 1.8, 1.5 / 1.8))
 
 
 def test_several_contentions_are_told_apart_and_repetitions_tell_their_error() -> None:
@@ -228,7 +228,8 @@ def test_several_contentions_are_told_apart_and_repetitions_tell_their_error() -
         (3, pytest.approx(1.6)),
     ]
     assert found[0].error == pytest.approx(standard_error([1.2, 1.3, 1.4]))
-    assert found[1].noise == 0  # of three ranks two never vary
+    assert found[1].residuals is not None
+    assert sum(found[1].residuals.counts) == 9
 
 
 def test_contention_of_another_batch_and_failed_ones_are_left_out() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalescope.engines.base import Engine
 from scalescope.estimation import calibration as residuals
 from scalescope.estimation.calibration import calibrate, calibration, remember
 from scalescope.records.prediction import Check, Residual
 from scalescope.records.store import append, load_lines
-from scalescope.simulator.grid import RESIDUAL
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def residual(log_error: float, hostname: str = "", engine: str = "ddp") -> Resid
 
 def test_without_checks_nothing_is_calibrated() -> None:
     assert calibrate([]) is None
-    assert calibration("ddp") == (None, "")
+    assert calibration("ddp", "mlp") == (None, "")
 
 
 def test_one_residual_of_an_estimate_is_kept_in_the_users_cache(cache: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_damaged_line_is_one_warning_and_the_others_count(cache: Path) -> None
     with cache.open("ab") as file:
         file.write(b"not json\n\xff\xfe\n" + b"[" * 100 + b"\n")
     append(residual(0.1), cache)
-    found, said = calibration("ddp")
+    found, said = calibration("ddp", "mlp")
     assert found is not None
     assert found.estimates == 2
     assert said.startswith("3 damaged lines of ")
@@ -82,7 +82,7 @@ def test_a_damaged_line_is_one_warning_and_the_others_count(cache: Path) -> None
 
 def test_a_cache_that_cannot_be_read_or_written_is_one_warning(tmp_path: Path, cache: Path) -> None:
     cache.mkdir(parents=True)  # no file, for whoever runs this: root may write anything
-    found, said = calibration("ddp")
+    found, said = calibration("ddp", "mlp")
     assert found is None
     assert "cannot be read" in said
     assert "cannot be written" in remember([check(1.0, 1.1)], factor=1.0, engine="ddp", model="cnn")
@@ -99,14 +99,14 @@ def test_one_check_is_believed_a_quarter() -> None:
     assert found is not None
     assert (found.estimates, found.factor) == (1, pytest.approx(1.2**0.25))
     assert found.mean_error == pytest.approx(1 - 1 / 1.2)
-    assert found.spread == pytest.approx(math.hypot(RESIDUAL, 0.75 * math.log(1.2)))
+    assert found.spread == pytest.approx(math.hypot(Engine.model_error, 0.75 * math.log(1.2)))
 
 
 def test_many_equal_checks_are_believed_almost_wholly() -> None:
     found = calibrate([math.log(1.2)] * 97)
     assert found is not None
     assert found.factor == pytest.approx(1.2**0.97)
-    assert found.spread < RESIDUAL
+    assert found.spread < Engine.model_error
 
 
 def test_one_estimate_that_went_wrong_moves_nothing() -> None:
@@ -130,11 +130,11 @@ def test_only_this_engine_on_this_machine_counts_and_old_checks_are_forgotten(ca
         append(one, cache)
     for _ in range(40):
         append(residual(0.1), cache)
-    found, _ = calibration("ddp")
+    found, _ = calibration("ddp", "mlp")
     assert found is not None
     assert found.estimates == 40
     assert found.factor == pytest.approx(math.exp(0.1 * 40 / 43))
-    other, _ = calibration("horovod")
+    other, _ = calibration("horovod", "mlp")
     assert other is not None
     assert other.estimates == 1
 
@@ -146,3 +146,23 @@ def test_a_factor_never_leaves_what_was_seen(log_errors: list[float]) -> None:
     assert min(0.0, *log_errors) - 1e-9 <= math.log(found.factor) <= max(0.0, *log_errors) + 1e-9
     assert found.spread > 0
     assert found.mean_error >= 0
+
+
+def test_another_model_counts_once_and_this_one_corrects_it() -> None:
+    wrong, right = [math.log(1.3)] * 9, [0.0] * 9
+    found = calibrate([], [wrong])
+    assert found is not None
+    assert found.factor == pytest.approx(1.3**0.25), "nine estimates of one other model"
+    both = calibrate(right, [wrong])
+    assert both is not None
+    assert both.factor == pytest.approx(1.3 ** (0.25 * 0.25))
+    assert both.estimates == 18
+
+
+def test_what_one_model_taught_moves_another_less(cache: Path) -> None:
+    for _ in range(9):
+        append(residual(math.log(1.3)), cache)
+    (own, _), (other, _) = calibration("ddp", "mlp"), calibration("ddp", "cnn")
+    assert own is not None
+    assert other is not None
+    assert own.factor > 1.2 > 1.1 > other.factor > 1

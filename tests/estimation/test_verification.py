@@ -23,6 +23,7 @@ def launch(*pairs: tuple[float, float], foreign_cores: float = 0.0, step_s: floa
         steps=10,
         warmup_steps=0,
         step_s=step_s,
+        mean_step_s=step_s,
         pairs=pairs,
         throughput=None,
         samples_per_step=None,

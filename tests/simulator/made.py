@@ -76,8 +76,8 @@ def proportional(
     return profile(*points, gradients=gradients(gradient_mib), **more)
 
 
-def contention(copies: int, slowdown: float, batch: int = 8, error: float = 0.0, noise: float = 0.0) -> Contention:
-    return Contention(copies=copies, batch=batch, slowdown=slowdown, error=error, noise=noise)
+def contention(copies: int, slowdown: float, batch: int = 8, error: float = 0.0, **more) -> Contention:
+    return Contention(**{"copies": copies, "batch": batch, "slowdown": slowdown, "error": error, "noise": 0.0, **more})
 
 
 def described(mib_per_s: float = 1.0, *, latency_s: float = 0.0, slots: int = 8, nodes: int = 1, **more) -> Cluster:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -176,10 +177,13 @@ def test_gloo_stands_in_for_horovod_over_gloo_alone_and_only_where_that_was_not_
 
 def test_the_error_grows_with_the_distance_from_what_was_measured() -> None:
     costs = model(cluster(ring(2), ring(4, error=0.03), ring(8, nodes=2, error=0.01), inside=INSIDE))
-    np.testing.assert_allclose(costs.error([1, 2, 4, 8, 16], 1), [0, 0.02, 0.03, 0.08, 0.13])
-    np.testing.assert_allclose(costs.error([8, 8, 16], [2, 4, 4]), [0.01, 0.06, 0.11])
+    np.testing.assert_allclose(costs.error([1, 2, 4, 8, 16], 1), [0, 0.02, 0.03, 0.23, 0.43])
+    np.testing.assert_allclose(costs.error([8, 8, 16], [2, 4, 4]), [0.01, 0.21, 0.41])
+    between = model(cluster(ring(2), ring(8, error=0.03)))
+    np.testing.assert_allclose(between.error([4, 5], 1), [0.07, 0.03 + 0.05 * math.log2(8 / 5)])
     assert costs.error(10**9, 1) == 0.5
-    assert model(cluster(inside=INSIDE)).error(2, 1) == DESCRIBED_ERROR
+    described = model(cluster(inside=INSIDE, between=BETWEEN))
+    np.testing.assert_allclose(described.error([2, 8, 64, 8192], [1, 1, 8, 1024]), [0.1, 0.1, 0.19, 0.4])
     assert model(cluster(ring(2), between=BETWEEN)).error(4, 4) == pytest.approx(DESCRIBED_ERROR)
 
 

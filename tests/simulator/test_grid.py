@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
 from scalescope.records.profile import ProfilePoint
-from scalescope.simulator.grid import EFFICIENT, RESIDUAL, Question, largest_batch, predict
+from scalescope.simulator.grid import EFFICIENT, Question, largest_batch, predict
 from scalescope.stats import PREDICTED, normal_width
 from simulator.made import GIB, contention, described, point, profile, proportional
 
 DDP = Knobs(engine="ddp")
+DDP_ERROR = find_engine("ddp").model_error
 STEADY = proportional(8, 64)
 """A sample takes a second, a message among p ranks 2 (p - 1) / p of a second."""
 
@@ -203,11 +205,12 @@ def test_little_throughput_is_given_up_for_fewer_processes_and_smaller_batches()
 def test_an_interval_holds_the_value_and_comes_from_the_models_own_error() -> None:
     prediction = asked()
     found = cell(prediction, 4)
-    links = 0.1 * found.exposed_s / found.step_s
-    half = math.exp(normal_width(PREDICTED) * math.hypot(RESIDUAL, links))
+    wide = normal_width(PREDICTED)
+    links = math.log1p(math.expm1(wide * 0.1) * found.exposed_s / found.step_s) / wide
+    half = math.exp(wide * math.hypot(DDP_ERROR, links))
     assert (found.low_s, found.high_s) == pytest.approx((found.step_s / half, found.step_s * half))
     assert (found.speedup_low, found.speedup_high) == pytest.approx((found.speedup / half, found.speedup * half))
-    assert prediction.residual == RESIDUAL
+    assert prediction.residual == DDP_ERROR
     alone = cell(prediction, 1)
     assert alone.low_s == alone.high_s == pytest.approx(alone.step_s)
 

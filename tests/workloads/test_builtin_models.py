@@ -12,6 +12,8 @@ PUBLISHED = {
     "resnet18": ({"image_size": 224}, 11_689_512),
     "resnet50": ({"image_size": 224}, 25_557_032),
     "resnet101": ({"image_size": 224}, 44_549_160),
+    "resnext50_32x4d": ({"image_size": 224}, 25_028_904),
+    "resnext101_32x8d": ({"image_size": 224}, 88_791_336),
     "vgg19": ({"image_size": 224}, 143_667_240),
     "gpt": ({"layers": 12, "width": 768, "heads": 12, "sequence": 1024, "vocab": 50257}, 124_439_808),
 }

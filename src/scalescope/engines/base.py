@@ -76,6 +76,9 @@ class Engine(ABC):
     backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends
     polls: bool = False  # Whether its own threads use a core while there is nothing to send
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
+    # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
+    # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).
+    model_error: float = 0.05
 
     @property
     def changes_live(self) -> bool:

@@ -18,6 +18,7 @@ class Horovod(Engine):
     autotunes = True
     live_module = "scalescope.engines.horovod_live"
     polls = True
+    model_error = 0.09
     knobs: tuple[Knob, ...] = (
         Knob(
             name="fusion_threshold_mb",

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+from scalescope.engines import find_engine
+from scalescope.engines.base import Engine
 from scalescope.errors import ScalescopeError
 from scalescope.records.prediction import Calibration, Check, Residual
 from scalescope.records.store import append, complete_lines, decode, drop_torn_line
-from scalescope.simulator.grid import RESIDUAL
 from scalescope.stats import robust_deviation
 
 BELIEF = 3  # Estimates, or checks, that it takes until what they say counts half
@@ -55,7 +56,7 @@ def remember(checks: Sequence[Check], factor: float, engine: str, model: str) ->
     return ""
 
 
-def calibration(engine: str) -> tuple[Calibration | None, str]:
+def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
     """What is remembered of this engine on this machine, and a warning when some of it cannot be read."""
     found, damaged = [], 0
     try:
@@ -66,26 +67,41 @@ def calibration(engine: str) -> tuple[Calibration | None, str]:
                 damaged += 1
     except OSError as problem:
         return None, f"what earlier estimates here learned cannot be read ({file()}: {problem.strerror}); remove it"
-    here = [one.log_error for one in found if (one.hostname, one.engine) == (platform.node(), engine)]
+    by_model: dict[str, list[float]] = {}
+    here = [one for one in found if (one.hostname, one.engine) == (platform.node(), engine)]
+    for one in [one for one in here if math.isfinite(one.log_error)][-_LATEST:]:
+        by_model.setdefault(one.model, []).append(one.log_error)
+    own = by_model.pop(model, [])
     said = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
-    return calibrate([error for error in here if math.isfinite(error)][-_LATEST:]), said
+    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), said
 
 
-def calibrate(log_errors: Sequence[float]) -> Calibration | None:
+def calibrate(
+    own: Sequence[float], others: Sequence[Sequence[float]] = (), usual: float = Engine.model_error
+) -> Calibration | None:
     """A factor that is believed the more, the more estimates were checked, and what remains uncertain.
 
-    Both come from medians: one estimate that went wrong moves neither.
+    All come from medians: one estimate that went wrong moves none. Another model counts once however often it was
+    estimated, and this one corrects what the others say.
+
+    Args:
+        own: Logarithms of measured over predicted, of this model.
+        others: Those of other models, a list each.
+        usual: Spread before anything was checked.
     """
-    if not log_errors:
+    everything = [*own, *(error for errors in others for error in errors)]
+    if not everything:
         return None
-    count, middle = len(log_errors), median(log_errors)
-    believed = count / (count + BELIEF)
-    shift = believed * middle
-    own = max(robust_deviation(log_errors), RESIDUAL / 2) if count > 2 else RESIDUAL
-    spread = math.sqrt(believed * own**2 + (1 - believed) * RESIDUAL**2 + (middle - shift) ** 2)
+    shift = 0.0
+    for errors in ([median(errors) for errors in others], own):
+        if errors:
+            shift += len(errors) / (len(errors) + BELIEF) * (median(errors) - shift)
+    believed = len(everything) / (len(everything) + BELIEF)
+    seen = max(robust_deviation(everything), usual / 2) if len(everything) > 2 else usual
+    left = median(own or everything) - shift
     return Calibration(
-        estimates=count,
+        estimates=len(everything),
         factor=math.exp(shift),
-        spread=spread,
-        mean_error=fmean(abs(math.expm1(-error)) for error in log_errors),
+        spread=math.sqrt(believed * seen**2 + (1 - believed) * usual**2 + left**2),
+        mean_error=fmean(abs(math.expm1(-error)) for error in everything),
     )

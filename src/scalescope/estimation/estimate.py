@@ -76,7 +76,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
         cluster = described or _kept(folder / CLUSTER, load_cluster)
         cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, listener)
         write_cluster(cluster, folder / CLUSTER)
-        known, unread = calibration(knobs.engine) if described is None else (None, "")
+        known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
         prediction = predict(
             Question(
                 profile=profile,

@@ -274,25 +274,37 @@ def _costs(group: Group, operation: Operation, rounds: Sequence[_Timings]) -> Co
             fmean(value for together in found[size] for line in together for value in line.cpu_seconds)
             for size in sizes
         ),
-        error=median(standard_error(made) if len(made) > 1 else _ERROR_OF_ONE for made in seconds.values()),
+        error=median(map(_error_of, seconds.values())),
     )
 
 
 def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
-    lines = [line for together in rounds for of_rank in together for line in of_rank]
-    overlapped = [line for line in lines if isinstance(line, Overlapped)]
-    if not overlapped:
-        return None
-    idle = []  # How many times longer compute takes next to the idle engine, over all ranks of each round
+    """How many times longer compute, messages, and compute next to the idle engine take: over all ranks, by round.
+
+    They are not cut off at 1: among many probes that would make noise into a slowdown.
+    """
+    compute, communication, idle = [], [], []
     for together in rounds:
-        if found := [line for of_rank in together for line in of_rank if isinstance(line, Idle)]:
+        lines = [line for of_rank in together for line in of_rank]
+        if overlapped := [line for line in lines if isinstance(line, Overlapped)]:
+            compute.append(geometric_mean(line.layer_overlapped_s / line.layer_s for line in overlapped))
+            communication.append(geometric_mean(line.message_overlapped_s / line.message_s for line in overlapped))
+        if found := [line for line in lines if isinstance(line, Idle)]:
             idle.append(sum(line.layer_s for line in found) / sum(line.layer_without_s for line in found))
+    if not compute:
+        return None
     return Overlap(
         backend=group.backend,
         ranks=group.ranks,
         nodes=group.nodes,
-        compute=max(median(line.layer_overlapped_s / line.layer_s for line in overlapped), 1.0),
-        communication=max(median(line.message_overlapped_s / line.message_s for line in overlapped), 1.0),
-        idle=max(geometric_mean(idle), 1.0) if idle else 1.0,
-        idle_error=standard_error(idle) if len(idle) > 1 else _ERROR_OF_ONE if idle else 0.0,
+        compute=median(compute),
+        communication=median(communication),
+        idle=geometric_mean(idle) if idle else 1.0,
+        idle_error=_error_of(idle) if idle else 0.0,
+        compute_error=_error_of(compute),
+        communication_error=_error_of(communication),
     )
+
+
+def _error_of(rounds: Sequence[float]) -> float:
+    return standard_error(rounds) if len(rounds) > 1 else _ERROR_OF_ONE

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import NormalDist, median
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
+from scalescope.simulator.jitter import grouped
 from scalescope.stats import relative_deviation, standard_errors
 
 _ERROR_OF_ONE = 0.03  # Relative standard error that is assumed where nothing was repeated
@@ -149,6 +150,7 @@ def _point(made: Sequence[Block], order: Sequence[int], error: float, *, outlyin
         remade=sum(block.foreign_cores > QUIET for block in made if block not in best),
         outlying=outlying,
         foreign_cores=median(block.foreign_cores for block in best),
+        residuals=grouped([step / block.step_s for block in best for step in _steps(block)]),
     )
 
 
@@ -159,16 +161,11 @@ def _steps(block: Block) -> list[float]:
     return [sum(parts) for parts in zip(block.forward_s, block.backward_s, block.optimizer_s, strict=True)]
 
 
-def _deviations_of_slowest(ranks: int) -> float:
-    """By how many standard deviations the slowest of this many ranks lies above a typical one, in the median."""
-    return NormalDist().inv_cdf(0.5 ** (1 / ranks)) if ranks > 1 else 1.0
-
-
 class _Ratio(NamedTuple):
     """One round of several ranks."""
 
     slowdown: float
-    noise: float
+    residuals: list[float]
     foreign_cores: float
 
 
@@ -189,11 +186,11 @@ def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
         key = block.copies, block.batch
         everyone = [block, *others]
         typical_s = median(step for each in everyone for step in _steps(each))
-        slowest_s = median(map(max, zip(*map(_steps, everyone), strict=False)))
         found.setdefault(key, []).append(
             _Ratio(
                 slowdown=typical_s / after.step_s,
-                noise=(slowest_s / typical_s - 1) / _deviations_of_slowest(len(everyone)),
+                # Over what is typical of all ranks: one that is always slower holds the others up in every step.
+                residuals=[step / typical_s for each in everyone for step in _steps(each)],
                 foreign_cores=max(block.foreign_cores, after.foreign_cores),
             )
         )
@@ -207,8 +204,9 @@ def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
             batch=batch,
             slowdown=median(each.slowdown for each in quiet),
             error=error,
-            noise=max(median(each.noise for each in quiet), 0.0),
+            noise=relative_deviation([step for each in quiet for step in each.residuals]),
             foreign_cores=median(each.foreign_cores for each in quiet),
+            residuals=grouped([step for each in quiet for step in each.residuals]),
         )
         for ((copies, batch), quiet), error in zip(rounds, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
     )

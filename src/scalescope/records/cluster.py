@@ -57,6 +57,8 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     communication: _Positive  # Communication takes this many times longer
     idle: _Positive = 1.0  # Compute takes this many times longer while the engine's thread has nothing to send
     idle_error: _NotNegative = 0.0  # Relative standard error of `idle`
+    compute_error: _NotNegative = 0.0  # Of `compute`
+    communication_error: _NotNegative = 0.0  # Of `communication`
 
 
 class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):

@@ -28,6 +28,13 @@ class Gradient(msgspec.Struct, frozen=True, kw_only=True):
     element_bytes: int = 4
 
 
+class Residuals(msgspec.Struct, frozen=True, kw_only=True):
+    """Single steps over the typical step at their time, largest first, in groups: how many, and their mean."""
+
+    counts: tuple[int, ...]
+    levels: tuple[float, ...]
+
+
 class ProfilePoint(msgspec.Struct, frozen=True, kw_only=True):
     """A step with one batch size, one process alone; medians over steps, in seconds."""
 
@@ -46,6 +53,7 @@ class ProfilePoint(msgspec.Struct, frozen=True, kw_only=True):
     remade: int = 0  # How often it was measured again because it lay off its neighbours or other programs were busy
     outlying: bool = False  # It still lies off its neighbours after being measured again
     foreign_cores: float = 0.0
+    residuals: Residuals | None = None  # None: the profile keeps nothing but `noise`
 
 
 class Contention(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +63,9 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     slowdown: float  # Time of a step next to the others, over the time alone
     error: float  # Relative standard error
-    noise: float  # Relative standard deviation of a step, as the slowest rank's excess over a typical one shows it
+    noise: float  # Relative standard deviation of single steps
     foreign_cores: float = 0.0  # Cores that other programs kept busy in the rounds that count
+    residuals: Residuals | None = None  # None: the profile keeps nothing but `noise`
 
 
 class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):

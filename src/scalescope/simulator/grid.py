@@ -17,7 +17,6 @@ from scalescope.simulator.compute import work
 from scalescope.simulator.step import Steps, steps
 from scalescope.stats import PREDICTED, normal_width
 
-RESIDUAL = 0.04  # Relative standard deviation of what the model itself misses (make bench SECTION=accuracy shows it)
 EFFICIENT = 0.8  # Minimum efficiency of the recommended setting, unless another is asked for
 _NEARLY = 0.9  # Part of the efficiency goal from which on the interval of a cell may make up for the rest
 _REGRET = 0.05  # Throughput that may be given up for fewer processes
@@ -77,7 +76,7 @@ def predict(question: Question) -> Prediction:
 
 
 def _spread(question: Question) -> float:
-    return question.calibration.spread if question.calibration else RESIDUAL
+    return question.calibration.spread if question.calibration else find_engine(question.knobs.engine).model_error
 
 
 def _cells(question: Question, scaling: Scaling) -> list[Cell]:

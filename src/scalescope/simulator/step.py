@@ -12,12 +12,17 @@ from scalescope.records.cluster import Cluster, Overlap
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.timeline import Activity, Span, Step, Timeline
-from scalescope.simulator.compute import Floats, contention, slowest_of, work
+from scalescope.simulator.compute import Floats, contention, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Outcome, OverlapSlowdown, Traffic, simulate
+from scalescope.simulator.jitter import jitter
+from scalescope.stats import PREDICTED, normal_width
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
-_PROBED_CYCLE_S = 1e-3  # Horovod's cycle while it is probed: a message that is sent alone waits for the next one
+# A message that is sent alone waits for Horovod's next cycle, half of one on average: of 1 ms while it is probed.
+_PROBED_WAIT_S = 0.5e-3
+_OVERLAP_PER_DOUBLING = 0.10  # Relative error of overlap factors, for each doubling of ranks from the probed ones
+_HALF = normal_width(PREDICTED)
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ def steps(
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
     slowdowns = _slowdowns(cluster, exchange.backend, ranks, nodes, profile)
-    stretch = contended.slowdown * (1 + np.where(together, contended.noise * slowest_of(ranks), 0.0)) * slowdowns.idle
+    uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
+    stretch = contended.slowdown * uneven * slowdowns.idle
     messages = exchange.messages if together.any() else ()
     message_bytes = np.array([float(message.bytes) for message in messages])
     copy_s = (cluster.copy_s_per_byte * message_bytes if exchange.copies else 0 * message_bytes)[:, None] * together
@@ -77,8 +83,8 @@ def steps(
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + outcome.exposed_s
     exposed = exposed_s / whole_s
-    shared = np.where(together, np.hypot(contended.error, slowdowns.idle_error), 0.0)
-    own, sent = alone.error[row], exposed * links.error()
+    shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
+    own, sent = alone.error[row], _sent_error(outcome, broadcast_s, whole_s, slowdowns, links.error())
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
@@ -111,7 +117,7 @@ class _Links:
 
     def agreement_s(self) -> Floats:
         """What it takes the ranks to agree on a message, and to send one that is almost empty."""
-        waited = _PROBED_CYCLE_S if self._measured else 0.0
+        waited = _PROBED_WAIT_S if self._measured else 0.0
         questions = 1 if self._exchange.agreements_kept else 2
         return questions * np.maximum(self._small_s - waited, 0.0)
 
@@ -147,23 +153,52 @@ class _Slowdowns:
     compute: Floats
     sending: Floats
     idle: Floats
+    compute_error: Floats
+    sending_error: Floats
     idle_error: Floats
 
 
 def _slowdowns(
     cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
 ) -> _Slowdowns:
-    """Measured overlap slowdown among the most similar ranks, as far as this model's compute keeps its cores busy."""
+    """Overlap slowdown among the most similar ranks; of CPUs as far as this model's compute keeps its cores busy."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
     busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
-    factors, idle_error = np.ones((3, len(ranks))), np.zeros(len(ranks))
+    if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
+        busy = 1.0
+    factors, errors = np.ones((3, len(ranks))), np.zeros((3, len(ranks)))
     for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
         nearest = min(known, key=lambda overlap: _distance(overlap, *place))
         measured = (nearest.compute, nearest.communication, nearest.idle)
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
-        idle_error[here] = nearest.idle_error * busy
-    return _Slowdowns(*[*factors, idle_error])
+        far = _OVERLAP_PER_DOUBLING * abs(math.log2(nearest.ranks / place[0]))
+        vague = nearest.compute_error + far, nearest.communication_error + far, nearest.idle_error
+        errors[:, here] = busy * np.array(vague)[:, None]
+    return _Slowdowns(*[*factors, *errors])
+
+
+def _sent_error(
+    outcome: Outcome, broadcast_s: Floats, whole_s: Floats, slowdowns: _Slowdowns, link_error: Floats
+) -> Floats:
+    """Relative standard error of a step from messages that take longer than thought and overlap that costs more.
+
+    Longer messages fill the pauses between them first; what does not fit there comes after backward. The end of the
+    interval is what counts, so it is worked out for messages that are longer by its half-width.
+    """
+    hidden, exposed = outcome.hidden_s, outcome.exposed_s
+    sends = outcome.ends_s > 0
+    began = np.where(sends, outcome.starts_s, np.inf).min(axis=0, initial=np.inf)
+    travelling = (outcome.ends_s - outcome.starts_s).sum(axis=0)
+    pauses = np.where(np.isfinite(began), np.maximum(outcome.sent_s - began - travelling, 0.0), 0.0)
+    lost = np.maximum(1 - 1 / slowdowns.compute, 0.0)  # of compute, while a message travels
+    more = np.expm1(_HALF * link_error)
+    later = np.maximum(exposed * more, travelling * more - pauses) + (hidden * lost + broadcast_s) * more
+    links = np.log1p(later / whole_s) / _HALF
+    slower = np.maximum(hidden * slowdowns.sending_error / slowdowns.sending - pauses, 0.0)
+    slower = (slower + hidden * lost * slowdowns.sending_error) / whole_s
+    stretched = hidden * slowdowns.compute_error / slowdowns.compute / whole_s
+    return np.asarray(np.hypot(links, np.hypot(slower, stretched)))
 
 
 def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:

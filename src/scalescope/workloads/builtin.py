@@ -36,6 +36,8 @@ BUILTINS: dict[str, Builtin] = {
     "resnet18": Builtin("images", "residual network of 18 layers"),
     "resnet50": Builtin("images", "residual network of 50 layers, the usual benchmark"),
     "resnet101": Builtin("images", "residual network of 101 layers: many small gradients"),
+    "resnext50_32x4d": Builtin("images", "ResNeXt of 50 layers: resnet50's gradients, more time on the device"),
+    "resnext101_32x8d": Builtin("images", "ResNeXt of 101 layers: large gradients and much compute"),
     "vgg19": Builtin("images", "plain convolutions and, from 64 pixels up, one very large linear layer"),
     "transformer": Builtin("tokens", "transformer encoder that classifies a sequence"),
     "gpt": Builtin("tokens", "decoder-only language model that predicts the next token", loss="next_token"),

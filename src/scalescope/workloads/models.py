@@ -1,5 +1,6 @@
 """The built-in models: one factory each, with the sizes people publish."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -84,9 +85,9 @@ def head(large: bool, classes: int) -> list[nn.Module]:
 STAGE_WIDTHS = (64, 128, 256, 512)
 
 
-def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """A convolution that keeps the image size up to its stride, followed by BatchNorm."""
-    layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+    layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
@@ -96,14 +97,18 @@ def basic(inputs: int, width: int, stride: int) -> nn.Sequential:
     return nn.Sequential(convolution(inputs, width, 3, stride), nn.ReLU(), convolution(width, width, 3))
 
 
-def bottleneck(inputs: int, width: int, stride: int) -> nn.Sequential:
-    """A 1x1, a 3x3 and a 1x1 convolution that ends with 4 `width` channels."""
+def bottleneck(inputs: int, width: int, stride: int, groups: int = 1, group_width: int = 64) -> nn.Sequential:
+    """A 1x1, a 3x3 and a 1x1 convolution that ends with 4 `width` channels; the 3x3 one in `groups` (ResNeXt).
+
+    `group_width` is what a group has where `width` is 64: 64 in one group is ResNet, 4 or 8 in 32 groups are ResNeXt.
+    """
+    inner = width * group_width // 64 * groups
     return nn.Sequential(
-        convolution(inputs, width, 1),
+        convolution(inputs, inner, 1),
         nn.ReLU(),
-        convolution(width, width, 3, stride),
+        convolution(inner, inner, 3, stride, groups),
         nn.ReLU(),
-        convolution(width, 4 * width, 1),
+        convolution(inner, 4 * width, 1),
     )
 
 
@@ -157,6 +162,18 @@ def resnet50(channels: int = 3, image_size: int = 32, classes: int | None = None
 def resnet101(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
     """ResNet-101."""
     return resnet(bottleneck, 4, (3, 4, 23, 3), channels, image_size, classes)
+
+
+def resnext50_32x4d(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
+    """ResNeXt-50 with 32 groups of 4 channels."""
+    block = functools.partial(bottleneck, groups=32, group_width=4)
+    return resnet(block, 4, (3, 4, 6, 3), channels, image_size, classes)
+
+
+def resnext101_32x8d(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
+    """ResNeXt-101 with 32 groups of 8 channels."""
+    block = functools.partial(bottleneck, groups=32, group_width=8)
+    return resnet(block, 4, (3, 4, 23, 3), channels, image_size, classes)
 
 
 class Encoder(nn.Module):
