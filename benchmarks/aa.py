@@ -8,9 +8,8 @@ from typing import Any
 
 from benchmarks.command import scalescope_words
 from benchmarks.table import Unfinished
-from scalescope.measurement.curves import estimate
 from scalescope.records.run import Measurement
-from scalescope.records.scaling import Estimate
+from scalescope.records.scaling import Estimate, estimate
 from scalescope.records.store import load
 
 STUDIES, ROUNDS, ARMS = 50, 5, "AB"

@@ -28,8 +28,7 @@ def step_times(
 
 def run_from(point: Point, round_: int, steps: list[float]) -> Run:
     """A launch that took these steady steps."""
-    medians = blocks(steps)
-    step_s = float(np.median(medians))
+    medians, mean_step_s = blocks(steps), sum(steps) / len(steps)
     samples = float(point.global_batch or 1)
     return Run(
         point=point,
@@ -39,9 +38,10 @@ def run_from(point: Point, round_: int, steps: list[float]) -> Run:
         phases={"steady": sum(steps)},
         steps=len(steps),
         warmup_steps=0,
-        step_s=step_s,
+        step_s=float(np.median(medians)),
+        mean_step_s=mean_step_s,
         blocks=medians,
-        throughput=samples / step_s,
+        throughput=samples / mean_step_s,
         samples_per_step=samples,
         engine_seen=point.engine,
         backend="gloo",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, median, stdev
+from statistics import NormalDist, covariance, fmean, median, stdev, variance
 from typing import NamedTuple
 
 FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
@@ -71,6 +71,48 @@ def of_logarithms(values: Sequence[float], *, target: float | None = None) -> In
     if target is None or half > math.log1p(target):
         half = half_width(logarithms)
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half), False)
+
+
+def of_values(values: Sequence[float]) -> Interval:
+    """The mean of values, which may be below 0, and its t-interval; below FEWEST the median and the range."""
+    if len(values) < FEWEST:
+        return Interval(median(values), min(values), max(values), True)
+    middle, half = fmean(values), half_width(values)
+    return Interval(middle, middle - half, middle + half, False)
+
+
+class Crossing(NamedTuple):
+    """How many units make up for a cost, and the interval of that; None: never, however many."""
+
+    middle: float | None
+    low: float | None
+    high: float | None
+    is_range: bool
+
+
+def crossing(costs: Sequence[float], gains: Sequence[float]) -> Crossing:
+    """How many units that each gain `gains` make up for `costs`, from paired repetitions: 0 where costs are below 0.
+
+    The interval is Fieller's: all numbers of units at which the mean balance of cost and gains may be 0. It has no
+    upper end where the gain may be 0.
+    """
+    count, cost, gain = len(costs), fmean(costs), fmean(gains)
+    middle = max(cost / gain, 0.0) if gain > 0 else None
+    if count < FEWEST:
+        each = sorted(max(c / g, 0.0) if g > 0 else math.inf for c, g in zip(costs, gains, strict=True))
+        low, high = (None if math.isinf(end) else end for end in (each[0], each[-1]))
+        return Crossing(middle, low, high, True)
+    share = t_width(count - 1, MEASURED) ** 2 / count
+    square = gain**2 - share * variance(gains)
+    mixed = cost * gain - share * covariance(costs, gains)
+    rest = cost**2 - share * variance(costs)
+    root = math.sqrt(max(mixed**2 - square * rest, 0.0))
+    if square > 0:
+        if gain < 0:
+            return Crossing(None, None, None, False)
+        return Crossing(middle, max((mixed - root) / square, 0.0), max((mixed + root) / square, 0.0), False)
+    low = 0.0 if rest <= 0 else rest / (mixed + root) if mixed + root > 0 else None
+    return Crossing(middle, low, None, False)
 
 
 def relative_half_width(values: Sequence[float], *, looked: bool = False) -> float:

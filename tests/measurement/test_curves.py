@@ -1,3 +1,6 @@
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from scalescope.records.scaling import LOSSES
 SECONDS = st.floats(0.01, 50)
 RUN = st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS)
 FRAME = Frame(engine="ddp")
+TABLE = Frame(engine="ddp", table=True)
 
 
 def test_each_speedup_answers_its_question() -> None:
@@ -45,7 +49,7 @@ def test_the_waterfall_adds_up_exactly(rounds: list[tuple[tuple[float, ...], ...
 @given(SECONDS, SECONDS, st.floats(1.1, 8))
 def test_a_run_so_much_longer_reaches_nine_tenths(base_fixed: float, fixed: float, gain: float) -> None:
     base, own = observation(1, 10, fixed=base_fixed), observation(8, 10 * gain, fixed=fixed)
-    times = make_curve([base, own], FRAME).points[1].longer_for_90["train"]
+    times = make_curve([base, own], FRAME).points[1].longer_for_90["train"].value
     base_s, own_s = base_fixed + times * 1000 / 10, fixed + times * 1000 / (10 * gain)
     reached = base_s / own_s / gain
     assert reached == pytest.approx(0.9) if times > 1 else reached >= 0.9 - 1e-9
@@ -54,14 +58,14 @@ def test_a_run_so_much_longer_reaches_nine_tenths(base_fixed: float, fixed: floa
 @given(SECONDS, st.floats(1, 50), st.floats(1.1, 8))
 def test_break_even_is_where_both_end_together(base_fixed: float, more: float, gain: float) -> None:
     base, own = observation(1, 10, fixed=base_fixed), observation(8, 10 * gain, fixed=base_fixed + more)
-    work = make_curve([base, own], FRAME).points[1].break_even["train"]
+    work = make_curve([base, own], FRAME).points[1].break_even["train"].value
     assert work
     assert base_fixed + work / 10 == pytest.approx(base_fixed + more + work / (10 * gain))
 
 
 def test_what_is_slower_never_breaks_even() -> None:
     point = make_curve([observation(1, 10, fixed=1), observation(2, 9, fixed=2)], FRAME).points[1]
-    assert point.break_even == {"train": None}
+    assert point.break_even["train"].value is None
 
 
 def test_rounds_are_compared_with_themselves() -> None:
@@ -110,7 +114,7 @@ def test_without_one_process_the_smallest_is_the_measure() -> None:
 
 
 def test_the_fit_finds_fixed_cost_and_work() -> None:
-    curve = make_curve([observation(np, 10.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], FRAME)
+    curve = make_curve([observation(np, 10.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], TABLE)
     assert curve.fit
     assert curve.fit.fixed_s == pytest.approx(7)
     assert curve.fit.work == pytest.approx(1000)
@@ -118,14 +122,91 @@ def test_the_fit_finds_fixed_cost_and_work() -> None:
 
 
 def test_in_weak_scaling_work_grows_and_the_fit_knows() -> None:
-    curve = make_curve([observation(np, 9.0 * np, work=100.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], FRAME)
+    curve = make_curve([observation(np, 9.0 * np, work=100.0 * np, fixed=7.0) for np in (1, 2, 4, 8)], TABLE)
     assert curve.fit is None  # steady time is the same at every size: cost and work cannot be told apart
     uneven = [observation(np, rate, work=100.0 * np, fixed=7.0) for np, rate in ((1, 10), (2, 16), (4, 25))]
-    fit = make_curve(uneven, FRAME).fit
+    fit = make_curve(uneven, TABLE).fit
     assert fit
     assert (fit.fixed_s, fit.work) == pytest.approx((7, 100))
 
 
 def test_no_fit_where_no_constant_cost_describes_the_times() -> None:
     observations = [observation(np, rate, fixed=fixed) for np, rate, fixed in ((1, 1, 2), (2, 2, 900), (4, 4, 1200))]
-    assert make_curve(observations, FRAME).fit is None
+    assert make_curve(observations, TABLE).fit is None
+
+
+def test_launches_tell_the_one_time_cost_of_every_point_and_no_fit() -> None:
+    """A fit to launches would only give back the work that its own times were made of."""
+    costs = {1: 2.0, 2: 6.0, 4: 6.0}
+    observations = [
+        observation(np, 10.0 * np, round_=number, fixed=costs[np] + 0.1 * (number - 3), init=1.0)
+        for np in costs
+        for number in range(1, 6)
+    ]
+    curve = make_curve(observations, FRAME)
+    assert curve.fit is None
+    for point in curve.points:
+        assert point.one_time_s
+        assert point.one_time_s.value == pytest.approx(costs[point.np] + 1.0)
+        assert point.one_time_s.interval == "t"
+        assert point.one_time_s.high - point.one_time_s.low == pytest.approx(
+            2 * 2.776 * 0.1 * 2.5**0.5 / 5**0.5, rel=1e-3
+        )
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ({1: 7.0, 2: 7.1, 4: 6.9, 8: 7.0, 16: 7.1}, ""),
+        ({1: 2.0, 2: 6.0, 4: 6.0, 8: 6.0, 16: 6.0}, "the cost appears with more than 1"),
+        ({1: 2.0, 2: 4.0, 4: 6.1, 8: 8.0, 16: 9.9}, "the cost grows with the processes"),
+        ({1: 9.0, 2: 9.0, 4: 3.0, 8: 9.0, 16: 9.0}, "the fit is off by"),
+    ],
+)
+def test_a_fit_says_where_one_cost_for_all_sizes_does_not_describe_a_table(costs: dict[int, float], said: str) -> None:
+    rates = {np: 10.0 * np * 0.97**np for np in costs}
+    fit = make_curve([observation(np, rates[np], fixed=cost) for np, cost in costs.items()], TABLE).fit
+    assert fit
+    assert fit.lack.startswith(said)
+    assert bool(fit.lack) is bool(said)
+
+
+def _launches(gain: float, cost_s: float, noise: float, number: int) -> list[Observation]:
+    chance = np.random.default_rng(number)
+    return [
+        observation(count, rate * math.exp(noise * chance.standard_normal()), round_=at, fixed=fixed)
+        for at in range(6)
+        for count, rate, fixed in ((1, 10.0, 1.0), (2, 10.0 * gain, 1.0 + cost_s))
+    ]
+
+
+def test_break_even_has_an_interval_over_launches_that_holds_the_truth() -> None:
+    truth = 20 / (1 / 10 - 1 / 12)
+    found = [make_curve(_launches(1.2, 20.0, 0.02, at), FRAME).points[1].break_even["train"] for at in range(400)]
+    held = sum((each.low or 0.0) <= truth and (each.high is None or truth <= each.high) for each in found)
+    assert 0.92 <= held / len(found) <= 0.98
+    assert {each.interval for each in found} == {"t"}
+
+
+def test_break_even_may_be_never_where_the_gain_may_be_nothing() -> None:
+    found = [make_curve(_launches(1.02, 20.0, 0.02, at), FRAME).points[1].break_even["train"] for at in range(40)]
+    assert sum(each.high is None for each in found) > 20
+    slower = make_curve(_launches(0.5, 20.0, 0.02, 1), FRAME).points[1].break_even["train"]
+    assert (slower.value, slower.low, slower.high) == (None, None, None)
+
+
+def test_how_much_longer_has_an_interval_over_launches() -> None:
+    point = make_curve(_launches(1.8, 20.0, 0.02, 1), FRAME).points[1]
+    longer = point.longer_for_90["train"]
+    assert 1 < longer.low < longer.value < longer.high
+    assert longer.count == 6
+
+
+def test_uneven_steps_count_in_break_even_and_in_how_much_longer() -> None:
+    """Two sizes of equal median steps, of which one has slow steps too: it is the slower one."""
+    base, own = observation(1, 10, fixed=1, uneven=0.0), observation(2, 10.5, fixed=9, uneven=10.0)
+    point = make_curve([base, own], FRAME).points[1]
+    assert point.break_even["train"].value is None
+    even = make_curve([base, observation(2, 10.5, fixed=9, uneven=0.0)], FRAME).points[1]
+    assert even.break_even["train"].value
+    assert point.longer_for_90["train"].value > 1.5 * even.longer_for_90["train"].value

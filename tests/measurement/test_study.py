@@ -139,3 +139,20 @@ def test_the_best_batch_is_named() -> None:
     runs += [launch("ddp", 1, batch=batch) for batch in (8, 16, 32)]
     findings = study(measurement(runs, batch=(8, 16, 32))).findings
     assert any("fastest with batch 16" in sentence for sentence in findings)
+
+
+def test_speedups_and_throughput_are_of_elapsed_time_and_the_median_step_is_shown() -> None:
+    """A tenth of the steps on two processes takes three times as long: a long training pays for them."""
+    two = launch("ddp", 2, 1, 0.1)
+    slow = msgspec.structs.replace(
+        two, mean_step_s=0.12, throughput=16 / 0.12, phases=two.phases | {"steady": 19 * 0.12}
+    )
+    (curve,) = study(measurement([launch("none", 1, 1, 0.1), slow])).curves
+    point = curve.points[-1]
+    assert point.step_s
+    assert point.step_s.value == pytest.approx(0.1)
+    assert point.throughput
+    assert point.throughput.value == pytest.approx(16 / 0.12)
+    assert point.speedup["steady"].value == pytest.approx(2 / 1.2)
+    assert (point.mean_efficiency, point.median_efficiency) == pytest.approx((1 / 1.2, 1.0))
+    assert "uneven" not in {loss.name for loss in point.waterfall}

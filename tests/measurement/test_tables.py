@@ -190,3 +190,23 @@ def test_epoch_times_are_rates(table) -> None:
     scaling = table("gpus,epoch time (s)\n1,100\n4,28\n")
     assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)
     assert scaling.curves[0].work_unit == "epochs"
+
+
+def test_a_fit_that_contradicts_the_table_is_warned_of(table) -> None:
+    """One-time costs of 2, 6 and 6 s: the fit tells 8 s and too little work."""
+    lines = ["np,steps,global_batch,train_s,examples_per_s_total"]
+    lines += [f"{np},100,10,{100 / np + cost},{10 * np}" for np, cost in ((1, 2), (2, 6), (4, 6))]
+    scaling = table("\n".join(lines))
+    assert scaling.curves[0].fit
+    (warning,) = scaling.warnings
+    assert "does not describe this table: it takes 942" in warning
+    assert not read_table(LAB11).warnings
+
+
+def test_our_own_table_is_not_fitted(table) -> None:
+    """It tells the one-time cost of every row."""
+    lines = ["np,steps,global_batch,train_s,examples_per_s_total,step_s,fixed_s"]
+    lines += [f"{np},100,10,{100 / np + cost},{10 * np},{1 / np},{cost}" for np, cost in ((1, 2), (2, 6), (4, 6))]
+    (curve,) = table("\n".join(lines)).curves
+    assert curve.fit is None
+    assert [point.one_time_s.value for point in curve.points if point.one_time_s] == pytest.approx([2, 6, 6])

@@ -27,6 +27,7 @@ def launched(*hosts: str, phases: dict[str, float] | None = None) -> Run:
         steps=9,
         warmup_steps=1,
         step_s=0.1,
+        mean_step_s=0.1,
         throughput=None,
         samples_per_step=None,
         engine_seen="ddp",

@@ -98,6 +98,7 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
         steps=10,
         warmup_steps=2,
         step_s=0.4,
+        mean_step_s=0.4,
         throughput=40.0,
         samples_per_step=16.0,
         engine_seen="ddp",

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from scalescope.records.scaling import Curve, Estimate, Fit, Loss, Scaling, ScalingPoint
+from scalescope.records.scaling import BreakEven, Curve, Estimate, Fit, Loss, Scaling, ScalingPoint
 
 NASTY = "</script><img src=x onerror=alert(1)>"
 GPUS = (1, 2, 4, 8, 16, 32)
@@ -29,8 +29,8 @@ def lab11(what: str = "lab11.csv") -> Scaling:
                 wall_s=train_s + init_s,
                 phases={"init": init_s, "steady": train_s},
                 waterfall=tuple(Loss(name=name, lost=lost, left=left) for name, lost, left in losses),
-                longer_for_90={} if np == 1 else {"train": 0.45 * np, "end_to_end": 7.5 * np},
-                break_even={} if np == 1 else {"train": 0.0, "end_to_end": 28_000.0 / np + 19_000},
+                longer_for_90={} if np == 1 else {"train": once(0.45 * np), "end_to_end": once(7.5 * np)},
+                break_even={} if np == 1 else {"train": after(0.0), "end_to_end": after(28_000.0 / np + 19_000)},
             )
         )
     fit = Fit(
@@ -76,13 +76,6 @@ def measured(
                         baseline_np=1,
                         baseline_engine="none",
                         points=tuple(points),
-                        fit=Fit(
-                            fixed_s=1.25,
-                            fixed_s_error=None,
-                            work=6400,
-                            work_error=None,
-                            fixed_share={str(np): 0.1 * np**0.5 for np in counts},
-                        ),
                     )
                 )
     return Scaling(
@@ -106,6 +99,11 @@ def nearly_nothing() -> Scaling:
     return Scaling(
         what="train.log", source="logs", curves=(Curve(engine="", scaling="", baseline_np=None, points=points),)
     )
+
+
+def after(work: float | None) -> BreakEven:
+    """A break-even that was seen once."""
+    return BreakEven(value=work, low=work, high=work)
 
 
 def once(value: float) -> Estimate:
@@ -141,6 +139,8 @@ def _measured_point(
         low, high = value * (1 - apart), value * (1 + 1.2 * apart)
         return Estimate(value=value, low=low, high=high, interval=interval, count=launches)
 
+    never = BreakEven(value=None, low=None, high=None, interval=interval, count=launches)
+    late = BreakEven(value=5200.0, low=4100.0, high=7900.0, interval=interval, count=launches)
     return ScalingPoint(
         engine=engine,
         np=np,
@@ -157,7 +157,8 @@ def _measured_point(
             count=launches,
         ),
         efficiency=about(steady / np, 0.04),
-        mean_efficiency=steady / np * (1.06 if np == 4 and engine == "horovod" else 1.0),
+        mean_efficiency=steady / np,
+        median_efficiency=steady / np * (1.06 if np == 4 and engine == "horovod" else 1.0),
         speedup={"steady": about(steady, 0.04), "train": about(train, 0.06), "end_to_end": about(end, 0.08)},
         train_s=train_s,
         wall_s=train_s + around,
@@ -174,6 +175,7 @@ def _measured_point(
         warmup_steps=10,
         fixed_s=warm + uneven,
         waterfall=() if baseline else tuple(Loss(name=name, lost=lost, left=left) for name, lost, left in losses),
-        longer_for_90={} if baseline else {"train": 1.0, "end_to_end": 3.7},
-        break_even={} if baseline else {"train": None, "end_to_end": 5200.0},
+        one_time_s=about(warm + around, 0.05),
+        longer_for_90={} if baseline else {"train": about(1.0, 0.0), "end_to_end": about(3.7, 0.1)},
+        break_even={} if baseline else {"train": never, "end_to_end": late},
     )

@@ -177,7 +177,7 @@ def test_every_curve_has_a_row_with_its_title(of_measured: Any) -> None:
     assert "strong scaling, ddp, global batch 16" in shown
     assert "weak scaling, horovod, batch 64 each" in shown
     assert len(of_measured["speedup"]["concat"]) == 12
-    assert "solid bars: 95 % t-intervals over launches" in shown
+    assert "solid bars: 95 % t-intervals over launches, each by itself" in shown
 
 
 def test_ranges_do_not_look_like_intervals(of_measured: Any) -> None:

@@ -23,6 +23,7 @@ def run(engine: str, np: int, rate: float | None, round_: int = 1, **changes: ob
         steps=10,
         warmup_steps=2,
         step_s=8.0 * np / rate if rate else 0.1,
+        mean_step_s=8.0 * np / rate if rate else 0.1,
         throughput=rate,
         samples_per_step=8.0 * np if rate else None,
         engine_seen=engine,

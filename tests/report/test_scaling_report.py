@@ -3,10 +3,10 @@ import json
 
 import msgspec
 import pytest
-from made_scalings import GPUS, lab11, measured, nearly_nothing, once, ranges
+from made_scalings import GPUS, after, lab11, measured, nearly_nothing, once, ranges
 from rich.console import Console
 
-from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.records.scaling import BreakEven, Curve, Scaling, ScalingPoint
 from scalescope.report.measurement import points_document as as_document
 from scalescope.report.scaling import show
 
@@ -72,9 +72,9 @@ def test_the_fit_and_the_waterfall_are_a_line_each() -> None:
 def test_intervals_ranges_and_gains_are_told_apart() -> None:
     sure = shown(measured(batches=(32,), engines=("ddp",), kinds=("weak",)))
     assert "3.70±0.16" in sure
-    assert "± or [ ]: 95 % t-intervals over launches" in sure
+    assert "± or [ ]: 95 % t-intervals over launches, each by itself" in sure
     assert "- 0.32 init + 0.04 launch and end = 3.27 end to end" in sure
-    assert "needs a run 3.7 times longer (end to end); train has it already" in sure
+    assert "needs a run 3.7 times longer (end to end, 3.3 to 4.1 times); train has it already" in sure
     assert "break-even with 1 process without an engine, train: never on 2 and 4" in sure
     few = shown(ranges())
     assert "2.87 (2.76-3.01)" in few
@@ -85,9 +85,9 @@ def test_intervals_ranges_and_gains_are_told_apart() -> None:
 def test_break_even_is_a_whole_number_of_epochs() -> None:
     points = tuple(
         ScalingPoint(
-            engine="horovod", np=np, speedup={"train": once(0.7)}, break_even={} if np == 1 else {"train": after}
+            engine="horovod", np=np, speedup={"train": once(0.7)}, break_even={} if np == 1 else {"train": after(work)}
         )
-        for np, after in ((1, 0.0), (2, 26.75), (4, 17.24), (8, 0.0))
+        for np, work in ((1, 0.0), (2, 26.75), (4, 17.24), (8, 0.0))
     )
     curve = Curve(
         engine="horovod", scaling="", baseline_np=1, baseline_engine="horovod", work_unit="epochs", points=points
@@ -96,9 +96,26 @@ def test_break_even_is_a_whole_number_of_epochs() -> None:
     assert "break-even with 1 process, train: after 27 epochs on 2; after 18 epochs on 4\n" in text
 
 
-def test_efficiency_by_mean_steps_is_told_where_it_differs() -> None:
-    assert "by mean instead of median steps the efficiency is 70 % on 4" in shown(ranges())
-    assert "mean instead" not in shown(lab11())
+def test_break_even_and_one_time_cost_are_told_with_their_intervals() -> None:
+    text = " ".join(shown(measured()).split())
+    assert "end to end: after 5,200 samples (4,100 to 7,900) on 2 and 4" in text
+    assert "needs a run 3.7 times longer (end to end, 3.3 to 4.1 times); train has it already" in text
+    assert "one-time cost: 3.00 s on 1 alone, 3.00 s (2.85 to 3.18) on 1, 3.50 s (3.32 to 3.71) on 2" in text
+    assert "fixed cost" not in text
+    open_ended = BreakEven(value=900.0, low=300.0, high=None, interval="t", count=5)
+    never = BreakEven(value=None, low=2000.0, high=None, interval="t", count=5)
+    points = tuple(
+        ScalingPoint(engine="ddp", np=np, speedup={"train": once(1.0)}, break_even={"train": found} if found else {})
+        for np, found in ((1, None), (2, open_ended), (4, never))
+    )
+    curve = Curve(engine="ddp", scaling="weak", baseline_np=1, baseline_engine="ddp", points=points)
+    text = " ".join(shown(Scaling(what="x", source="measurement", curves=(curve,))).split())
+    assert "after 900 samples (300 or more, or never) on 2; never (or after 2,000 or more) on 4" in text
+
+
+def test_efficiency_by_median_steps_is_told_where_it_differs() -> None:
+    assert "by median steps the efficiency is 70 % on 4" in shown(ranges())
+    assert "median steps" not in shown(lab11())
 
 
 def test_what_was_found_comes_last_and_markup_is_left_alone() -> None:
@@ -127,8 +144,9 @@ def test_next_to_nothing_is_shown_without_complaint() -> None:
     assert document["fit"] is None
     assert document["points"][0] == {
         **dict.fromkeys(["nodes", "batch", "global_batch", "threads_per_rank", "step_s", "step_s_low", "step_s_high"]),
-        **dict.fromkeys(["interval", "throughput", "efficiency", "mean_efficiency", "wall_s", "steps"]),
-        **dict.fromkeys(["warmup_steps", "fixed_s"]),
+        **dict.fromkeys(["interval", "throughput", "efficiency", "mean_efficiency", "median_efficiency", "wall_s"]),
+        **dict.fromkeys(["steps", "warmup_steps", "fixed_s", "one_time_s"]),
+        **{f"{name}{end}": {} for name in ("longer_for_90", "break_even") for end in ("", "_low", "_high")},
         "engine": "",
         "scaling": "",
         "np": 2,
@@ -137,8 +155,6 @@ def test_next_to_nothing_is_shown_without_complaint() -> None:
         "train_s": 12.0,
         "phases": {},
         "waterfall": [],
-        "longer_for_90": {},
-        "break_even": {},
         "notes": [],
     }
 
@@ -168,6 +184,8 @@ def test_the_document_has_units_in_its_names_and_intervals_beside_numbers() -> N
     assert point["waterfall"][-1]["left"] == pytest.approx(point["speedup"]["end_to_end"]["value"])
     assert point["longer_for_90"]["end_to_end"] == 3.7
     assert point["break_even"] == {"train": None, "end_to_end": 5200}
+    assert point["break_even_low"] == {"train": None, "end_to_end": 4100}
+    assert point["one_time_s"]["low"] < point["one_time_s"]["value"] < point["one_time_s"]["high"]
     keys = [(each["engine"], each["scaling"], each["np"], each["batch"]) for each in document["points"]]
     assert len(keys) == len(set(keys)) == 42  # the baseline that engines share is there once
     assert document["curves"][0] == {

@@ -37,7 +37,7 @@ from scalescope.report.phrases import (
     interval_note,
     known_title,
     largest,
-    mean_matters,
+    other_efficiency,
 )
 from scalescope.text import plain, plural
 
@@ -47,7 +47,7 @@ _MEANINGS = {
     "end_to_end": "end to end: launch to end",
 }
 _IDEAL = "ideal"
-_BY_MEAN = "steady by mean steps"
+_BY_OTHER = {"mean": "steady by mean steps", "median": "steady by median steps"}
 _FEW_TICKS = 3  # With no more ideal speedups than that, ticks stand between them too
 _MANY = 6  # Curves up to which every one has a row of its own
 
@@ -108,8 +108,8 @@ def _legend(curves: Sequence[Curve]) -> dict[str, Any]:
     names = [name for name in SPEEDUPS if name in there]
     colours = {_IDEAL: IDEAL_COLOUR, **{_MEANINGS[name]: SPEEDUP_COLOURS[name] for name in names}}
     shapes = {_IDEAL: "stroke", **{_MEANINGS[name]: SPEEDUP_SHAPES[name] for name in names}}
-    if any(mean_matters(point) for curve in curves for point in drawn_line(curve)):
-        colours[_BY_MEAN], shapes[_BY_MEAN] = SPEEDUP_COLOURS["steady"], "diamond"
+    for name, _ in filter(None, (other_efficiency(point) for curve in curves for point in drawn_line(curve))):
+        colours[_BY_OTHER[name]], shapes[_BY_OTHER[name]] = SPEEDUP_COLOURS["steady"], "diamond"
     look = alt.Legend(
         title=None, orient="bottom", direction="horizontal", symbolSize=90, symbolStrokeWidth=2, columns=5
     )
@@ -145,17 +145,17 @@ def _efficiency(curve: Curve, counts: Counts, legend: dict[str, Any]) -> list[al
     rows: Rows = [
         _row_of(point.np, point.efficiency, _MEANINGS["steady"], point.np) for point in line if point.efficiency
     ]
-    by_mean = [
-        _row_of(point.np, Estimate(value=mean, low=mean, high=mean), _BY_MEAN, point.np)
+    by_other = [
+        _row_of(point.np, Estimate(value=other[1], low=other[1], high=other[1]), _BY_OTHER[other[0]], point.np)
         for point in line
-        if mean_matters(point) and (mean := point.mean_efficiency)
+        if (other := other_efficiency(point))
     ]
-    scale = alt.Scale(domain=[0, max([1.1, *(1.03 * row["high"] for row in [*rows, *by_mean])])], nice=False)
+    scale = alt.Scale(domain=[0, max([1.1, *(1.03 * row["high"] for row in [*rows, *by_other])])], nice=False)
     ideal = [{"at": point.np, "value": 1.0, "kind": _IDEAL} for point in line]
     y = shared_axis(alt.Y, "efficiency (steady)", scale)
     return [
         *_layers(rows, ideal, counts, y, legend),
-        *point_marks(by_mean, counts.x, y("value"), **legend, tooltip=_TOOLTIP),
+        *point_marks(by_other, counts.x, y("value"), **legend, tooltip=_TOOLTIP),
     ]
 
 

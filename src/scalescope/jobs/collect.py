@@ -98,7 +98,7 @@ def collect(
         step_s=median(medians),
         mean_step_s=mean_step_s,
         blocks=medians,
-        throughput=samples / median(medians) if samples else None,
+        throughput=samples / mean_step_s if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
         exchanges=_exchanges(logs, count),
@@ -199,7 +199,7 @@ def collect_matches(
         step_s=median(medians),
         mean_step_s=mean_step_s,
         blocks=medians,
-        throughput=rate or (point.global_batch / median(medians) if point.global_batch else None),
+        throughput=rate or (point.global_batch / mean_step_s if point.global_batch else None),
         samples_per_step=float(point.global_batch) if point.global_batch else None,
         engine_seen="",
         backend="",
@@ -224,7 +224,7 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
     _check_world(point, logs)
     if len(pairs.seconds) < FEWEST:
         raise WorkFailed(f"only {len(pairs.seconds)} pairs of blocks were made: raise --budget")
-    step_s = median(together for _, together in pairs.seconds)
+    mean_step_s = fmean(together for _, together in pairs.seconds)
     samples = float(point.global_batch) if point.global_batch else None
     return Run(
         point=point,
@@ -233,10 +233,10 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
         phases={},
         steps=len(pairs.seconds),
         warmup_steps=0,
-        step_s=step_s,
-        mean_step_s=fmean(together for _, together in pairs.seconds),
+        step_s=median(together for _, together in pairs.seconds),
+        mean_step_s=mean_step_s,
         pairs=pairs.seconds,
-        throughput=samples / step_s if samples else None,
+        throughput=samples / mean_step_s if samples else None,
         samples_per_step=samples,
         engine_seen=logs[0].engine or "none",
         backend=logs[0].backend,

@@ -1,6 +1,4 @@
-"""From observations to a curve: three speedups with intervals, efficiency, what stands between ideal and real, and the
-fixed cost F of T = F + D / rate, which is there whatever the number of processes.
-"""
+"""From observations to a curve: three speedups with intervals, efficiency, and what stands between ideal and real."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,49 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.measurement.observation import END_PARTS, ONCE_PARTS, Observation
-from scalescope.records.scaling import LOSSES, SPEEDUPS, Curve, Estimate, Fit, Loss, ScalingPoint
-from scalescope.stats import fit_line, of_logarithms
-
-LONGER = (3, 10, 31, 100)  # Runs this many times longer are predicted
-
-
-def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Observation]) -> Fit | None:
-    """The fit over all runs; None when times are missing, sizes are too few, or no constant cost describes them."""
-    known = [each for each in observations if each.rate and each.train_s]
-    base = [each for each in baseline if each.rate and each.train_s]
-    if not base or len({each.np for each in known}) < 2:
-        return None
-    reference = base[0].work
-    line = fit_line(  # without what uneven steps add: it grows with the run and is no fixed cost
-        [each.work / reference / (each.rate or 1.0) for each in known],
-        [each.seconds(ONCE_PARTS) or 0.0 for each in known],
-    )
-    if not line or line.slope <= 0 or line.intercept < -2 * (line.intercept_error or 0.0):
-        return None
-    fixed_s = line.intercept
-    base_rate = fmean(each.rate or 0.0 for each in base)
-    shares, longer = {}, {}
-    for np in sorted({each.np for each in known}):
-        group = [each for each in known if each.np == np]
-        rate = fmean(each.rate or 0.0 for each in group)
-        train_s = fmean(each.train_s or 0.0 for each in group)
-        shares[str(np)] = min(fixed_s / train_s, 1.0)
-        work = line.slope * group[0].work / reference  # in weak scaling a run of p processes does p times as much
-        longer[str(np)] = {
-            str(times): (fixed_s + times * work / base_rate) / (fixed_s + times * work / rate) for times in LONGER
-        }
-    return Fit(
-        fixed_s=fixed_s,
-        fixed_s_error=line.intercept_error,
-        work=line.slope,
-        work_error=line.slope_error,
-        fixed_share=shares,
-        longer=longer,
-    )
-
-
-_ENOUGH = 0.9  # Of the steady speedup: when a run is long enough
+from scalescope.measurement.costs import break_even, fit_fixed_cost, how_much_longer, one_time
+from scalescope.measurement.observation import Observation
+from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint, estimate
 
 Over = Literal["launches", "blocks"]
 Time = Callable[[Observation, float], float | None]  # Seconds of a run for an amount of work
@@ -68,6 +26,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     baseline_np: int | None = None  # None: the smallest there is, if there are several
     target: float | None = None  # How well ratios had to be known before observing stopped
     over: Over = "launches"
+    table: bool = False  # Whether times and rates come from a table, which may not tell the work: then both are fitted
 
 
 def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
@@ -90,7 +49,7 @@ def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
         baseline_engine=baseline_engine if baseline else "",
         work_unit=frame.work_unit,
         points=tuple(points),
-        fit=fit_fixed_cost(observations, baseline) if baseline else None,
+        fit=fit_fixed_cost(observations, baseline) if baseline and frame.table else None,
     )
 
 
@@ -105,6 +64,7 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
             steady, value=steady.value / ideal, low=steady.low / ideal, high=steady.high / ideal
         )
     by_mean = _ratio(group, baseline, lambda each, work: work / each.mean_rate if each.mean_rate else None, frame)
+    by_median = _ratio(group, baseline, lambda each, work: work / each.median_rate if each.median_rate else None, frame)
     is_baseline = bool(baseline) and group[0] is baseline[0]
     return ScalingPoint(
         engine=first.engine,
@@ -117,6 +77,7 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         throughput=estimate([each.throughput for each in group], target=frame.target, over=frame.over),
         efficiency=efficiency,
         mean_efficiency=by_mean.value / ideal if by_mean else None,
+        median_efficiency=by_median.value / ideal if by_median else None,
         speedup=speedup,
         train_s=_mean([each.train_s for each in group]),
         wall_s=_mean([each.wall_s for each in group]),
@@ -127,8 +88,9 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         else None,
         fixed_s=_mean([each.excess_s for each in group]),
         waterfall=_waterfall(group, baseline, ideal, frame),
-        longer_for_90={} if is_baseline else _longer(group, baseline),
-        break_even={} if is_baseline else _break_even(group, baseline),
+        one_time_s=one_time(group),
+        longer_for_90={} if is_baseline else how_much_longer(group, baseline),
+        break_even={} if is_baseline else break_even(group, baseline),
         notes=tuple(dict.fromkeys(note for each in group for note in each.notes)),
     )
 
@@ -153,19 +115,6 @@ def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: 
         if own_s and base_s:
             ratios.append(base_s / own_s)
     return estimate(ratios, target=frame.target, over=frame.over)
-
-
-def estimate(
-    values: Sequence[float | None], *, target: float | None = None, over: Over = "launches"
-) -> Estimate | None:
-    """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
-    known = [value for value in values if value is not None and value > 0]
-    if not known:
-        return None
-    found = of_logarithms(known, target=target)
-    value = median(known) if found.is_range else found.middle
-    kind: Literal["t", "range"] = "range" if found.is_range else "t"
-    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known), over=over)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -198,52 +147,3 @@ def _waterfall(
 
 def _seconds(parts: tuple[str, ...], each: Observation, work: float) -> float | None:
     return each.seconds(parts, work)
-
-
-class _Costs(msgspec.Struct, frozen=True):
-    """Mean seconds of one group: per unit of work, and once per run."""
-
-    per_work: float
-    per_work_uneven: float  # With what uneven steps add
-    work: float
-    once: dict[str, float]  # By speedup, what is paid once
-
-
-def _costs(group: Sequence[Observation]) -> _Costs | None:
-    if not group or not all(each.rate and each.knows_train for each in group):
-        return None
-    once = {"train": fmean(each.excess_s or 0.0 for each in group)}
-    if all(each.knows_end for each in group):
-        around = fmean(sum(each.parts.get(part, 0.0) for part in END_PARTS) for each in group)
-        once["end_to_end"] = once["train"] + around
-    work = fmean(each.work for each in group)
-    per_work = fmean(1 / (each.rate or 1.0) for each in group)
-    uneven = fmean(each.parts.get("uneven", 0.0) for each in group) / work
-    return _Costs(per_work, per_work + uneven, work, once)
-
-
-def _longer(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float]:
-    """How many times longer the run must be before a wall-time speedup is 90 % of the steady one."""
-    base, own = _costs(baseline), _costs(group)
-    longer: dict[str, float] = {}
-    if not base or not own:
-        return longer
-    wanted = _ENOUGH * base.per_work / own.per_work
-    for name in base.once.keys() & own.once.keys():
-        gained = own.work * (base.per_work_uneven - wanted * own.per_work_uneven)
-        if gained > 0:
-            longer[name] = max((wanted * own.once[name] - base.once[name]) / gained, 1.0)
-    return {name: longer[name] for name in SPEEDUPS if name in longer}
-
-
-def _break_even(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, float | None]:
-    """After how much work the group overtakes the baseline; None when it never does."""
-    base, own = _costs(baseline), _costs(group)
-    if not base or not own:
-        return {}
-    gained = base.per_work - own.per_work
-    result: dict[str, float | None] = {}
-    for name in SPEEDUPS:
-        if name in base.once and name in own.once:
-            result[name] = max((own.once[name] - base.once[name]) / gained, 0.0) if gained > 0 else None
-    return result

@@ -40,6 +40,7 @@ TRAIN_PARTS = ("warmup", "uneven", "fixed")
 END_PARTS = ("init", "launch")
 ONCE_PARTS = ("warmup", "fixed")
 _PER_STEP = ("uneven",)
+_ROUNDING = 1e-6  # Of steady time: less is no part of its own
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +49,14 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     np: int
     round: int = 1  # Observations of one round are compared with each other
-    rate: float | None  # Work per second in steady state, over all processes
+    # Work per second in steady state, over all processes: over elapsed time in launches, by the median epoch in logs.
+    rate: float | None
     work: float  # Done between the first step and the last
     parts: dict[str, float] = {}  # Seconds beyond steady steps, by the names in PARTS
     whole_train_s: float | None = None  # The train time, when the rate is not known and it cannot be put together
-    mean_rate: float | None = None  # The steady rate by mean instead of median steps
+    mean_rate: float | None = None  # The steady rate by mean steps
+    median_rate: float | None = None  # And by median steps
+    by_median: bool = False  # Whether `rate` is that of the median epoch or step, as in logs
     nodes: int | None = None
     batch: float | None = None
     threads_per_rank: int | None = None
@@ -105,6 +109,17 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return self.wall_for(self.work)
 
     @property
+    def per_work_s(self) -> float:
+        """Seconds that one more unit of work takes, what uneven steps add among them."""
+        return 1 / (self.rate or 1.0) + self.parts.get("uneven", 0.0) / self.work
+
+    def once_s(self, name: str) -> float | None:
+        """Seconds that are spent once, whatever the length of the run, within what this speedup counts."""
+        if name == "train" or self.excess_s is None:
+            return self.excess_s
+        return self.excess_s + sum(self.parts.get(part, 0.0) for part in END_PARTS) if self.knows_end else None
+
+    @property
     def excess_s(self) -> float | None:
         """Train time that is spent once, whatever the length of the run."""
         if self.rate is None or not self.knows_train:
@@ -118,23 +133,26 @@ def observe(run: Run, *, scaling: str, samples: bool, nodes: bool) -> Observatio
     Work is counted in samples, or else in steps, of which in weak scaling every process makes its own.
     """
     steps = float(run.point.np if scaling == "weak" else 1)
-    work_per_step = run.throughput * run.step_s if samples and run.throughput else steps
-    steady_steps = run.steps - run.warmup_steps
-    phases = run.phases
+    step_s, phases = run.mean_step_s, run.phases
+    work_per_step = run.throughput * step_s if samples and run.throughput else steps
+    between_s = phases.get("steady", 0.0) - (run.steps - run.warmup_steps) * step_s
+    # Lines of output may tell steps that do not fill the time between them, and GPUs keep a clock of their own.
+    uneven = {"uneven": between_s} if abs(between_s) > _ROUNDING * phases.get("steady", 0.0) else {}
     return Observation(
         engine=run.point.engine,
         np=run.point.np,
         round=run.round,
-        rate=work_per_step / run.step_s,
+        rate=work_per_step / step_s,
         work=work_per_step * run.steps,
         parts={
-            "warmup": phases.get("warmup", 0.0) - run.warmup_steps * run.step_s,
-            "uneven": phases.get("steady", 0.0) - steady_steps * run.step_s,
+            "warmup": phases.get("warmup", 0.0) - run.warmup_steps * step_s,
+            **uneven,
             "fixed": phases.get("evaluation", 0.0) + phases.get("pause", 0.0),
             "init": sum(phases.get(phase, 0.0) for phase in INIT_PHASES),
             "launch": sum(phases.get(phase, 0.0) for phase in LAUNCH_PHASES),
         },
-        mean_rate=work_per_step / run.mean_step_s if run.mean_step_s else None,
+        mean_rate=work_per_step / step_s,
+        median_rate=work_per_step / run.step_s,
         nodes=run.nodes if nodes else None,
         batch=run.point.batch or (run.samples_per_step / run.point.np if run.samples_per_step else None),
         threads_per_rank=run.point.threads_per_rank,

@@ -59,9 +59,10 @@ def _is_vague(point: Point, planned: Sequence[Point], runs: Sequence[Run], reque
     """Whether a point's steady speedup, or its step time when there is nothing to compare with, is not known enough."""
     rivals = [baseline_of(point, scaling, planned) for scaling in request.scaling]
     others = [each for each in dict.fromkeys(rivals) if each is not None and each != point]
-    steps = {run.round: run.step_s for run in runs if run.point == point}
+    steps = {run.round: run.mean_step_s for run in runs if run.point == point}
     series = [
-        [steps[run.round] / run.step_s for run in runs if run.point == other and run.round in steps] for other in others
+        [steps[run.round] / run.mean_step_s for run in runs if run.point == other and run.round in steps]
+        for other in others
     ]
     if not others:
         compared = any(baseline_of(each, kind, planned) == point for each in planned for kind in request.scaling)

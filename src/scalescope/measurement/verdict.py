@@ -76,9 +76,9 @@ def _reason(point: ScalingPoint) -> str:
         around_s = point.wall_s - point.train_s
         shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} are outside the training")
     times = [
-        f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {_times(factor)} longer"
+        f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {_times(factor.value)} longer"
         for name, factor in point.longer_for_90.items()
-        if factor > 1
+        if factor.value > 1
     ]
     return "; ".join([" and ".join(shares) or "one-time cost does not count there", *times])
 
@@ -165,8 +165,8 @@ def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
 
 
 def _pays_from(point: ScalingPoint, curve: Curve) -> str:
-    work = point.break_even.get("end_to_end")
-    return f"; it pays from {work:,.0f} {curve.work_unit} on" if work else ""
+    found = point.break_even.get("end_to_end")
+    return f"; it pays from {found.value:,.0f} {curve.work_unit} on" if found and found.value else ""
 
 
 def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:

@@ -1,11 +1,13 @@
 """How a training scales: speedups, efficiency and what they lose, from measurements, tables or logs alike."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from scalescope.records.store import Record
+from scalescope.stats import of_logarithms
 
 SPEEDUPS = ("steady", "train", "end_to_end")  # The three speedups, in the order in which they shrink
 
@@ -40,6 +42,29 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return self.count == 1 and self.over == "launches"
 
 
+def estimate(
+    values: Sequence[float | None], *, target: float | None = None, over: Literal["launches", "blocks"] = "launches"
+) -> Estimate | None:
+    """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
+    known = [value for value in values if value is not None and value > 0]
+    if not known:
+        return None
+    found = of_logarithms(known, target=target)
+    value = median(known) if found.is_range else found.middle
+    kind: Literal["t", "range"] = "range" if found.is_range else "t"
+    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known), over=over)
+
+
+class BreakEven(msgspec.Struct, frozen=True, kw_only=True):
+    """After how much work a size overtakes the baseline, in the curve's unit; None: never, however much."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    interval: Literal["t", "range"] = "range"
+    count: int = 1
+
+
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the waterfall from ideal to real speedup."""
 
@@ -60,8 +85,10 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     step_s: Estimate | None = None
     throughput: Estimate | None = None  # Samples per second over all processes in steady state
     efficiency: Estimate | None = None  # Steady speedup over its ideal
-    # The same by mean instead of median steps; worth a look when steps come in two kinds.
+    # The same by mean and by median steps; worth a look when they differ, as when steps come in two kinds. What
+    # efficiency itself is by: of launches elapsed time, that is mean steps; of logs the median epoch.
     mean_efficiency: float | None = None
+    median_efficiency: float | None = None
     speedup: dict[str, Estimate] = {}  # By the names in SPEEDUPS
     train_s: float | None = None
     wall_s: float | None = None
@@ -69,11 +96,12 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     warmup_steps: int | None = None
     fixed_s: float | None = None  # Train time that is spent once, whatever the length of the run
+    one_time_s: Estimate | None = None  # All that is spent once as far as the source tells: with launch, init and end
     waterfall: tuple[Loss, ...] = ()
     # By speedup: how many times longer the run must be to reach 90 % of the steady one; 1 when it does already, absent
     # when uneven steps keep it from ever doing so.
-    longer_for_90: dict[str, float] = {}
-    break_even: dict[str, float | None] = {}  # By speedup: after how much work it overtakes the baseline; None: never
+    longer_for_90: dict[str, Estimate] = {}
+    break_even: dict[str, BreakEven] = {}  # By speedup
     notes: tuple[str, ...] = ()
 
     @property
@@ -83,7 +111,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """T = fixed + work / rate, by least squares over all launches of a curve; standard errors where there are any."""
+    """T = fixed + work / rate, by least squares over the rows of a table; standard errors where there are any."""
 
     fixed_s: float
     fixed_s_error: float | None
@@ -92,6 +120,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     fixed_share: dict[str, float]  # By number of processes: which part of the train time is fixed cost
     # By number of processes, then by how many times longer: the train speedup of such a run.
     longer: dict[str, dict[str, float]] = {}
+    lack: str = ""  # What shows that one fixed cost does not describe these times; empty: nothing does
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +133,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     baseline_engine: str = ""
     work_unit: str = "samples"  # What work is counted in: samples, steps or epochs
     points: tuple[ScalingPoint, ...]  # In order of processes; the baseline first
-    fit: Fit | None = None
+    fit: Fit | None = None  # Of tables; launches tell the one-time cost of every point by itself
 
     @property
     def baseline(self) -> ScalingPoint | None:
@@ -116,7 +145,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     """All curves of one study and what they say."""
 
-    current_version: ClassVar[int] = 1
+    current_version: ClassVar[int] = 2
 
     what: str  # The model, the command or the file
     source: str  # measurement, quick, table or logs

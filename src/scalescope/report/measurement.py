@@ -1,12 +1,12 @@
 """A measurement in one sentence, and as the JSON document that scripts rely on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from scalescope.records.run import Measurement, Run
-from scalescope.records.scaling import QUESTIONS, REPEAT, Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import QUESTIONS, REPEAT, BreakEven, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.report.phrases import fastest
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plural
@@ -52,6 +52,7 @@ def _point_document(curve: Curve, point: ScalingPoint) -> dict[str, Any]:
         "throughput": rate.value if rate else None,
         "efficiency": efficiency.value if efficiency else None,
         "mean_efficiency": point.mean_efficiency,
+        "median_efficiency": point.median_efficiency,
         "speedup": {name: _estimate_document(estimate) for name, estimate in point.speedup.items()},
         "train_s": point.train_s,
         "wall_s": point.wall_s,
@@ -60,9 +61,19 @@ def _point_document(curve: Curve, point: ScalingPoint) -> dict[str, Any]:
         "warmup_steps": point.warmup_steps,
         "fixed_s": point.fixed_s,
         "waterfall": [msgspec.to_builtins(loss) for loss in point.waterfall],
-        "longer_for_90": dict(point.longer_for_90),
-        "break_even": dict(point.break_even),
+        "one_time_s": _estimate_document(point.one_time_s) if point.one_time_s else None,
+        **_with_ends("longer_for_90", point.longer_for_90),
+        **_with_ends("break_even", point.break_even),
         "notes": list(point.notes),
+    }
+
+
+def _with_ends(key: str, found: Mapping[str, Estimate | BreakEven]) -> dict[str, dict[str, float | None]]:
+    """Values by speedup under the key, the ends of their intervals under KEY_low and KEY_high; null: never."""
+    return {
+        key: {name: each.value for name, each in found.items()},
+        f"{key}_low": {name: each.low for name, each in found.items()},
+        f"{key}_high": {name: each.high for name, each in found.items()},
     }
 
 

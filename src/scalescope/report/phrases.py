@@ -25,7 +25,7 @@ _LEVEL_AFTER = {
     "init": "end_to_end",
     "launch": "end_to_end",
 }  # Which speedup is reached when this loss, and those before it, are taken away
-_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean steps is shown too
+_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
 _VISIBLE = 0.005  # Losses below it would read 0.00
 # Intervals of ratios reach further up than down; from this part of their half-width on both ends are written.
 _LOPSIDED = 0.1
@@ -144,11 +144,13 @@ def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
     return len(nodes - {None}) > 1
 
 
-def mean_matters(point: ScalingPoint) -> bool:
-    """Whether mean steps tell another efficiency than median ones."""
-    if point.mean_efficiency is None or point.efficiency is None:
-        return False
-    return abs(point.mean_efficiency - point.efficiency.value) > _WORTH_A_LOOK
+def other_efficiency(point: ScalingPoint) -> tuple[str, float] | None:
+    """`median` or `mean` and the efficiency by such steps, where it is another one than that of elapsed time."""
+    others = {"mean": point.mean_efficiency, "median": point.median_efficiency}
+    for name, value in others.items():
+        if value is not None and point.efficiency and abs(value - point.efficiency.value) > _WORTH_A_LOOK:
+            return name, value
+    return None
 
 
 def has_spread(estimate: Estimate) -> bool:
@@ -163,7 +165,7 @@ def interval_note(estimates: Iterable[Estimate | None], *, t: str, span: str) ->
     for over in ("launches", "blocks"):
         here = [each for each in known if each.over == over and has_spread(each)]
         if any(each.interval == "t" for each in here):
-            notes.append(f"{t}: {percent(MEASURED)} t-intervals over {over}")
+            notes.append(f"{t}: {percent(MEASURED)} t-intervals over {over}, each by itself")
         ranges = [each for each in here if each.interval == "range"]
         if ranges:
             fewer = f"fewer than {FEWEST} " if all(each.count < FEWEST for each in ranges) else ""

@@ -8,7 +8,17 @@ from typing import Any
 from rich.console import Console
 
 from scalescope.records.run import PHASES
-from scalescope.records.scaling import QUESTIONS, SPEEDUP_NAMES, SPEEDUPS, Curve, Fit, Scaling, ScalingPoint
+from scalescope.records.scaling import (
+    QUESTIONS,
+    SPEEDUP_NAMES,
+    SPEEDUPS,
+    BreakEven,
+    Curve,
+    Estimate,
+    Fit,
+    Scaling,
+    ScalingPoint,
+)
 from scalescope.report.phrases import (
     baseline_words,
     curve_estimates,
@@ -16,10 +26,11 @@ from scalescope.report.phrases import (
     curves_in_order,
     engine_name,
     fastest,
+    has_spread,
     interval_note,
     largest,
-    mean_matters,
     number,
+    other_efficiency,
     points_with_phases,
     step_name,
     waterfall_steps,
@@ -52,7 +63,7 @@ def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
         why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
         why += [_ninety_words(point)] if point else []
     others = f"{plural(len(curves) - 1, 'other curve')}, " if len(curves) > 1 else ""
-    more = f"{others}phases, fixed cost, break-even and what each speedup answers" if why else ""
+    more = f"{others}phases, one-time cost, break-even and what each speedup answers" if why else ""
     reasons(console, why, warnings=scaling.warnings, more=more)
 
 
@@ -101,6 +112,7 @@ def curve_lines(curve: Curve) -> list[str]:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:
         lines += [_waterfall_words(point), _ninety_words(point)]
+    lines += [_one_time_words(curve)]
     lines += [_break_even_words(curve, name) for name in SPEEDUPS]
     notes = {note: [each.np for each in curve.points if note in each.notes] for note in _notes(curve)}
     lines += [f"on {_listed(counts)}: {note}" for note, counts in notes.items()]
@@ -195,8 +207,8 @@ def _waterfall_words(point: ScalingPoint) -> str:
 
 def _ninety_words(point: ScalingPoint) -> str:
     longer = {SPEEDUP_NAMES.get(name, name): times for name, times in point.longer_for_90.items()}
-    needed = [f"{_times(times)} longer ({name})" for name, times in longer.items() if times > 1]
-    there = " and ".join(name for name, times in longer.items() if times <= 1)
+    needed = [f"{_times(each.value)} longer ({name}{_sure(each)})" for name, each in longer.items() if each.value > 1]
+    there = " and ".join(name for name, each in longer.items() if each.value <= 1)
     where = f"on {plural(point.np, 'process')}"
     if needed:
         already = f"; {there} has it already" if there else ""
@@ -213,12 +225,39 @@ def _break_even_words(curve: Curve, name: str) -> str:
     sizes: dict[str, list[int]] = {}
     for point in curve.points:
         if point.engine == curve.engine and name in point.break_even and point.np > (curve.baseline_np or 0):
-            work = point.break_even[name]
-            if work is None or work > 0:
-                when = "never" if work is None else f"after {_amount(work)} {curve.work_unit}"
-                sizes.setdefault(when, []).append(point.np)
+            found = point.break_even[name]
+            if found.value is None or found.value > 0:
+                sizes.setdefault(_when(found, curve.work_unit), []).append(point.np)
     late = "; ".join(f"{when} on {_listed(counts)}" for when, counts in sizes.items())
     return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
+
+
+def _when(found: BreakEven, unit: str) -> str:
+    """`after 26 epochs`, `after 5,200 samples (4,100 to 7,900)`, `never (or after 9,000 or more)`."""
+    if found.value is None:
+        return "never" if found.low is None or found.count == 1 else f"never (or after {_amount(found.low)} or more)"
+    told = f"after {_amount(found.value)} {unit}"
+    if found.count == 1:
+        return told
+    low = _amount(found.low or 0.0)
+    return f"{told} ({low} to {_amount(found.high)})" if found.high is not None else f"{told} ({low} or more, or never)"
+
+
+def _one_time_words(curve: Curve) -> str:
+    """What every size pays once; where a fit tells one cost for all, that is said instead."""
+    known = [(point, point.one_time_s) for point in curve.points if point.one_time_s]
+    if curve.fit or not known:
+        return ""
+    parts = [f"{number(each.value, 2)} s{_range(each)} on {_processes(point, curve)}" for point, each in known]
+    return f"one-time cost: {', '.join(parts)}"
+
+
+def _range(estimate: Estimate) -> str:
+    return f" ({number(estimate.low, 2)} to {number(estimate.high, 2)})" if has_spread(estimate) else ""
+
+
+def _sure(estimate: Estimate) -> str:
+    return f", {_times(estimate.low).removesuffix(' times')} to {_times(estimate.high)}" if has_spread(estimate) else ""
 
 
 def _amount(work: float) -> str:
@@ -227,11 +266,10 @@ def _amount(work: float) -> str:
 
 
 def _mean_words(curve: Curve) -> str:
-    """Efficiency by mean steps, where it is another one: then steps come in two kinds."""
-    told = [
-        f"{100 * (point.mean_efficiency or 0):.0f} % on {point.np}" for point in curve.points if mean_matters(point)
-    ]
-    return f"by mean instead of median steps the efficiency is {', '.join(told)}" if told else ""
+    """Efficiency by median steps, or by mean ones in logs, where it is another one: then steps come in two kinds."""
+    others = {point.np: other for point in curve.points if (other := other_efficiency(point))}
+    told = [f"{100 * value:.0f} % on {np}" for np, (_, value) in others.items()]
+    return f"by {next(iter(others.values()))[0]} steps the efficiency is {', '.join(told)}" if told else ""
 
 
 def _warmup_words(curve: Curve) -> str:

@@ -131,6 +131,8 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
                 round=number,
                 rate=1 / steady_s,
                 mean_rate=1 / mean_s,
+                median_rate=1 / steady_s,
+                by_median=True,
                 work=float(len(durations)),
                 parts={"warmup": sum(first) - warmup * steady_s, "uneven": sum(rest) - len(rest) * steady_s},
                 step_s=steady_s,
@@ -185,6 +187,7 @@ def _rated(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
             round=number,
             rate=_steady_rate(told),
             mean_rate=fmean(told[_warmup(told) :]),
+            median_rate=_steady_rate(told),
             work=1.0,
             throughput=_steady_rate(told),
         )

@@ -26,7 +26,7 @@ def break_even_epochs(curve: Curve) -> dict[int, int | None]:
     found: dict[int, int | None] = {}
     for point in curve.points:
         if curve.work_unit == "epochs" and "train" in point.break_even:
-            work = point.break_even["train"]
+            work = point.break_even["train"].value
             found[point.np] = None if work is None else math.ceil(work)
     return found
 

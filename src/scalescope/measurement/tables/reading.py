@@ -19,6 +19,7 @@ from scalescope.units import format_seconds
 
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
 _SLIP = 0.01  # What a table states is mentioned when it differs by more
+_OFF = 0.05  # A fit whose work differs by more from what the table tells does not describe it
 _SHOWN = 3
 # What each speedup is a ratio of, and whether more is faster.
 _FIGURES: dict[str, tuple[Callable[[TableRow], float | None], bool]] = {
@@ -40,7 +41,7 @@ def read_table(path: Path) -> Scaling:
         curve = _curve(group, unit)
         curves.append(curve)
         findings += [*assumed, *_what_is_compared(curve, group.rows), *_slips(curve, group.rows)]
-        warnings += _without_partner(group, curve)
+        warnings += [*_without_partner(group, curve), *_lack_of_fit(curve, group.rows)]
     return Scaling(
         what=table.name,
         source="table",
@@ -65,6 +66,7 @@ def _curve(group: Group, unit: str) -> Curve:
         work_unit=unit,
         baseline_engine=group.baseline_engine,
         baseline_np=1 if group.baseline_engine else None,
+        table=not _is_ours(group.rows),
     )
     curve = make_curve(observations, frame)
     only_total = any(row.times.only_total_s is not None for row in group.rows)
@@ -88,13 +90,13 @@ def _curve(group: Group, unit: str) -> Curve:
 def _works(group: Group) -> tuple[list[float], bool]:
     """How much work each row did, and whether that is more than a placeholder.
 
-    Steps times rate in tables of our own; or else what describes times and rates best: T = F + work / rate.
+    Steps times samples in tables of our own; or else what describes times and rates best: T = F + work / rate.
     """
     rows = group.rows
     fewest = min(row.np for row in rows)
     shares = [row.np / fewest if group.scaling == "weak" else 1.0 for row in rows]
-    if all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows):
-        return [(row.steps or 0.0) * (row.step_s or 0.0) * (row.rate or 0.0) for row in rows], True
+    if _is_ours(rows):
+        return [(row.steps or 0.0) * _work_of_a_step(row) for row in rows], True
     known = [
         (share / row.rate, row.times.longest_s)
         for row, share in zip(rows, shares, strict=True)
@@ -108,6 +110,16 @@ def _works(group: Group) -> tuple[list[float], bool]:
     smallest = next((row for row in rows if row.np == fewest and row.rate and row.times.longest_s), None)
     work = (smallest.times.longest_s or 1.0) * (smallest.rate or 1.0) if smallest else 1.0
     return [work * share for share in shares], False
+
+
+def _is_ours(rows: Sequence[TableRow]) -> bool:
+    """Whether launches were summed up here: then steps and one-time cost are known, and there is nothing to fit."""
+    return all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows)
+
+
+def _work_of_a_step(row: TableRow) -> float:
+    """In the unit of the rate: samples, or else what a step is worth at that rate."""
+    return row.global_batch or (row.step_s or 0.0) * (row.rate or 0.0)
 
 
 def _observation(row: TableRow, work: float, number: int, scaling: str, unit: str) -> Observation:
@@ -154,7 +166,7 @@ def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, 
 
     changes: dict[str, object] = {}
     if not (certain and rate):
-        changes |= {"fixed_s": None, "longer_for_90": {}, "break_even": {}}
+        changes |= {"fixed_s": None, "one_time_s": None, "longer_for_90": {}, "break_even": {}}
     if not (rate and train and parts):
         changes["waterfall"] = ()
     if not rate:
@@ -162,7 +174,7 @@ def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, 
     if not train:
         point = msgspec.structs.replace(point, **changes)
         changes = {name: but({**getattr(point, name)}, "train") for name in ("speedup", "longer_for_90", "break_even")}
-        changes |= {"train_s": None, "fixed_s": None}
+        changes |= {"train_s": None, "fixed_s": None, "one_time_s": None}
     return msgspec.structs.replace(point, **changes)
 
 
@@ -204,6 +216,21 @@ def _without_partner(group: Group, curve: Curve) -> list[str]:
         for (np, _), count in counts.items()
         if curve.baseline_np is not None and count > base
     ]
+
+
+def _lack_of_fit(curve: Curve, rows: Sequence[TableRow]) -> list[str]:
+    """One line where the fit's single cost for all numbers of processes does not describe the table."""
+    fit = curve.fit
+    if fit is None:
+        return []
+    base = [row for row in rows if row.np == curve.baseline_np]
+    told = [row.steps * row.global_batch for row in base if row.steps and row.global_batch]
+    lack = fit.lack
+    if not lack and told and abs(fit.work / told[0] - 1) > _OFF:
+        lack = f"it takes {fit.work:,.4g} {curve.work_unit} of work for steps times batch, {told[0]:,.4g}"
+    if not lack:
+        return []
+    return [f"one fixed cost for all numbers of processes does not describe this table: {lack}; do not rely on the fit"]
 
 
 def _slips(curve: Curve, rows: Sequence[TableRow]) -> list[str]:
