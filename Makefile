@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Root on Debian can have everything, so there no test may be skipped.
 REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-release && echo 1 || echo 0)
 # Most launches leave a core idle, so tests share the cores; those that compare times run alone.
-PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-scripts check goldens lint bench setup horovod clean
 .NOTPARALLEL:

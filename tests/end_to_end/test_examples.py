@@ -3,8 +3,7 @@
 import importlib.util
 import os
 import pickle
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +11,34 @@ import pytest
 
 import needs
 from epochs import assert_learned, epochs_of
+from watched import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """Where torch is imported already: importing it is most of what a short training takes."""
+    examples = Forked(tmp_path_factory.mktemp("examples"), agent=False)
+    with examples.server:
+        yield examples
 
 
-def trained(*options: str | Path) -> list[tuple[int, float, float]]:
-    finished = run(sys.executable, EXAMPLES / "train_single.py", *options)
-    assert finished.returncode == 0, finished.stderr
-    return epochs_of(finished.stdout)
+def run(examples: Forked, *options: str | Path, code: int = 0) -> str:
+    """What train_single.py printed: to stdout when all went well, to stderr otherwise."""
+    script, words = str(EXAMPLES / "train_single.py"), [str(option) for option in options]
+    beginning = f"import runpy, sys; sys.path.insert(0, {str(EXAMPLES)!r}); sys.argv = [{script!r}, *{words!r}]"
+    examples.run(f"{beginning}\nrunpy.run_path({script!r}, run_name='__main__')", code)
+    return examples.stderr if code else examples.stdout
 
 
-def test_resnet50_takes_a_step() -> None:
+def trained(examples: Forked, *options: str | Path) -> list[tuple[int, float, float]]:
+    return epochs_of(run(examples, *options))
+
+
+def test_resnet50_takes_a_step(examples: Forked) -> None:
     options = ["--model", "resnet50", "--samples", "16", "--batch-size", "8", "--epochs", "1", "--workers", "1"]
-    ((_, loss, _),) = trained(*options)
+    ((_, loss, _),) = trained(examples, *options)
     assert 0 < loss < 100
 
 
@@ -85,35 +94,31 @@ def write_svhn(folder: Path) -> None:
     ("dataset", "write"),
     [("cifar10", write_cifar10_python), ("cifar10", write_cifar10_binary), ("svhn", write_svhn)],
 )
-def test_real_files(tmp_path: Path, dataset: str, write: object) -> None:
+def test_real_files(examples: Forked, tmp_path: Path, dataset: str, write: object) -> None:
     assert callable(write)
     write(tmp_path)
     options = ["--dataset", dataset, "--data", tmp_path, "--batch-size", "10", "--epochs", "3"]
-    assert_learned(trained(*options))
+    assert_learned(trained(examples, *options))
 
 
-def test_a_harmful_pickle_runs_nothing(tmp_path: Path) -> None:
+def test_a_harmful_pickle_runs_nothing(examples: Forked, tmp_path: Path) -> None:
     class Harmful:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return os.mkdir, (str(tmp_path / "harmed"),)
 
     for name in ("data_batch_1", "test_batch"):
         (tmp_path / name).write_bytes(pickle.dumps({b"data": Harmful(), b"labels": []}, protocol=2))
-    finished = run(sys.executable, EXAMPLES / "train_single.py", "--data", tmp_path)
-    assert finished.returncode != 0
-    assert "does not belong in a CIFAR10 file" in finished.stderr
+    assert "does not belong in a CIFAR10 file" in run(examples, "--data", tmp_path, code=1)
     assert not (tmp_path / "harmed").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("code", "options", "message"),
     [
-        (["--dataset", "svhn", "--data", "."], "no train_32x32.mat: check --data"),
-        (["--data", "."], "no CIFAR10 files (data_batch_[1-5] or data_batch_[1-5].bin) in .: check --data"),
-        (["--data", ".", "--samples", "8"], "--samples is for made-up data: remove it or --data"),
+        (1, ["--dataset", "svhn", "--data", "."], "no train_32x32.mat: check --data"),
+        (1, ["--data", "."], "no CIFAR10 files (data_batch_[1-5] or data_batch_[1-5].bin) in .: check --data"),
+        (2, ["--data", ".", "--samples", "8"], "--samples is for made-up data: remove it or --data"),
     ],
 )
-def test_wrong_options_say_what_to_change(options: list[str], message: str) -> None:
-    finished = run(sys.executable, EXAMPLES / "train_single.py", *options)
-    assert finished.returncode != 0
-    assert message in finished.stderr
+def test_wrong_options_say_what_to_change(examples: Forked, code: int, options: list[str], message: str) -> None:
+    assert message in run(examples, *options, code=code)
