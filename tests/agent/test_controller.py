@@ -146,6 +146,7 @@ def test_a_search_in_the_script_itself_takes_all_its_hooks_back(ranks: Ranks) ->
         BEGINNING
         + """
 from scalescope.agent.controller import Conductor
+from scalescope.agent.training import DdpTraining
 optimizers = sys.modules["torch.optim.optimizer"]
 def hooks():
     return [len(optimizers._global_optimizer_post_hooks), type(model).forward.__module__]
@@ -158,7 +159,7 @@ optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)
 def step(n):
     optimizer.zero_grad(); model(torch.randn(n, 64)).square().mean().backward(); optimizer.step()
 before = hooks()
-conductor = Conductor(Search(), model)
+conductor = Conductor(Search(), DdpTraining(model))
 conductor.attach()
 for number in range(30):
     step(4 + number % 2)

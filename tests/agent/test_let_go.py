@@ -117,8 +117,10 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 BESIDE = """
 from scalescope.agent.control_group import FileController
 from scalescope.agent.controller import Conductor
+from scalescope.agent.training import DdpTraining
 alive = [True]
-conductor = Conductor(FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE), model)
+controller = FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE)
+conductor = Conductor(controller, DdpTraining(model))
 conductor.attach()
 """
 

@@ -9,6 +9,7 @@ TRAININGS = (
     + """
 import copy
 from scalescope.agent.controller import Conductor
+from scalescope.agent.training import DdpTraining
 class Search:
     def __init__(self, directives): self.directives, self.told = list(directives), []
     def ask(self): return self.directives.pop(0)
@@ -28,7 +29,7 @@ class Training:
     def after(self): pass
     def state(self): return self.parameters
     def train(self, directives):
-        conductor = Conductor(Search(directives), self.model) if directives else None
+        conductor = Conductor(Search(directives), DdpTraining(self.model)) if directives else None
         if conductor: conductor.attach()
         data = torch.Generator().manual_seed(rank)
         for _ in range(45):

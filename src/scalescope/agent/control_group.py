@@ -95,6 +95,10 @@ def one_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
+class RankLeft(Exception):
+    """A rank makes no steps together with the others for now, and says why."""
+
+
 class ControlGroup:
     """One process alone; with an engine, its ranks."""
 
@@ -112,11 +116,16 @@ class ControlGroup:
 
     def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """What every rank says, on every rank."""
-        return [_decoded(row) for row in self._gather(_encoded(message))]
+        said = [json.loads(row) for row in self._gather(encoded(message))]
+        if any("left" in each for each in said):
+            raise RankLeft(first_trouble(said))
+        if any("failed" in each for each in said):
+            raise RuntimeError(first_trouble(said))
+        return said
 
     def share(self, message: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's message, on every rank."""
-        return _decoded(self._gather(_encoded(message))[0])
+        return self.gather(message)[0]
 
     def agree(self, trouble: str) -> str:
         """The trouble of the first rank that has any, on every rank; empty: none has."""
@@ -125,10 +134,13 @@ class ControlGroup:
     def allreduce(self, tensor: Any, name: str) -> None:
         """Sum a tensor over all ranks, in place."""
 
+    def leave(self, why: str) -> None:
+        """Say that this rank agrees on nothing for now; who cannot hear that is not asked."""
+
     def close(self) -> None:
         """Leave: ranks that want to agree afterwards get an error instead of waiting for this one."""
 
-    def _gather(self, data: Any) -> list[Any]:
+    def _gather(self, data: bytes) -> list[bytes]:
         return [data]
 
 
@@ -147,12 +159,13 @@ class TorchControlGroup(ControlGroup):
         self.backend = str(dist.get_backend(process_group))
         super().__init__()
 
-    def _gather(self, data: Any) -> list[Any]:
+    def _gather(self, data: bytes) -> list[bytes]:
         import torch
 
-        rows = [torch.empty_like(data) for _ in range(self.size)]
-        self._dist.all_gather(rows, data, group=self._group)
-        return rows
+        own = as_tensor(data)
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        self._dist.all_gather(rows, own, group=self._group)
+        return [bytes(row.tolist()) for row in rows]
 
     def allreduce(self, tensor: Any, name: str) -> None:
         """As the training does it."""
@@ -162,25 +175,6 @@ class TorchControlGroup(ControlGroup):
         """Close the connections of the group."""
         group, self._group = self._group, None
         self._dist.destroy_process_group(group)
-
-
-class HorovodControlGroup(ControlGroup):
-    """Horovod's ranks."""
-
-    engine = "horovod"
-
-    def __init__(self, horovod: Any) -> None:
-        self._horovod = horovod
-        self.rank, self.size = horovod.rank(), horovod.size()
-        self.backend = "mpi" if horovod.mpi_enabled() else "gloo"
-        super().__init__()
-
-    def _gather(self, data: Any) -> list[Any]:
-        return list(self._horovod.allgather(data.reshape(1, -1), name="scalescope.words"))
-
-    def allreduce(self, tensor: Any, name: str) -> None:
-        """As the training does it."""
-        self._horovod.allreduce_(tensor, name=f"scalescope.{name}", op=self._horovod.Sum)
 
 
 def in_trouble(why: str) -> dict[str, Any]:
@@ -193,18 +187,19 @@ def first_trouble(said: list[dict[str, Any]]) -> str:
     return next((each["trouble"] for each in said if each.get("trouble")), "")
 
 
-def _encoded(message: dict[str, Any]) -> Any:
-    import torch
-
+def encoded(message: dict[str, Any]) -> bytes:
+    """A message as ranks exchange it."""
     data = json.dumps(message).encode()
     if len(data) > _LARGEST_MESSAGE:
         raise ValueError(f"a message of {len(data)} bytes to the ranks: at most {_LARGEST_MESSAGE} fit")
+    return data
+
+
+def as_tensor(data: bytes) -> Any:
+    """Equally long on every rank; JSON does not mind spaces after it."""
+    import torch
+
     return torch.frombuffer(bytearray(data.ljust(_LARGEST_MESSAGE)), dtype=torch.uint8)
-
-
-def _decoded(row: Any) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(bytes(row.tolist()))
-    return message
 
 
 def _as_ranges(numbers: list[int]) -> list[list[int]]:

@@ -6,8 +6,6 @@ until they next agree: there all let go alike, the knobs are what they were at f
 
 from __future__ import annotations
 
-import functools
-import importlib
 import time
 from collections.abc import Callable, Generator
 from statistics import median
@@ -16,73 +14,62 @@ from typing import Any
 from .between import BetweenSteps, Step, Work
 from .control_group import (
     FORMAT_VERSION,
+    ControlGroup,
     Controller,
-    TorchControlGroup,
+    RankLeft,
     first_trouble,
     in_trouble,
     let_go,
     objection,
     one_line,
 )
-from .knobs import Wrappers, cannot_agree, engine_file, no_room_for, refusal_of
 from .recorder import now, say
 from .steps import StepClock, StepsDone
 from .survey import survey
+from .training import Training
 
 _FIRST_STEPS = 2  # After these it is known how many optimizers make a step
 # How long rank 0 waits for the search before all ranks make another step as they are.
 _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
-_VIEW = "gradient_as_bucket_view"
+_LONGEST_BUSY = 50  # Steps for which a switch is put off
 
 
 class Conductor:
     """Leads one rank through a search."""
 
-    def __init__(
-        self, controller: Controller, ddp: Any, clock: StepClock | None = None, wrappers: Wrappers | None = None
-    ) -> None:
+    def __init__(self, controller: Controller, training: Training, clock: StepClock | None = None) -> None:
         self._controller = controller
-        self._ddp = ddp
-        self._wrappers = wrappers
-        self._between = BetweenSteps(clock, ddp)
-        self._is_first = False
+        self._training = training
+        self.made = training.made
+        self._between = BetweenSteps(clock, training.model)
         self._said_hello = False
         self._waited = 0
-        self.values: dict[str, Any] = {}  # What was switched to last; empty: the model is as it was
-        self._default: dict[str, Any] = {}  # What was in force before the first switch; empty: there was none
-        self._hierarchical: Any = None
-        self._group: TorchControlGroup | None = None
-        self._restore_join: Callable[[], None] = lambda: None
+        self.values: dict[str, Any] = {}  # What was switched to last; empty: the training is as it was
+        self._variables: dict[str, str] = {}
+        self._group: ControlGroup | None = None
+        self._stop_watching: Callable[[], None] = lambda: None
+        self._left = ""  # Why ranks make no steps together for now
+        self.is_over = False  # Whether the search has ended here, in whatever way
         self.is_decided = False  # Whether the last setting is in force, to stay
         # Why the search cannot go on, as far as this rank knows; the others hear it when they next agree.
         self.trouble = ""
 
     def attach(self) -> None:
         """Begin with the next steps; every rank does this between the same two steps."""
-        import torch.distributed as dist
-
-        self._is_first = dist.get_rank() == 0
-        self._about = {
-            "version": FORMAT_VERSION,
-            "engine": "ddp",
-            "world_size": dist.get_world_size(),
-            "backend": str(dist.get_backend(self._ddp.process_group)),
-            "device": next(self._ddp.parameters()).device.type,
-        }
-        self._live = engine_file("ddp_live")
-        self._restore_join = self._watch_join()
+        self._about = {"version": FORMAT_VERSION, "engine": self._training.engine, **self._training.about()}
+        self._stop_watching = self._training.watch_leaving(self)
         self._between.start(self._conduct(), _FIRST_STEPS)
 
     def detach(self) -> None:
         """Take every hook back; the setting that is in force stays."""
-        self._restore_join()
+        self._stop_watching()
         self._between.stop()
 
     def restore(self) -> None:
         """The knobs as they were at first; every rank does this between the same two steps."""
-        if self._default:
-            self._live.switch(self._ddp, self._default)
-        self.values = {}
+        if self.values or self._variables:
+            self._training.restore(self._group)
+        self.values, self._variables = {}, {}
 
     def close(self, why_never: str) -> None:
         """The process ends: the last line, and the first one if the training never came so far."""
@@ -92,7 +79,7 @@ class Conductor:
         self._tell("end", steps=self._between.clock.complete)
 
     def _tell(self, kind: str, **fields: Any) -> None:
-        if self._is_first:
+        if self._training.is_first:
             problem = objection(lambda: self._controller.tell({"kind": kind, **fields}))
             self.trouble = self.trouble or problem
 
@@ -102,101 +89,102 @@ class Conductor:
 
     # The ends that a search may come to before it is decided
 
-    def _let_go(self, why: str) -> None:
+    def let_go(self, why: str) -> None:
         """Every rank does this between the same two steps."""
-        self.restore()
-        self._end(why, "as it was before")
+        if not self.is_over:
+            self.restore()
+            self._end(why, "as it was before")
+
+    def leave(self, why: str) -> None:
+        """This rank makes no more steps together with the others, who may be about to agree on something."""
+        self.detach()
+        if self._group is not None and not self.is_over and not self._left:
+            self._group.leave(why)
+
+    def give_up(self, why: str) -> None:
+        """The exchange ends here, and with it the search; no knob changes any more."""
+        if not self.is_over:
+            self.leave(why)
+            self._end(why, "as it is")
 
     def _end(self, why: str, setting: str) -> None:
-        if self._is_first:
+        self.is_over = True
+        objection(self._training.finish)
+        if self._training.is_first:
             say(f"not tuned: {why}; the training goes on {setting}")
         if self._said_hello:
             self._tell("end", steps=self._between.clock.complete, problem=why)
         else:
             self._hello(refused=why)
 
-    def _watch_join(self) -> Callable[[], None]:
-        """Ranks that join early make no more steps: all let go as they enter the context, which they do alike."""
-        join: Any = importlib.import_module("torch.distributed.algorithms.join").Join
-        construct = join.__init__
-
-        @functools.wraps(construct)
-        def constructor(context: Any, *arguments: Any, **options: Any) -> None:
-            construct(context, *arguments, **options)
-            if self._ddp._join_config.enable and any(each is self._ddp for each in context._joinables):
-                self.detach()
-                self._let_go(cannot_agree(self._ddp))
-
-        def restore() -> None:
-            if join.__init__ is constructor:
-                join.__init__ = construct
-
-        join.__init__ = constructor
-        return restore
-
     # The search
 
     def _conduct(self) -> Work:
         try:
             yield from self._search()
+        except RankLeft as left:  # where all ranks meet again they let go
+            self._left = str(left)
         except Exception as problem:
             # The ranks cannot agree any more, or there is an error here. The others get an error when they next try. No
-            # knob changes now: those in force are the same on all ranks, and ranks with unlike buckets would hang.
+            # knob changes now: those in force are the same on all ranks, and ranks with unlike knobs would hang.
             if self._group:
                 objection(self._group.close)
             self._end(f"the search failed ({one_line(problem)})", "as it is")
-            if self._ddp.reducer is None:  # neither a switch nor the way back succeeded: this rank cannot train
+            if self._training.cannot_train:  # neither a switch nor the way back succeeded
                 raise
         finally:
-            self._restore_join()
+            if not self._left:
+                self._stop_watching()
 
     def _search(self) -> Work:
-        refused = cannot_agree(self._ddp)
-        if not refused:
-            self._group = TorchControlGroup(self._ddp.process_group)
-            refused = self._group.agree(objection(self._refusal) or self.trouble)
+        self._group, refused = self._training.meet()
+        if self._group is not None:
+            refused = refused or self._group.agree(objection(self._training.refusal) or self.trouble)
+        if refused or self._group is None:
+            self._end(refused, "as it is")
+            return
+        group = self._group
+        found: dict[str, Any] = {}
+        refused = group.agree(objection(lambda: found.update(self._training.prepare(group))))
         if refused:
             self._end(refused, "as it is")
             return
-        assert self._group
-        self._hello(refused="", **self._prepare())
-        self._between.count_samples(self._ddp)
+        self._hello(refused="", hosts=group.hosts, **found)
+        if self._training.model is not None:
+            self._between.count_samples(self._training.model)
         while True:
-            directive = yield from self._next_directive(self._group)
+            directive = yield from self._next_directive(group)
             kind = directive["kind"]
             if kind == "warmup":
                 yield directive["steps"]
             elif kind == "survey":
-                found = yield from survey(self._between, self._ddp, self._group, directive["steps"], self._hierarchical)
-                self._tell("survey", id=directive["id"], survey=found)
+                yield from self._survey(directive, group)
             elif kind == "sample":
-                yield from self._sample(directive, self._group)
+                yield from self._sample(directive, group)
             elif kind == "free":
-                _, problem = self._switch(directive.get("values", {}), self._group)
+                _, problem = yield from self._switch(directive, group)
                 if problem:
-                    self._let_go(problem)
+                    self.let_go(problem)
                 else:
                     self._tell("applied", id=directive["id"])
-                    self.is_decided = True
+                    self.is_over = self.is_decided = True
+                    self._training.finish()
                 return
             elif kind == "stop":
                 raise StepsDone
             else:
-                self._let_go(directive.get("why") or f"a directive of the unknown kind {kind!r}")
+                self.let_go(directive.get("why") or f"a directive of the unknown kind {kind!r}")
                 return
 
-    def _refusal(self) -> str:
-        return self._wrappers.refusal() if self._wrappers else refusal_of(self._ddp)
+    def _survey(self, directive: dict[str, Any], group: ControlGroup) -> Work:
+        """Nothing is found where nobody has seen the model."""
+        found: dict[str, Any] = {}
+        model = self._training.model
+        if not group.agree("" if model is not None else "no model"):
+            found = yield from survey(self._between, model, group, directive["steps"], self._training.hierarchical)
+        self._tell("survey", id=directive["id"], survey=found)
 
-    def _prepare(self) -> dict[str, Any]:
-        """Groups for hierarchical allreduce, and all that the search wants to know at first."""
-        assert self._group
-        groups = engine_file("hierarchical").prepare(self._ddp.process_group)
-        self._hierarchical = None if isinstance(groups, str) else groups
-        self._default = self._live.current(self._ddp)
-        return {"hosts": self._group.hosts, "current": self._default, "fixed": self._live.held(self._ddp)}
-
-    def _next_directive(self, group: TorchControlGroup) -> Generator[int, None, dict[str, Any]]:
+    def _next_directive(self, group: ControlGroup) -> Generator[int, None, dict[str, Any]]:
         """Ask, and ask again after every step until it is known what comes next."""
         self._waited = 0
         while True:
@@ -204,7 +192,7 @@ class Conductor:
             if self.trouble:
                 said = group.gather(in_trouble(self.trouble))
             else:
-                said = group.gather((self._ask() if self._is_first else None) or {"kind": "wait"})
+                said = group.gather((self._ask() if self._training.is_first else None) or {"kind": "wait"})
             trouble = first_trouble(said)
             if trouble:
                 return let_go(trouble)
@@ -225,39 +213,33 @@ class Conductor:
             return let_go(one_line(problem))
         return asked
 
-    def _switch(self, values: dict[str, Any], group: TorchControlGroup) -> tuple[int, str]:
+    def _switch(self, directive: dict[str, Any], group: ControlGroup) -> Generator[int, None, tuple[int, str]]:
         """Nanoseconds that it took, or why it was not done: all ranks switch, or none does."""
-        if values == self.values:
+        values, variables = directive.get("values") or {}, directive.get("variables") or {}
+        if (values, variables) == (self.values, self._variables):
             return 0, ""
+        for _ in range(_LONGEST_BUSY):
+            if not any(each["busy"] for each in group.gather({"busy": self._training.is_busy()})):
+                break
+            yield 1
+        else:
+            self.trouble = self.trouble or "the script always has an asynchronous operation open between two steps"
+            return 0, self.trouble
         began = now()
-        refused = group.agree(objection(self._refusal))
+        refused = group.agree(objection(self._training.refusal))
         self.trouble = self.trouble or refused
-        problem = refused or group.agree(objection(lambda: self._obstacle(values, group)))
-        if not problem:
-            problem = group.agree(objection(lambda: self._live.switch(self._ddp, values)))
-            if problem:
-                self.restore()
+        problem = refused or self._training.switch(values, variables, group)
         if problem:
+            if not refused:
+                self.values, self._variables = {}, {}
             return 0, f"no switch to {values}: {problem}"
-        self.values = values
+        self.values, self._variables = values, variables
         return now() - began, ""
 
-    def _obstacle(self, values: dict[str, Any], group: TorchControlGroup) -> str:
-        """Why gradients cannot become views of buckets here, if that is asked for; the way back is always open."""
-        if not self._changes_view(values) or self._live.current(self._ddp)[_VIEW] != self._default[_VIEW]:
-            return ""
-        parameters = list(self._ddp.parameters())
-        needed = sum(each.numel() * each.element_size() for each in parameters if each.requires_grad)
-        fixed: str = self._live.held(self._ddp).get(_VIEW, "")
-        return fixed or no_room_for(needed, parameters[0].device, group.ranks_here)
-
-    def _changes_view(self, values: dict[str, Any]) -> bool:
-        return bool(values.get(_VIEW, self._default[_VIEW]) != self._default[_VIEW])
-
-    def _sample(self, directive: dict[str, Any], group: TorchControlGroup) -> Work:
+    def _sample(self, directive: dict[str, Any], group: ControlGroup) -> Work:
         began, waited = now(), self._waited
-        switch_ns, problem = self._switch(directive["values"], group)
-        fixed = {_VIEW: problem} if problem and self._changes_view(directive["values"]) else {}
+        switch_ns, problem = yield from self._switch(directive, group)
+        fixed = self._training.fixed_by(directive["values"], problem) if problem else {}
         measured: list[Step] = []
         cut, discard = False, 0
         if not problem:

@@ -7,19 +7,13 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .control_group import (
-    FORMAT_VERSION,
-    ControlGroup,
-    FileController,
-    HorovodControlGroup,
-    TorchControlGroup,
-    objection,
-)
+from .control_group import FORMAT_VERSION, ControlGroup, FileController, TorchControlGroup, objection
 from .controller import Conductor
 from .knobs import SHARDED, Wrappers, engine_file
 from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once
+from .training import DdpTraining, Training
 
 _WITHOUT_WRAPPER = 5  # Steps after which a script that has wrapped no model is not expected to wrap one
 
@@ -31,6 +25,7 @@ class Tuned:
         self._folder, self._clock = folder, clock
         self._wrappers = Wrappers(self._on_wrapped)
         self.watch_wrappers = self._wrappers.watch
+        self._horovod: Any = None
         self.reset()
 
     def reset(self) -> None:
@@ -46,23 +41,41 @@ class Tuned:
         if not self._searches:
             return
         if self._conductor is None:
-            if self._first_steps:
-                self._first_steps.stop()
-            conductor = Conductor(FileController(self._folder), ddp, self._clock, self._wrappers)
-            if self._has_refused:  # perhaps this rank alone: the others have to hear it
-                conductor.trouble = "the model was wrapped in DistributedDataParallel after the first steps"
-            problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
-            if problem:
-                self._searches = False
-                self._refuse(_rank(), "ddp", problem)
-            else:
-                self._conductor = conductor
+            late = "the model was wrapped in DistributedDataParallel after the first steps"
+            self._begin_search(DdpTraining(ddp, self._wrappers), late)
         else:
             self._conductor.trouble = "the script wrapped another model in DistributedDataParallel"
+
+    def watch_horovod(self, module: Any) -> None:
+        """See its start and stop, and every optimizer that it wraps; `module` is horovod.torch."""
+        if self._searches:
+            from .horovod_training import HorovodTraining
+
+            self._horovod = HorovodTraining(module, self._on_horovod_optimizer)
+
+    def _on_horovod_optimizer(self) -> None:
+        """Of several the first one counts: Horovod's knobs are the same for all."""
+        if self._searches and self._conductor is None:
+            self._begin_search(self._horovod, "hvd.DistributedOptimizer was made after the first steps")
+
+    def _begin_search(self, training: Training, too_late: str) -> None:
+        if self._first_steps:
+            self._first_steps.stop()
+        conductor = Conductor(FileController(self._folder), training, self._clock)
+        if self._has_refused:  # perhaps this rank alone: the others have to hear it
+            conductor.trouble = too_late
+        problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
+        if problem:
+            self._searches = False
+            self._refuse(_rank(), training.engine, problem)
+        else:
+            self._conductor = conductor
 
     def on_training(self, root: Any, engine: str) -> None:
         """The first training forward, or without one the first optimizer step, is about to happen."""
         self._wrappers.note_root(root)
+        if self._horovod is not None:
+            self._horovod.model = root
         if self._survey_after and root is not None:
             self._begin_survey(root, engine)
         if self._searches and self._conductor is None:
@@ -82,7 +95,11 @@ class Tuned:
             if wrapped:
                 groups.append(engine_file("hierarchical").prepare(wrapped[0].process_group))
                 return TorchControlGroup(wrapped[0].process_group)
-            return HorovodControlGroup(sys.modules["horovod.torch"]) if engine == "horovod" else ControlGroup()
+            if engine == "horovod":
+                from .horovod_group import HorovodControlGroup
+
+                return HorovodControlGroup(sys.modules["horovod.torch"])
+            return ControlGroup()
 
         def hierarchical() -> Any:
             return next((each for each in groups if not isinstance(each, str)), None)
@@ -98,7 +115,7 @@ class Tuned:
             return
         if self._conductor is not None:
             steps = self._clock.complete
-            self._conductor.close(f"a model was wrapped in DistributedDataParallel, but only {steps} steps were made")
+            self._conductor.close(f"{self._conductor.made}, but only {steps} steps were made")
         elif not self._has_refused:
             self._refuse(rank, engine)
 
@@ -118,7 +135,7 @@ class Tuned:
         if engine == "fsdp":
             return SHARDED
         if engine == "horovod":
-            return "the script trained with Horovod, whose knobs need a new launch each: --offline"
+            return "the script trained with Horovod, but without hvd.DistributedOptimizer: use it, or --offline"
         if not self._clock.complete:
             return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
         return (

@@ -150,6 +150,8 @@ class Agent:
 
     def _watch_horovod(self, module: Any) -> None:
         self._exchanged.watch_horovod(module)
+        if self._tuned:
+            self._tuned.watch_horovod(module)
         module.init = self._timed_init(module.init, self._horovod_identity)
         if self._capture:
             self._capture.watch_horovod(module)

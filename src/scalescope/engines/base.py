@@ -75,6 +75,7 @@ class Engine(ABC):
     package: str = ""  # What ranks import in addition to torch; a script that imports it uses this engine
     backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends
     polls: bool = False  # Whether its own threads use a core while there is nothing to send
+    live_check: str = ""  # A module whose why_not_here() says why its knobs cannot change in this Python
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).

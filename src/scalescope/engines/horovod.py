@@ -17,6 +17,7 @@ class Horovod(Engine):
     backend_prefix = "horovod-"
     autotunes = True
     live_module = "scalescope.engines.horovod_live"
+    live_check = "scalescope.engines.horovod_switch_live"
     polls = True
     model_error = 0.09
     knobs: tuple[Knob, ...] = (
@@ -29,6 +30,7 @@ class Horovod(Engine):
             high=4096,
             unit="MiB",
             variable="HOROVOD_FUSION_THRESHOLD",
+            changes="live",
             meaning="tensors that are ready together are sent together up to this size (0: never)",
         ),
         Knob(
@@ -40,6 +42,7 @@ class Horovod(Engine):
             high=1000,
             unit="ms",
             variable="HOROVOD_CYCLE_TIME",
+            changes="live",
             meaning="how often the ranks agree on what is ready",
         ),
         Knob(
@@ -50,6 +53,7 @@ class Horovod(Engine):
             low=0,
             high=1_000_000,
             variable="HOROVOD_CACHE_CAPACITY",
+            changes="live",
             meaning="how many agreements are remembered (0: none)",
         ),
         Knob(
@@ -58,6 +62,7 @@ class Horovod(Engine):
             default=False,
             tried=(False, True),
             variable="HOROVOD_HIERARCHICAL_ALLREDUCE",
+            changes="live",
             meaning="reduce inside each host first (NCCL builds only)",
         ),
         Knob(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope import host
+from scalescope.engines import Engine
 from scalescope.errors import UsageError
 from scalescope.launchers import Launcher
 from scalescope.launchers.base import as_shell
@@ -153,6 +154,18 @@ def horovod_has_nccl(python: str) -> bool:
 def _horovod_says(python: str, question: str) -> bool:
     code = f"import sys, horovod.torch as hvd; sys.exit(not hvd.{question}())"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def why_not_live(python: str, engine: Engine) -> str:
+    """Why an engine's knobs cannot change in this interpreter while it trains, as tried there; empty: they can."""
+    module = engine.live_check
+    found = importlib.util.find_spec(module) if module else None
+    if found is None:
+        return ""
+    code = f"import runpy; print(runpy.run_path({found.origin!r})['why_not_here']())"
+    answer = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    said = answer.stdout.strip().splitlines() or [""]
+    return said[-1] if answer.returncode == 0 else f"its check failed with exit code {answer.returncode}"
 
 
 def free_port() -> int:

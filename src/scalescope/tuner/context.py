@@ -47,6 +47,7 @@ def tuning(
     from scalescope.agent.control_group import FileController
     from scalescope.agent.controller import Conductor
     from scalescope.agent.recorder import say
+    from scalescope.agent.training import DdpTraining
 
     if type(model).__name__ != "DistributedDataParallel":
         raise UsageError("tuning() takes the model that DistributedDataParallel made: wrap it first")
@@ -69,7 +70,7 @@ def tuning(
             yield place
             return
         controller = FileController(str(place / TRAINING), lambda: process is None or process.poll() is None)
-        conductor = Conductor(controller, model)
+        conductor = Conductor(controller, DdpTraining(model))
         conductor.attach()
         try:
             yield place

@@ -27,6 +27,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     current: dict[str, Any] = {}
     fixed: dict[str, str] = {}  # Knobs that cannot change here, and why
     refused: str = ""
+    nccl_build: bool = False  # Whether this Horovod reduces through NCCL
+    most_switches: int | None = None  # None: any number
 
 
 class SampleReport(msgspec.Struct, frozen=True, kw_only=True):

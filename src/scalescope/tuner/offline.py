@@ -1,7 +1,4 @@
-"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated.
-
-Where Horovod's own autotune chooses, its choice is launched against the default in the same way.
-"""
+"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated."""
 
 import json
 from collections.abc import Sequence
@@ -12,37 +9,24 @@ from typing import Any
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.engines import find_engine
-from scalescope.errors import UsageError, WorkFailed
+from scalescope.errors import WorkFailed
 from scalescope.jobs.environment import horovod_has_nccl
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
-from scalescope.measurement.autotune import read_autotune
-from scalescope.records.autotune import DEFAULT_CACHE
 from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
-from scalescope.records.tuning import Method, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
-from scalescope.text import knob_name, plural
+from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
+from scalescope.text import knob_name
 from scalescope.tuner.confirmation import Block
 from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
-from scalescope.tuner.space import THREADS, Space, offline_space
+from scalescope.tuner.space import THREADS, offline_space
 from scalescope.tuner.tuner import Tuner
 
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10
 _WARMUP_SAMPLES = 1
-LOG = "autotune.csv"
-# What Horovod's autotune takes when nothing is said.
-_AUTOTUNE_WARMUP, _AUTOTUNE_STEPS, _AUTOTUNE_SAMPLES = 3, 10, 20
-_MEASUREMENTS = 5  # Every sample of Horovod is the median of this many
-_FIXED = {
-    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
-    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
-    "HOROVOD_TORUS_ALLREDUCE": "0",
-    "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE),
-}  # Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards
 
 
 class Launches:
@@ -148,68 +132,6 @@ def search_by_launches(
         journal.close(complete=False, why_not="interrupted before it was decided")
         raise
     return journal.close(complete=True)
-
-
-def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
-    """Let Horovod tune itself, read its log, and launch its choice and the default alternately."""
-    launches = Launches(request, settings, point, listener)
-    log = folder / LOG
-    steps = _autotune_steps(request)
-    listener.planned(
-        f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."
-    )
-    outcome = launches.launch(0, {}, steps, _autotune_variables(request, log))
-    if isinstance(outcome, Failure):
-        details = f"\n{outcome.details}" if outcome.details else ""
-        raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
-    if not log.exists() or log.stat().st_size == 0:
-        raise UsageError(
-            f"Horovod's autotune wrote nothing in {plural(outcome.steps, 'step')}: let it train for at least {steps:,}"
-        )
-    said = read_autotune(log)
-    knobs = said.samples[said.winner].knobs
-    choice: Values = {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
-    space = Space(
-        engine=point.engine,
-        knobs=tuple(
-            SearchedKnob(
-                name=knob.name, values=(None, choice[knob.name]), default=knob.default, unit=knob.unit, logarithmic=True
-            )
-            for knob in find_engine(point.engine).knobs
-            if knob.name in choice
-        ),
-        fixed=fixed_by_user(request, settings, point),
-        left_out={
-            "hierarchical_allreduce": "switched off: it needs NCCL",
-            "hierarchical_allgather": "switched off: training gathers nothing",
-            "cache_capacity": "fixed: a cache that autotune turns off is not off afterwards",
-        },
-        settings=({}, choice),
-    )
-    tuner = Tuner(space, None, launches.options, finalist=choice)
-    end = "finished" if said.finished else "did not finish"
-    note = f"Horovod's autotune {end}: {plural(len(said.samples), 'sample')}, read it with explain {LOG}"
-    prior = "none: Horovod's autotune chose"
-    journal = Journal(folder, request, space, tuner, method="native", prior=prior, notes=(note,))
-    journal.warmup_steps = outcome.steps
-    return search_by_launches(launches, tuner, journal, listener)
-
-
-def _autotune_steps(request: TuneRequest) -> int:
-    warmup = _AUTOTUNE_WARMUP if request.warmup_samples is None else request.warmup_samples
-    samples = request.max_samples or _AUTOTUNE_SAMPLES
-    return (warmup + samples + 2) * (request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS
-
-
-def _autotune_variables(request: TuneRequest, log: Path) -> dict[str, str]:
-    wanted = {
-        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": request.warmup_samples,
-        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": request.steps_per_sample,
-        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": request.max_samples,
-        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.gp_noise,
-    }
-    told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **_FIXED, **told}
 
 
 def use_setting(

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Tuning, Values
 from scalescope.text import plural
 from scalescope.tuner.confirmation import Block
-from scalescope.tuner.controller_files import ControllerFiles, SampleReport, TrainingEnded
+from scalescope.tuner.controller_files import ControllerFiles, Hello, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Journal, TuneListener, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
@@ -28,11 +29,20 @@ _SURVEY_STEPS = 3
 _PRIORITY = 15
 
 
-def tune_online(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
+def tune_online(
+    request: TuneRequest,
+    settings: Settings,
+    point: Point,
+    folder: Path,
+    listener: TuneListener,
+    kind: "type[OnlineSearch] | None" = None,
+) -> Tuning:
     """Launch the training, tune it while it runs, and let it continue with the winner to its own end."""
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
-    search = OnlineSearch(request, folder, training, settings.knobs[point.engine].values, listener, over.is_set)
+    search = (kind or OnlineSearch)(
+        request, folder, training, settings.knobs[point.engine].values, listener, over.is_set
+    )
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)
     worker.start()
@@ -104,9 +114,13 @@ class OnlineSearch:
         self._warmup_steps = warmup * self._options.steps_per_sample
         self._ended_ns = 0
         self._problem: ScalescopeError | None = None
-        self._needed = self._warmup_steps + _SURVEY_STEPS + self._options.discard + self._options.steps_per_sample
         self.tuning: Tuning | None = None  # None until there is a sample
         self.has_given_up = False  # Whether nothing will be decided while the training goes on
+
+    @property
+    def _needed(self) -> int:
+        """Steps until the first sample is there."""
+        return self._warmup_steps + _SURVEY_STEPS + self._options.discard + self._options.steps_per_sample
 
     @property
     def ends_the_training(self) -> bool:
@@ -154,27 +168,21 @@ class OnlineSearch:
         hello = self._files.hello()
         if hello.refused:
             raise UsageError(f"not tuned: {hello.refused}")
-        self._listener.planned(
-            f"Tuning while it trains: {self._warmup_steps} steps of warm-up, at most {self._options.max_samples} "
-            f"samples of {self._options.steps_per_sample} steps, then the best one against the default."
-        )
+        self._listener.planned(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
-        self._files.send("survey", steps=_SURVEY_STEPS)
-        survey = self._files.survey() or None
-        space = online_space(hello, survey, self._fixed, self._request.search)
-        nodes = len(set(hello.hosts)) or 1
-        tuner, journal = begin_search(
-            self._folder, self._request, space, survey, self._options, method="online", nodes=nodes
-        )
-        journal.warmup_steps = self._warmup_steps + _SURVEY_STEPS
+        tuner, journal = self._begin(hello)
+        switches = 0
         try:
             asked = tuner.next()
             number = self._send(asked)
             while asked:
                 self._listener.begins(asked.index, asked.phase, asked.values, self._options.max_samples)
                 report = self._files.sample(number)
-                sample = tuner.tell(asked, _block(report, self._ended_ns))
-                self._ended_ns = report.ended_ns
+                sample = tuner.tell(asked, self._block(report))
+                switches += report.switch_ns > 0
+                if hello.most_switches is not None and switches >= hello.most_switches:
+                    self._stop_early(journal, f"undecided after {switches} switches: this training allows no more")
+                    return
                 for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
@@ -189,6 +197,33 @@ class OnlineSearch:
             )
             return
         self._finish(tuner, journal)
+
+    def _plan(self) -> str:
+        return (
+            f"Tuning while it trains: {self._warmup_steps} steps of warm-up, at most {self._options.max_samples} "
+            f"samples of {self._options.steps_per_sample} steps, then the best one against the default."
+        )
+
+    def _begin(self, hello: Hello) -> tuple[Tuner, Journal]:
+        """What comes before the first sample."""
+        self._files.send("survey", steps=_SURVEY_STEPS)
+        survey = self._files.survey() or None
+        space = online_space(hello, survey, self._fixed, self._request.search)
+        nodes = len(set(hello.hosts)) or 1
+        tuner, journal = begin_search(
+            self._folder, self._request, space, survey, self._options, method="online", nodes=nodes
+        )
+        journal.warmup_steps = self._warmup_steps + _SURVEY_STEPS
+        return tuner, journal
+
+    def _stop_early(self, journal: Journal, why: str) -> None:
+        """The default goes back in force."""
+        self.tuning = journal.close(complete=False, why_not=why)
+        self._files.send("stop" if self.ends_the_training else "free", values=self._fixed)
+
+    def _measured(self, **fields: Any) -> SampleReport:
+        """One sample outside the search."""
+        return self._files.sample(self._files.send("sample", check=0, **fields))
 
     def _send(self, asked: SampleRequest | None) -> int:
         if asked is None:
@@ -213,16 +248,16 @@ class OnlineSearch:
         self.tuning = tuning
         self._listener.decided("" if self.ends_the_training else "Decided; the training continues to its end with it.")
 
-
-def _block(report: SampleReport, previous_end_ns: int) -> Block:
-    since = previous_end_ns or report.began_ns
-    return Block(
-        step_s=tuple(ns * 1e-9 for ns in report.step_ns),
-        samples=report.samples,
-        cut=report.cut,
-        discarded=report.discarded,
-        waited=report.waited,
-        switch_s=report.switch_ns * 1e-9,
-        seconds=(report.ended_ns - since) * 1e-9,
-        problem=report.problem,
-    )
+    def _block(self, report: SampleReport) -> Block:
+        since = self._ended_ns or report.began_ns
+        self._ended_ns = report.ended_ns
+        return Block(
+            step_s=tuple(ns * 1e-9 for ns in report.step_ns),
+            samples=report.samples,
+            cut=report.cut,
+            discarded=report.discarded,
+            waited=report.waited,
+            switch_s=report.switch_ns * 1e-9,
+            seconds=(report.ended_ns - since) * 1e-9,
+            problem=report.problem,
+        )

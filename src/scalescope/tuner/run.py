@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import load_plan, save_plan, shown_commands
+from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.launch import launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
@@ -21,16 +21,15 @@ from scalescope.records.store import complete_lines, drop_torn_line, load, load_
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.text import assignment, knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
-from scalescope.tuner.offline import tune_native, tune_offline, use_setting
+from scalescope.tuner.native import tune_native, tune_native_by_relaunch
+from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import prepare
 from scalescope.tuner.space import THREADS
 
-_SEARCHES: dict[Method, Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]] = {
-    "online": tune_online,
-    "offline": tune_offline,
-    "native": tune_native,
-}
+_Search = Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]
+_SEARCHES: dict[Method, _Search] = {"online": tune_online, "offline": tune_offline, "native": tune_native}
+_BY_RELAUNCH: dict[Method, _Search] = {**_SEARCHES, "online": tune_offline, "native": tune_native_by_relaunch}
 
 
 def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
@@ -51,7 +50,19 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, listener)
-        return folder, _SEARCHES[method](request, settings, point, folder, listener)
+        return folder, _search(request, settings, point, method, listener)(request, settings, point, folder, listener)
+
+
+def _search(request: TuneRequest, settings: Settings, point: Point, method: Method, listener: TuneListener) -> _Search:
+    """The method's, or by relaunch where this machine's engine cannot change while it trains."""
+    engine = find_engine(point.engine)
+    why_not = "" if method == "offline" else why_not_live(settings.python, engine)
+    if not why_not:
+        return _SEARCHES[method]
+    if request.method == "online":
+        raise UsageError(f"{engine.title}'s knobs cannot change while it trains: {why_not}: use --offline")
+    listener.planned(f"{engine.title}'s knobs cannot change while it trains: {why_not}. Tuning by relaunch instead.")
+    return _BY_RELAUNCH[method]
 
 
 def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
@@ -92,8 +103,8 @@ def dry_run(request: TuneRequest) -> list[str]:
     """What would be started first, as a shell takes it."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
-    place = Path(settings.folder, "training") if method == "online" else launch_folder(settings, 1, point)
-    if method == "online":
+    place = launch_folder(settings, 1, point) if method == "offline" else Path(settings.folder, "training")
+    if method != "offline":
         env = {**settings.request.env, "SCALESCOPE_TUNE": "1"}
         settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
     job = make_job(settings, point, place, "LAUNCH", 29500)

@@ -56,7 +56,17 @@ def online_space(
     """What can change while a training runs; `search`: of what is searched on request only."""
     told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
     current = {**_defaults(told.engine), **told.current}
-    dimensions, left_out = _dimensions(told.engine, told.hosts, told.world_size, current, search, backend=told.backend)
+    tensors = len(read_survey(survey).gradients) if survey else 0
+    dimensions, left_out = _dimensions(
+        told.engine,
+        told.hosts,
+        told.world_size,
+        current,
+        search,
+        backend=told.backend,
+        tensors=tensors,
+        nccl_build=told.nccl_build,
+    )
     live = {knob.name for knob in find_engine(told.engine).knobs if knob.changes == "live"}
     for name in [*(name for name in dimensions if name not in live), THREADS]:
         dimensions.pop(name, None)

@@ -1,0 +1,117 @@
+"""How Horovod's ranks agree: through Horovod, or through a store on rank 0's host, which needs no Horovod."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib
+import os
+import socket
+from typing import Any
+
+from .control_group import ControlGroup, as_tensor, encoded, first_trouble, in_trouble, one_line
+
+_PATIENCE = datetime.timedelta(minutes=30)  # A rank may evaluate alone while the others wait for it
+_ANSWERS_WITHIN_S = 2
+_MOST_ADDRESSES = 20
+_SIOCGIFADDR = 0x8915
+
+
+class HorovodControlGroup(ControlGroup):
+    """Horovod's ranks; `horovod` is the module horovod.torch."""
+
+    engine = "horovod"
+
+    def __init__(self, horovod: Any) -> None:
+        self._horovod = horovod
+        self._store: Any = None
+        self._server: Any = None
+        self._gathered = 0
+        self.address = ""  # Of rank 0's host, as all ranks reach it; known once there is a store
+        self.rank, self.size = horovod.rank(), horovod.size()
+        self.backend = "mpi" if horovod.mpi_enabled() else "gloo"
+        super().__init__()
+
+    def allreduce(self, tensor: Any, name: str) -> None:
+        """As the training does it."""
+        self._horovod.allreduce_(tensor, name=f"scalescope.{name}", op=self._horovod.Sum)
+
+    def open_store(self) -> str:
+        """From now on agree without Horovod, so that ranks can agree while it is stopped; why not, or empty."""
+        problem, offer = "", {}
+        try:
+            make_store = _kind_of_store()
+            if self.rank == 0:
+                self._server = make_store("127.0.0.1", 0, None, True, _PATIENCE, False)
+                mark = os.urandom(8).hex()
+                self._server.set("mark", mark)
+                offer = {"addresses": own_addresses()[:_MOST_ADDRESSES], "port": self._server.port, "mark": mark}
+        except Exception as error:  # a torch without it, or no port
+            problem = one_line(error)
+        said = self.gather({**in_trouble(problem), **offer})
+        if first_trouble(said):
+            return first_trouble(said)
+        addresses, port, mark = (said[0][name] for name in ("addresses", "port", "mark"))
+        reached = [address for address in addresses if _is_marked(address, port, mark)]
+        everybody = self.gather({"reached": reached})
+        self.address = next((each for each in addresses if all(each in one["reached"] for one in everybody)), "")
+        if not self.address:
+            return f"rank 0's host answers all other ranks on none of its addresses ({', '.join(addresses)})"
+        self._store = make_store(self.address, port, None, False, _PATIENCE, False)
+        return ""
+
+    def _gather(self, data: bytes) -> list[bytes]:
+        if self._store is None:
+            rows = self._horovod.allgather(as_tensor(data).reshape(1, -1), name="scalescope.words")
+            return [bytes(row.tolist()) for row in rows]
+        self._say(data)
+        number, everybody = self._gathered - 1, range(self.size)
+        said = self._store.multi_get([f"{number}/{rank}" for rank in everybody])
+        if self.rank == 0:  # whoever says something this time has heard what was said last time
+            for rank in everybody:
+                self._store.delete_key(f"{number - 1}/{rank}")
+        return list(said)
+
+    def _say(self, data: bytes) -> None:
+        self._store.set(f"{self._gathered}/{self.rank}", data)
+        self._gathered += 1
+
+    def leave(self, why: str) -> None:
+        """Say that this rank makes no more steps for now; the others hear it when they next want to agree."""
+        if self._store is not None:
+            self._say(encoded({**in_trouble(why), "left": True}))
+
+    def close(self) -> None:
+        """Whoever wants to agree hears that this rank does not; rank 0 keeps the store, which others may still read."""
+        if self._store is not None:
+            self._say(encoded({**in_trouble("the search failed on another rank"), "failed": True}))
+
+
+def own_addresses() -> list[str]:
+    """IPv4 addresses of this host; loopback last, the interface that Gloo was told to use first."""
+    import fcntl
+    import struct
+
+    wanted, found = os.environ.get("HOROVOD_GLOO_IFACE", "").split(","), []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in sorted(socket.if_nameindex(), key=lambda each: each[1] not in wanted):
+            with contextlib.suppress(OSError):  # it has no address
+                asked = struct.pack("256s", name.encode()[:15])
+                found.append(socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, asked)[20:24]))
+    return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))
+
+
+def _kind_of_store() -> Any:
+    """torch's key-value store; not every torch has it."""
+    return importlib.import_module("torch.distributed").TCPStore
+
+
+def _is_marked(address: str, port: int, mark: str) -> bool:
+    """Whether rank 0's store answers there: every host has some addresses that others have, too."""
+    try:
+        with socket.create_connection((address, port), _ANSWERS_WITHIN_S):
+            pass
+        store = _kind_of_store()(address, port, None, False, datetime.timedelta(seconds=_ANSWERS_WITHIN_S), False)
+        return bool(store.get("mark") == mark.encode())
+    except Exception:  # nobody is there, or somebody else
+        return False

@@ -1,0 +1,193 @@
+"""Horovod as scripts use it, and how a search switches it: all ranks stop it, and start it again with other knobs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .control_group import ControlGroup, objection
+from .horovod_group import HorovodControlGroup
+from .knobs import engine_file, no_room_for
+from .recorder import guarded
+
+_SPARE_SWITCHES = 3  # To put the winner in force, and for the way back
+_BYTES_PER_SWITCH = 4 << 20  # Of a copy of the library, with what it wrote to
+JOINED = "the script calls hvd.join(), after which ranks make no steps together: give every rank equally many batches"
+STOPPED = "the script stopped Horovod"
+
+
+class HorovodTraining:
+    """The Horovod of this process; `on_optimizer` is called when its optimizer is made."""
+
+    engine = "horovod"
+    made = "hvd.DistributedOptimizer was made"
+    hierarchical: Any = None
+
+    def __init__(self, horovod: Any, on_optimizer: Callable[[], None]) -> None:
+        self._horovod = horovod
+        self._live = engine_file("horovod_switch_live")
+        self._switcher = self._live.Switcher(horovod)
+        self._store: Any = None  # Where Gloo's ranks find each other; on rank 0
+        self._default: dict[str, Any] = {}
+        self._in_force: tuple[dict[str, Any], dict[str, str]] = ({}, {})
+        self._device, self._rank, self._port = "cpu", 0, 0
+        self._conductor: Any = None
+        self.model: Any = None
+        self._watch(on_optimizer)
+
+    def _watch(self, on_optimizer: Callable[[], None]) -> None:
+        horovod = self._horovod
+        init, shutdown, join, wrap = (
+            getattr(horovod, name) for name in ("init", "shutdown", "join", "DistributedOptimizer")
+        )
+        before_start = guarded("Horovod cannot be switched", self._switcher.before_start)
+        after_stop = guarded("MPI is not ended", self._switcher.after_stop)
+        stops, joins, joined, wrapped = (
+            guarded("the search does not end as it should", function)
+            for function in (self._stops, self._joins, self._joined, on_optimizer)
+        )
+
+        @functools.wraps(init)
+        def starting(*arguments: Any, **options: Any) -> Any:
+            if not horovod.is_initialized():
+                before_start(arguments, options)
+            return init(*arguments, **options)
+
+        @functools.wraps(shutdown)
+        def stopping(*arguments: Any, **options: Any) -> Any:
+            stops()
+            result = shutdown(*arguments, **options)
+            after_stop()
+            return result
+
+        @functools.wraps(join)
+        def joining(*arguments: Any, **options: Any) -> Any:
+            joins()
+            result = join(*arguments, **options)
+            joined()
+            return result
+
+        @functools.wraps(wrap)
+        def wrapping(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            made = wrap(optimizer, *arguments, **options)
+            self._device = next((each.device.type for group in made.param_groups for each in group["params"]), "cpu")
+            wrapped()
+            return made
+
+        horovod.init, horovod.shutdown, horovod.join, horovod.DistributedOptimizer = (
+            starting,
+            stopping,
+            joining,
+            wrapping,
+        )
+
+    def _stops(self) -> None:
+        if self._conductor is not None:
+            self._conductor.give_up(STOPPED)
+
+    def _joins(self) -> None:
+        if self._conductor is not None:
+            self._conductor.leave(JOINED)
+
+    def _joined(self) -> None:
+        """All ranks are here."""
+        if self._conductor is not None:
+            self._conductor.let_go(JOINED)
+
+    def watch_leaving(self, conductor: Any) -> Callable[[], None]:
+        """Ranks join at different steps, and stop alike."""
+        self._conductor = conductor
+        return lambda: None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0."""
+        return self._rank == 0
+
+    def about(self) -> dict[str, Any]:
+        """As Horovod has it."""
+        self._rank = self._horovod.rank()
+        return {"world_size": self._horovod.size(), "backend": self._switcher.controller, "device": self._device}
+
+    def meet(self) -> tuple[ControlGroup | None, str]:
+        """In a store on rank 0's host: Horovod is stopped while they agree on a switch."""
+        group = HorovodControlGroup(self._horovod)
+        return group, group.open_store()
+
+    def refusal(self) -> str:
+        """What speaks against a switch."""
+        return str(self._switcher.refusal())
+
+    def prepare(self, group: Any) -> dict[str, Any]:
+        """The first copy of the library, and rank 0's store."""
+        import torch
+
+        switches = self._switcher.switches_left
+        if no_room := no_room_for(_BYTES_PER_SWITCH * switches, torch.device("cpu"), group.ranks_here):
+            raise MemoryError(no_room)
+        self._switcher.load()
+        if group.rank == 0 and self._switcher.controller == "gloo":
+            self._store = self._live.rendezvous_server()
+            self._port = self._store.start()
+        self._default = self._switcher.current()
+        self._in_force = self._default, {}
+        return {
+            "current": self._default,
+            "nccl_build": bool(self._horovod.nccl_built()),
+            "most_switches": switches - _SPARE_SWITCHES,
+        }
+
+    def is_busy(self) -> bool:
+        """Whether the script waits for an operation that it began."""
+        return bool(self._switcher.has_open_operations())
+
+    def switch(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
+        """Stop, and start again in a fresh copy of the library; if that fails, start again as at first."""
+        known = {name: value for name, value in values.items() if name in self._default}
+        at_first: tuple[dict[str, Any], dict[str, str]] = (self._default, {})
+        wanted = ({**self._default, **known}, variables)
+        if wanted == self._in_force:
+            return ""
+        problem: str = group.agree(objection(self._switcher.load))
+        if problem and self._in_force == at_first:
+            return problem
+        problem = problem or self._restart(known, variables, group)
+        if problem:
+            wanted = at_first
+            if on_the_way_back := self._restart({}, {}, group):
+                raise RuntimeError(f"Horovod does not start again: {on_the_way_back}")
+        self._in_force = wanted
+        return problem
+
+    def restore(self, group: Any) -> None:
+        """The knobs as they were at first."""
+        if problem := self.switch({}, {}, group):
+            raise RuntimeError(problem)
+
+    def fixed_by(self, values: dict[str, Any], problem: str) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def finish(self) -> None:
+        """Nobody looks for anybody in the store any more; to end it at once would take a while."""
+        if self._store is not None:
+            threading.Thread(target=self._store.stop, daemon=True).start()
+            self._store = None
+
+    @property
+    def cannot_train(self) -> bool:
+        """Where Horovod did not start again."""
+        return not self._horovod.is_initialized()
+
+    def _restart(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
+        """On every rank, whatever fails on one of them; what failed first."""
+        problem = group.agree(objection(self._switcher.stop))
+        if self._store is not None:
+            self._store.init([])  # what ranks wrote before they stopped is of no use any more
+        port = group.share({"port": self._port})["port"]
+        store = (group.address, port) if port else None
+        if not problem:
+            problem = group.agree(objection(lambda: self._switcher.start(values, variables, store)))
+        return str(problem)

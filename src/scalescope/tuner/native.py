@@ -1,0 +1,154 @@
+"""Horovod's own autotune, and its choice against the default: inside one launch, or by relaunch where it must be."""
+
+from pathlib import Path
+
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs.plan import Settings
+from scalescope.measurement.autotune import read_autotune
+from scalescope.records.autotune import DEFAULT_CACHE, Autotune
+from scalescope.records.run import Failure, Point
+from scalescope.records.tuning import SearchedKnob, TuneRequest, Tuning, Values
+from scalescope.text import plural
+from scalescope.tuner.controller_files import Hello
+from scalescope.tuner.journal import Journal, TuneListener
+from scalescope.tuner.offline import Launches, fixed_by_user, search_by_launches
+from scalescope.tuner.online import OnlineSearch, tune_online
+from scalescope.tuner.search import Options
+from scalescope.tuner.space import Space
+from scalescope.tuner.tuner import Tuner
+
+LOG = "autotune.csv"
+# What Horovod's autotune takes when nothing is said.
+_AUTOTUNE_WARMUP, _AUTOTUNE_STEPS, _AUTOTUNE_SAMPLES = 3, 10, 20
+_MEASUREMENTS = 5  # Every sample of Horovod is the median of this many
+_FIXED = {
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    "HOROVOD_TORUS_ALLREDUCE": "0",
+    "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE),
+}  # Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards
+_MORE_STEPS = 3  # How many times a quarter of them is added where autotune has not finished
+
+
+def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
+    """In one launch: the default, Horovod's search, then its choice and the default in interleaved blocks."""
+    return tune_online(request, settings, point, folder, listener, NativeSearch)
+
+
+class NativeSearch(OnlineSearch):
+    """Lets Horovod search while the training runs."""
+
+    @property
+    def _needed(self) -> int:
+        return super()._needed + _autotune_steps(self._request)
+
+    def _plan(self) -> str:
+        steps = _autotune_steps(self._request)
+        return f"Horovod's autotune while it trains: {steps:,} steps; then its choice against the default."
+
+    def _begin(self, hello: Hello) -> tuple[Tuner, Journal]:
+        steps = self._options.steps_per_sample
+        first = self._measured(values=self._fixed, discard=self._options.discard, steps=steps)
+        log = self._folder / LOG
+        left, made = _autotune_steps(self._request), 0
+        for _ in range(1 + _MORE_STEPS):
+            variables = _autotune_variables(self._request, log)
+            report = self._measured(values=self._fixed, variables=variables, discard=0, steps=left)
+            if report.problem:
+                raise WorkFailed(f"Horovod's autotune did not run: {report.problem}")
+            made += left
+            said = _read(log, made)
+            if said.finished:
+                break
+            left = -(-_autotune_steps(self._request) // 4)
+        space = _space(hello.engine, said, self._fixed)
+        tuner, journal = _begin_comparison(
+            self._folder, self._request, space, said, self._options, nodes=len(set(hello.hosts)) or 1
+        )
+        journal.warmup_steps = self._warmup_steps + made
+        asked = tuner.next()
+        assert asked is not None
+        journal.add(tuner.tell(asked, self._block(first)), self._listener)
+        return tuner, journal
+
+
+def tune_native_by_relaunch(
+    request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener
+) -> Tuning:
+    """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
+    launches = Launches(request, settings, point, listener)
+    log = folder / LOG
+    steps = _autotune_steps(request)
+    listener.planned(
+        f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."
+    )
+    outcome = launches.launch(0, {}, steps, _autotune_variables(request, log))
+    if isinstance(outcome, Failure):
+        details = f"\n{outcome.details}" if outcome.details else ""
+        raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
+    said = _read(log, outcome.steps)
+    space = _space(point.engine, said, fixed_by_user(request, settings, point))
+    tuner, journal = _begin_comparison(folder, request, space, said, launches.options)
+    journal.warmup_steps = outcome.steps
+    return search_by_launches(launches, tuner, journal, listener)
+
+
+def _read(log: Path, steps: int) -> Autotune:
+    if not log.exists() or log.stat().st_size == 0:
+        raise UsageError(f"Horovod's autotune wrote nothing in {plural(steps, 'step')}: let it train longer")
+    return read_autotune(log)
+
+
+def _choice(said: Autotune) -> Values:
+    knobs = said.samples[said.winner].knobs
+    return {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
+
+
+def _space(engine: str, said: Autotune, fixed: Values) -> Space:
+    """The default and what Horovod has chosen."""
+    choice = _choice(said)
+    return Space(
+        engine=engine,
+        knobs=tuple(
+            SearchedKnob(
+                name=knob.name, values=(None, choice[knob.name]), default=knob.default, unit=knob.unit, logarithmic=True
+            )
+            for knob in find_engine(engine).knobs
+            if knob.name in choice
+        ),
+        fixed=fixed,
+        left_out={
+            "hierarchical_allreduce": "switched off: it needs NCCL",
+            "hierarchical_allgather": "switched off: training gathers nothing",
+            "cache_capacity": "fixed: a cache that autotune turns off is not off afterwards",
+        },
+        settings=({}, choice),
+    )
+
+
+def _begin_comparison(
+    folder: Path, request: TuneRequest, space: Space, said: Autotune, options: Options, nodes: int = 1
+) -> tuple[Tuner, Journal]:
+    tuner = Tuner(space, None, options, finalist=_choice(said))
+    end = "finished" if said.finished else "did not finish"
+    note = f"Horovod's autotune {end}: {plural(len(said.samples), 'sample')}, read it with explain {LOG}"
+    prior = "none: Horovod's autotune chose"
+    return tuner, Journal(folder, request, space, tuner, method="native", nodes=nodes, prior=prior, notes=(note,))
+
+
+def _autotune_steps(request: TuneRequest) -> int:
+    warmup = _AUTOTUNE_WARMUP if request.warmup_samples is None else request.warmup_samples
+    samples = request.max_samples or _AUTOTUNE_SAMPLES
+    return (warmup + samples + 2) * ((request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS + 1)
+
+
+def _autotune_variables(request: TuneRequest, log: Path) -> dict[str, str]:
+    wanted = {
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": request.warmup_samples,
+        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": request.steps_per_sample,
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": request.max_samples,
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.gp_noise,
+    }
+    told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **_FIXED, **told}
