@@ -233,7 +233,7 @@ def test_when_a_rank_is_killed_finished_samples_are_kept_and_nothing_is_left(sca
 def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:
     needs.horovod()
     words = ("--np", "2", "--engine", "horovod", "--steps-per-sample", "8", "--max-samples", "1", "-o", "out", "--json")
-    document = json.loads(scalescope("tune", "mlp", *words).stdout)
+    document = json.loads(scalescope("tune", "mlp", "--offline", *words).stdout)
     assert document["method"] == "offline"
     assert document["decision"] == "keep_default"
     assert "hierarchical_allreduce" in document["left_out"]

@@ -17,7 +17,8 @@ from scalescope.records.run import Point
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import RECORD
-from scalescope.tuner.offline import tune_native, use_setting
+from scalescope.tuner.native import tune_native_by_relaunch
+from scalescope.tuner.offline import use_setting
 
 pytestmark = pytest.mark.launches
 
@@ -62,7 +63,7 @@ def prepared(folder: Path, autotune: str = ":", code: int = 0, **more: object) -
 def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(LOG)
     request, settings = prepared(tmp_path, 'cp log.csv "$HOROVOD_AUTOTUNE_LOG"', max_samples=4, steps_per_sample=5)
-    found = tune_native(request, settings, POINT, tmp_path, Silent())
+    found = tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
     assert (found.decision, found.values, found.method) == ("use", FOUND, "native")
     assert found.gain is not None
     assert found.gain.value == pytest.approx(0.25)
@@ -70,8 +71,8 @@ def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
     assert found.notes == ("Horovod's autotune finished: 2 samples, read it with explain autotune.csv",)
     assert found.cost.warmup_steps == 10
     told = (tmp_path / "steps.txt").read_text().split()
-    assert told[0] == str((3 + 4 + 2) * 5 * 5), (
-        "samples of warm-up, of the search and two more, each of 5 times 5 steps"
+    assert told[0] == str((3 + 4 + 2) * (5 * 5 + 1)), (
+        "samples of warm-up, of the search and two more, each of 5 times 5 steps and one to switch"
     )
     assert len(told) == 1 + len(found.samples) == 8
 
@@ -79,14 +80,14 @@ def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize("autotune", [":", 'true >"$HOROVOD_AUTOTUNE_LOG"'], ids=["none", "empty"])
 def test_an_autotune_that_wrote_nothing_is_told_to_train_for_longer(tmp_path: Path, autotune: str) -> None:
     request, settings = prepared(tmp_path, autotune)
-    with pytest.raises(UsageError, match="autotune wrote nothing in 10 steps: let it train for at least 1,250"):
-        tune_native(request, settings, POINT, tmp_path, Silent())
+    with pytest.raises(UsageError, match="autotune wrote nothing in 10 steps: let it train for at least 1,275"):
+        tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
 
 
 def test_a_training_that_fails_under_autotune_is_told(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, code=3)
     with pytest.raises(WorkFailed, match="the launch with Horovod's autotune failed: "):
-        tune_native(request, settings, POINT, tmp_path, Silent())
+        tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
 
 
 def test_a_setting_found_earlier_is_used_and_costs_nothing(tmp_path: Path) -> None:

@@ -51,17 +51,18 @@ class NativeSearch(OnlineSearch):
         steps = self._options.steps_per_sample
         first = self._measured(values=self._fixed, discard=self._options.discard, steps=steps)
         log = self._folder / LOG
-        left, made = _autotune_steps(self._request), 0
+        enough = _autotune_steps(self._request)
+        left, made = enough, 0
         for _ in range(1 + _MORE_STEPS):
             variables = _autotune_variables(self._request, log)
             report = self._measured(values=self._fixed, variables=variables, discard=0, steps=left)
             if report.problem:
                 raise WorkFailed(f"Horovod's autotune did not run: {report.problem}")
             made += left
-            said = _read(log, made)
+            said = _read(log, made, enough)
             if said.finished:
                 break
-            left = -(-_autotune_steps(self._request) // 4)
+            left = -(-enough // 4)
         space = _space(hello.engine, said, self._fixed)
         tuner, journal = _begin_comparison(
             self._folder, self._request, space, said, self._options, nodes=len(set(hello.hosts)) or 1
@@ -87,16 +88,17 @@ def tune_native_by_relaunch(
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
-    said = _read(log, outcome.steps)
+    said = _read(log, outcome.steps, steps)
     space = _space(point.engine, said, fixed_by_user(request, settings, point))
     tuner, journal = _begin_comparison(folder, request, space, said, launches.options)
     journal.warmup_steps = outcome.steps
     return search_by_launches(launches, tuner, journal, listener)
 
 
-def _read(log: Path, steps: int) -> Autotune:
+def _read(log: Path, steps: int, enough: int) -> Autotune:
     if not log.exists() or log.stat().st_size == 0:
-        raise UsageError(f"Horovod's autotune wrote nothing in {plural(steps, 'step')}: let it train longer")
+        made = plural(steps, "step")
+        raise UsageError(f"Horovod's autotune wrote nothing in {made}: let it train for at least {enough:,}")
     return read_autotune(log)
 
 
