@@ -8,7 +8,7 @@ import copy
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -43,7 +43,7 @@ KERNEL = """
 extern "C" __global__ void occupy(float4* to, const float4* from, int count, int microseconds) {
     extern __shared__ float4 kept[];
     unsigned long long began, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(began));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));
     const int stride = gridDim.x * blockDim.x;
     int at = blockIdx.x * blockDim.x + threadIdx.x;
     do {
@@ -52,7 +52,7 @@ extern "C" __global__ void occupy(float4* to, const float4* from, int count, int
             at = at + stride < count ? at + stride : threadIdx.x;
         }
         if (count == 0) __nanosleep(200);
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     } while ((now - began) / 1000 < (unsigned long long)microseconds);
     if (began == 0) to[0] = kept[threadIdx.x];
 }
@@ -84,8 +84,10 @@ def run() -> list[dict[str, Any]]:
     return rows
 
 
-def stepping(spec: WorkloadSpec, batch: int) -> dict[str, Callable[[], None]]:
-    """One training step bare and with every variant of the wrapper, each on a copy of the model."""
+def stepping(
+    spec: WorkloadSpec, batch: int, variants: Sequence[str] = tuple(VARIANTS)
+) -> dict[str, Callable[[], None]]:
+    """One training step bare and with some variants of the wrapper, each on a copy of the model."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -106,7 +108,7 @@ def stepping(spec: WorkloadSpec, batch: int) -> dict[str, Callable[[], None]]:
         return step
 
     bare = workload.model.cuda()
-    wrapped = {name: copy.deepcopy(bare) for name in VARIANTS}
+    wrapped = {name: copy.deepcopy(bare) for name in variants}
     return {
         "bare": step_of(bare),
         **{
@@ -198,7 +200,7 @@ def occupied() -> list[dict[str, Any]]:
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
     rows = []
     for spec, batch in (CASES[4], CASES[6], CASES[7]):
-        step = stepping(spec, batch)["bare"]
+        step = stepping(spec, batch, ())["bare"]
         alone_s = median(device_s(step, 0.0, 0, False) for _ in range(6))
         for copying in (False, True):
             row: dict[str, Any] = {"model": spec.model, "of": multiprocessors, "copying": copying}
