@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.records.cluster import BACKENDS, Cluster, Costs, Link, Overlap
+from scalescope.records.cluster import BACKENDS, Among, Cluster, Costs, Link, Overlap
 from scalescope.records.cluster_file import load_cluster, write_cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
@@ -60,7 +60,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
         slots_per_node=draw(COUNTS),
         cores_per_node=draw(COUNTS),
         device=draw(st.sampled_from(("cpu", "gpu"))),
+        gpu=draw(st.sampled_from((None, "V100", "H200"))),
         inside=draw(LINKS),
+        among=tuple(draw(st.lists(st.builds(Among, ranks=COUNTS, bytes_per_s=POSITIVE), max_size=2))),
         between=draw(LINKS),
         algorithm=draw(st.sampled_from(("auto", "ring", "tree", "hierarchical"))),
         copy_s_per_byte=draw(st.floats(0, 1)),

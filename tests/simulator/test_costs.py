@@ -135,7 +135,7 @@ def test_gloo_on_described_links_is_a_ring_and_a_binomial_tree() -> None:
 def test_others_take_the_fastest_algorithm_unless_one_is_named() -> None:
     def seconds(algorithm: str, operation: Operation = "allreduce") -> np.ndarray:
         described = cluster(inside=INSIDE, between=BETWEEN, algorithm=algorithm)
-        return model(described, "nccl", operation).seconds([4, 1e5, 1e9], 64, 4)
+        return model(described, "horovod-mpi", operation).seconds([4, 1e5, 1e9], 64, 4)
 
     for operation in ("allreduce", "broadcast"):
         named = [seconds(algorithm, operation) for algorithm in ("ring", "tree", "hierarchical")]

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     backend: str  # As clusters name it: gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl
     messages: tuple[Message, ...]  # In the order in which they are sent; each waits for the one before
+    algorithm: Literal["auto", "ring", "tree"] = "auto"  # That NCCL is held to
+    protocol: str | None = None  # LL, LL128 or Simple where NCCL is held to it
     broadcasts: tuple[int, ...] = ()  # Bytes of what rank 0 sends to all before the forward
     copies: bool = False  # Whether gradients are copied into messages during backward and back after it
     fuse_bytes: int = 0  # Messages that are ready together travel as one up to this size; 0: each for itself

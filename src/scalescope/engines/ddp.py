@@ -1,6 +1,7 @@
 """PyTorch's DistributedDataParallel: its knobs and what its ranks need around them."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from scalescope.engines.base import MIB, Engine, Exchange, in_buckets
 from scalescope.records.job import Knob, KnobValue
@@ -8,6 +9,7 @@ from scalescope.records.profile import ModelProfile
 
 # While bucket_cap_mb is unset; set, it counts for the first bucket too, unless first_bucket_mb is set.
 _FIRST_MIB, _CAP_MIB = 1.0, 25.0
+_ROUTES: dict[KnobValue | None, Literal["ring", "tree"]] = {"Ring": "ring", "Tree": "tree"}
 
 
 class Ddp(Engine):
@@ -133,6 +135,8 @@ class Ddp(Engine):
             messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),
             broadcasts=profile.buffers_bytes,
             copies=not values.get("gradient_as_bucket_view", False),
+            algorithm=_ROUTES.get(values.get("nccl_algo"), "auto"),
+            protocol=protocol if isinstance(protocol := values.get("nccl_proto"), str) else None,
         )
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:

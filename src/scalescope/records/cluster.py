@@ -10,6 +10,7 @@ from scalescope.records.store import Record
 Operation = Literal["allreduce", "broadcast"]
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Device = Literal["cpu", "gpu"]
+Gpu = Literal["V100", "A100", "H100", "H200", "B200"]
 BACKENDS = ("gloo", "nccl", "horovod-gloo", "horovod-mpi", "horovod-nccl")
 
 # What a file is checked against when it is read
@@ -24,6 +25,13 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     bytes_per_s: _Positive
     latency_s: _NotNegative
+
+
+class Among(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank sends inside a node while no more than this many ranks of it take part: fewer links join them."""
+
+    ranks: _Count
+    bytes_per_s: _Positive
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +79,11 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     slots_per_node: _Count  # Ranks that a node takes, usually its GPUs, on CPUs its cores over the threads of a rank
     cores_per_node: _Count
     device: Device = "cpu"
+    gpu: Gpu | None = None  # Its model, which decides how NCCL behaves; None: not known
     inside: Link | None = None  # Between two ranks of a node; None where measured costs say all
+    among: tuple[Among, ...] = ()  # Where fewer ranks of a node have other links than all of them
     between: Link | None = None  # Of one node to the others; None where there is one node, or measured costs say all
-    # How described links are used; auto: as gloo does for gloo, otherwise the fastest of all three.
+    # How described links are used; auto: as gloo and NCCL do for those, otherwise the fastest of all three.
     algorithm: Algorithm = "auto"
     # What DDP pays to copy a byte of gradient into its bucket; the way back costs the same.
     copy_s_per_byte: _NotNegative = 0.0

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.records.cluster import BACKENDS, Algorithm, Cluster, Costs, Device, Operation, Overlap
+from scalescope.records.cluster import BACKENDS, Algorithm, Among, Cluster, Costs, Device, Gpu, Operation, Overlap
 from scalescope.records.store import check_header, write_whole
 from scalescope.text import did_you_mean, plain
 
@@ -30,10 +30,11 @@ _TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), 
 # Fields that have another name in the file: links are written with units, tables are named in the singular.
 _LINK = {"bytes_per_s": ("bandwidth", _RATES), "latency_s": ("latency", _TIMES)}
 _LINKS = ("inside", "between")
-_TABLES = {"costs": "measured", "overlaps": "overlap"}
+_TABLES = {"costs": "measured", "overlaps": "overlap", "among": "among"}
 _NAMES = {**_TABLES, **{field: name for field, (name, _) in _LINK.items()}}
 _CHOICES = {
     "device": get_args(Device),
+    "gpu": get_args(Gpu),
     "algorithm": get_args(Algorithm),
     "backend": BACKENDS,
     "operation": get_args(Operation),
@@ -50,6 +51,7 @@ _KEYS = {
     "": ("kind", *(_NAMES.get(field, field) for field in Cluster.__struct_fields__)),
     **dict.fromkeys(_LINKS, ("bandwidth", "latency")),
     "overlap": Overlap.__struct_fields__,
+    "among": tuple(_NAMES.get(field, field) for field in Among.__struct_fields__),
     "measured": Costs.__struct_fields__,
 }
 
@@ -83,7 +85,9 @@ def write_cluster(cluster: Cluster, path: Path) -> None:
     document: dict[str, Any] = {"kind": "cluster"}
     for field, value in msgspec.to_builtins(cluster).items():
         if field in _LINKS and value:
-            value = {name: _with_unit(value[each], units) for each, (name, units) in _LINK.items()}
+            value = _with_units(value)
+        if field == "among":
+            value = [_with_units(each) for each in value]
         if value is not None and (value or field not in _TABLES):
             document[_NAMES.get(field, field)] = value
     text = tomli_w.dumps(document)
@@ -99,15 +103,33 @@ def _as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     for name in _LINKS:
         if isinstance(document.get(name), dict):
             _check_keys(document[name], name, f"[{name}] ")
-            renamed = [(field, name, units) for field, (name, units) in _LINK.items()]
-            table = document[name]
-            fields[name] = {field: _number(table[key], key, units) for field, key, units in renamed if key in table}
+            fields[name] = _without_units(document[name])
     for field, name in _TABLES.items():
         if name in document:
             fields[field] = tables = fields.pop(name)
             for number, table in enumerate(tables if isinstance(tables, list) else (), 1):
                 _check_keys(table if isinstance(table, dict) else {}, name, f"[[{name}]] number {number}: ")
+    if isinstance(fields.get("among"), list):
+        fields["among"] = [_without_units(each) if isinstance(each, dict) else each for each in fields["among"]]
     return fields
+
+
+def _without_units(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of the file with the record's names, and numbers instead of texts with units."""
+    fields = dict(table)
+    for field, (key, units) in _LINK.items():
+        if key in fields:
+            fields[field] = _number(fields.pop(key), key, units)
+    return fields
+
+
+def _with_units(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The other way round."""
+    table = {_NAMES.get(field, field): value for field, value in fields.items()}
+    for key, units in _LINK.values():
+        if key in table:
+            table[key] = _with_unit(table[key], units)
+    return table
 
 
 def _check_keys(table: Mapping[str, Any], name: str, head: str) -> None:

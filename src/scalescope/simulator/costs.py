@@ -1,6 +1,7 @@
 """What a collective takes on a Cluster: as measured there, carried over to other numbers of ranks, or as described."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.records.cluster import Algorithm, Cluster, Costs, Link, Operation
 from scalescope.simulator import collectives
 from scalescope.simulator.collectives import Array
+from scalescope.simulator.nccl import ROUTES, Nccl
 
 # Added to the relative error for each doubling of ranks or nodes: away from the nearest of those that were measured on
 # both sides, and beyond all that were measured (34 % was seen after two doublings).
@@ -53,7 +55,15 @@ _Source = int | Literal["combined", "described"]
 class CostModel:
     """Seconds, CPU seconds and relative error of one operation of one backend, for any size, ranks and nodes."""
 
-    def __init__(self, cluster: Cluster, backend: str, operation: Operation) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        backend: str,
+        operation: Operation,
+        algorithm: Algorithm = "auto",
+        protocol: str | None = None,
+    ) -> None:
+        """`algorithm` and `protocol` are those that NCCL is held to; by itself the cluster's, and any protocol."""
         self._cluster, self._backend, self._operation = cluster, backend, operation
         tables = _tables(cluster, backend, operation)
         self._extra_error = 0.0
@@ -65,10 +75,10 @@ class CostModel:
             groups[_SEVERAL] = several
         self._wall = {count: _Curve(group, "seconds") for count, group in groups.items()}
         self._cpu = {count: _Curve(group, "cpu_seconds") for count, group in groups.items()}
-        self._algorithms: tuple[Algorithm, ...] = (cluster.algorithm,)
-        if cluster.algorithm == "auto":
-            known = _GLOO_KNOWS[operation] if backend.endswith("gloo") else None
-            self._algorithms = (known,) if known else tuple(_FORMS[operation])
+        self._forms = _forms(cluster, backend, operation, protocol)
+        wanted = algorithm if algorithm != "auto" else cluster.algorithm
+        if wanted in self._forms:
+            self._forms = {wanted: self._forms[wanted]}
 
     def seconds(self, size_bytes: ArrayLike, ranks: ArrayLike, nodes: ArrayLike) -> Array:
         """Wall seconds from the start of the last rank to the end; the arguments broadcast."""
@@ -107,10 +117,13 @@ class CostModel:
             return self._wall[source](size, p)
         between = self._between(p, m)
         if source == "described":
-            inside = self._inside(p, m)
-            return _fastest([form(size, p, m, inside, between) for form in self._forms()])
+            result = np.empty(p.shape)
+            for inside, here in self._insides(p, m):
+                place = size[here], p[here], m[here]
+                result[here] = _fastest([form(*place, inside, between) for form in self._forms.values()])
+            return result
         choices = []
-        for name, form in zip(self._algorithms, self._forms(), strict=True):
+        for name, form in self._forms.items():
             near = self._wall[1](size, p if name == "ring" else collectives.full_node(p, m))
             far = form(size, p, m, _FREE, between)
             choices.append(near + far if (self._operation, name) in _ONE_AFTER_OTHER else np.maximum(near, far))
@@ -138,13 +151,19 @@ class CostModel:
             error = self._wall[source].error(p, m)
         return np.minimum(error + self._extra_error, LARGEST_ERROR)
 
-    def _forms(self) -> list[Form]:
-        return [_FORMS[self._operation][name] for name in self._algorithms]
-
-    def _inside(self, p: Array, m: Array) -> Link:
-        if self._cluster.inside or not (p > m).any():
-            return self._cluster.inside or _FREE
-        raise self._nothing_known("inside a node", "inside")
+    def _insides(self, p: Array, m: Array) -> list[tuple[Link, NDArray[np.bool_]]]:
+        """The links inside a node, and where each of them is used: fewer ranks may have fewer of them."""
+        whole = self._cluster.inside
+        if whole is None:
+            if (p > m).any():
+                raise self._nothing_known("inside a node", "inside")
+            return [(_FREE, np.ones(p.shape, dtype=bool))]
+        ranks, found, left = collectives.full_node(p, m), [], np.ones(p.shape, dtype=bool)
+        for among in sorted(self._cluster.among, key=lambda each: each.ranks):
+            here = left & (ranks <= among.ranks)
+            found.append((Link(bytes_per_s=among.bytes_per_s, latency_s=whole.latency_s), here))
+            left = left & ~here
+        return [*found, (whole, left)]
 
     def _between(self, p: Array, m: Array) -> Link:
         if self._cluster.between or not (m > 1).any():
@@ -247,6 +266,24 @@ def _tables(cluster: Cluster, backend: str, operation: Operation) -> list[Costs]
     return [
         table for table in cluster.costs if (table.backend, table.operation) == (backend, operation) and table.ranks > 1
     ]
+
+
+def _forms(cluster: Cluster, backend: str, operation: Operation, protocol: str | None) -> dict[Algorithm, Form]:
+    """The ways a backend has for an operation: gloo one, NCCL rings and trees, others all that there are.
+
+    A cluster that says how its links are used can name any of them, for every backend but NCCL's broadcast.
+    """
+    known = _FORMS[operation]
+    if backend.endswith("nccl"):
+        nccl = Nccl.on(cluster, protocol)
+        routes = ROUTES if operation == "allreduce" else ROUTES[:1]
+        own: dict[Algorithm, Form] = {route: partial(nccl.seconds, operation, route) for route in routes}
+        if cluster.algorithm == "hierarchical":
+            own["hierarchical"] = known["hierarchical"]
+        return own
+    if backend.endswith("gloo") and cluster.algorithm == "auto":
+        return {_GLOO_KNOWS[operation]: known[_GLOO_KNOWS[operation]]}
+    return known
 
 
 def _node_counts(tables: Sequence[Costs]) -> list[int]:

@@ -105,7 +105,7 @@ class _Links:
         self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes
         self._together = ranks > 1
         self._any = bool(self._together.any())
-        self._allreduce = CostModel(cluster, exchange.backend, "allreduce")
+        self._allreduce = CostModel(cluster, exchange.backend, "allreduce", exchange.algorithm, exchange.protocol)
         # A negotiated message that was measured waited for its cycle and its agreement, which the simulation adds.
         self._small_s = self._seconds(self._allreduce, _SMALLEST) if exchange.negotiated else np.zeros(len(ranks))
         self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
