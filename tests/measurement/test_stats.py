@@ -11,7 +11,9 @@ from scalescope.stats import (
     fit_line,
     normal_width,
     of_logarithms,
+    outlying,
     relative_half_width,
+    resemble_the_one_before,
     standard_error,
     standard_errors,
 )
@@ -100,3 +102,32 @@ def test_standard_errors_hold_ninety_percent_for_few_values(counts: tuple[int, .
 def test_single_values_tell_no_error_and_one_group_is_a_group() -> None:
     assert standard_errors([[1.0], [2.0]]) is None
     assert standard_errors([[1.0, 1.2, 1.1]]) == [standard_error([1.0, 1.2, 1.1])]
+
+
+def test_a_value_unlike_the_others_is_found_and_chance_seldom_makes_one() -> None:
+    chance = random.Random(3)
+    even = [[chance.gauss(0, 1) for _ in range(5)] for _ in range(2000)]
+    assert 0.03 < sum(bool(outlying(values)) for values in even) / 2000 < 0.07
+    assert sum(bool(outlying(values, 10)) for values in even) / 2000 < 0.01
+    assert all(outlying([*values[:2], 40.0, *values[2:]]) == [2] for values in even[:100])
+    assert sorted(outlying([0.1, -0.2, 40.0, 0.3, 41.0, -0.1, 0.2, 0.0])) == [2, 4]  # which hide each other
+    assert outlying([1.0] * 5) == []
+
+
+def test_neighbours_that_are_alike_are_found_and_chance_seldom_makes_them() -> None:
+    chance = random.Random(4)
+
+    def found(count: int, correlation: float) -> float:
+        seen = 0
+        for _ in range(1000):
+            values = [chance.gauss(0, 1)]
+            while len(values) < count:
+                values.append(correlation * values[-1] + math.sqrt(1 - correlation**2) * chance.gauss(0, 1))
+            seen += resemble_the_one_before(values)
+        return seen / 1000
+
+    assert 0.02 < found(5, 0.0) < 0.07
+    assert 0.02 < found(20, 0.0) < 0.07
+    assert found(5, 0.8) > 0.15
+    assert found(20, 0.8) > 0.85
+    assert not resemble_the_one_before([1.0] * 6)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import launch
 
-from scalescope.measurement.study import baseline_of, points_of_round, why_it_stopped
+from scalescope.measurement.replication import baseline_of
+from scalescope.measurement.study import points_of_round, why_it_stopped
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 
@@ -118,3 +119,20 @@ def test_it_says_why_it_stopped() -> None:
     noisy = why_it_stopped(request(precision=0.05, launches=6), PLANNED, rounds(6, noise=0.3), budget_spent=False)
     assert noisy == "6 launches were made and some speedups are less certain than asked"
     assert "1 launch of every" in why_it_stopped(request(launches=1), PLANNED, rounds(1), budget_spent=False)
+
+
+def test_precision_goes_on_to_eight_launches_when_one_is_unlike_the_others() -> None:
+    def made(count: int) -> list[Run]:
+        return [
+            run
+            for number in range(1, count + 1)
+            for run in (
+                launch("none", 1, number, 0.1),
+                launch("ddp", 1, number, 0.11),
+                launch("ddp", 2, number, 0.12 * (1.3 if number == 2 else 1 + 0.001 * (number % 3))),
+            )
+        ]
+
+    assert wanted(6, made(5), precision=0.5) == {ALONE, TWO}
+    assert wanted(8, made(7), precision=0.5) == {ALONE, TWO}
+    assert wanted(9, made(8), precision=0.5) == set()

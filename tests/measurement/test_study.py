@@ -4,6 +4,7 @@ from observed import launch, measurement
 
 from scalescope.measurement.study import study
 from scalescope.records.run import Load
+from scalescope.records.scaling import engine_ratios
 
 
 def rounds(count: int, **changes: object) -> list:
@@ -156,3 +157,83 @@ def test_speedups_and_throughput_are_of_elapsed_time_and_the_median_step_is_show
     assert point.speedup["steady"].value == pytest.approx(2 / 1.2)
     assert (point.mean_efficiency, point.median_efficiency) == pytest.approx((1 / 1.2, 1.0))
     assert "uneven" not in {loss.name for loss in point.waterfall}
+
+
+def drifting(engine: str, np: int, step_s: float, batch: int = 8) -> list:
+    """Five launches on a machine that is up to twice as slow in some rounds, whatever runs."""
+    paces = (1.0, 2.0, 1.4, 0.9, 1.7)
+    jitter = (0.0, 0.004, -0.003, 0.002, -0.001)
+    return [
+        launch(engine, np, number, step_s * pace * (1 + off * (1 + np)), batch=batch)
+        for number, (pace, off) in enumerate(zip(paces, jitter, strict=True), 1)
+    ]
+
+
+def test_batches_are_compared_within_rounds() -> None:
+    """By themselves the intervals overlap by far: the machine drifts more than batches differ."""
+    runs = [run for batch, step_s in ((8, 0.1), (16, 0.18)) for run in drifting("none", 1, step_s, batch)]
+    runs += [run for batch in (8, 16) for run in drifting("ddp", 1, 0.02 * batch, batch)]
+    scaling = study(measurement(runs, batch=(8, 16)))
+    eight, sixteen = (curve.points[0].throughput for curve in scaling.curves)
+    assert eight
+    assert sixteen
+    assert eight.high > sixteen.low
+    assert "1 process is fastest with batch 16: 66.4 samples/s" in " ".join(scaling.findings)
+    assert "may be as good" not in " ".join(scaling.findings)
+
+
+def test_engines_are_compared_within_rounds() -> None:
+    runs = [*drifting("none", 1, 0.1), *drifting("ddp", 2, 0.12), *drifting("horovod", 2, 0.14)]
+    scaling = study(measurement(runs))
+    (said,) = [finding for finding in scaling.findings if "times as fast as" in finding]
+    assert said.startswith("on 2 processes, batch 8 each ddp is 1.17 times as fast as horovod (95 % interval 1.1")
+    (ratio,) = engine_ratios(scaling.curves)
+    assert (ratio.engine, ratio.than, ratio.np) == ("ddp", "horovod", 2)
+    assert (ratio.ratio.low, ratio.ratio.high) == pytest.approx((0.14 / 0.12, 0.14 / 0.12))
+    alike = study(measurement([*drifting("none", 1, 0.1), *drifting("ddp", 2, 0.12), *_shuffled("horovod", 0.1201)]))
+    assert any("ddp and horovod are not told apart" in finding for finding in alike.findings)
+
+
+def _shuffled(engine: str, step_s: float) -> list:
+    return [
+        msgspec.structs.replace(run, mean_step_s=run.mean_step_s * off, throughput=run.throughput / off)
+        for run, off in zip(drifting(engine, 2, step_s), (1.01, 0.99, 1.02, 0.98, 1.0), strict=True)
+    ]
+
+
+def _noisy(count: int, levels: list[float]) -> list:
+    return [
+        run
+        for number, level in enumerate(levels[:count], 1)
+        for run in (launch("none", 1, number, 0.1), launch("ddp", 2, number, 0.12 * level))
+    ]
+
+
+EVEN = [1.0, 1.012, 0.993, 1.004, 0.99, 1.009, 0.996, 1.011, 0.991]
+
+
+def test_a_launch_unlike_the_others_is_told_and_more_are_asked_for() -> None:
+    slow = [*EVEN[:2], 1.3, *EVEN[2:]]
+    (warning,) = study(measurement(_noisy(5, slow))).warnings
+    assert warning.startswith(
+        "ddp-np2-b8: the launch of round 3 was 30 % slower than the others; the interval is about"
+    )
+    assert "make at least 8" in warning
+    (enough,) = study(measurement(_noisy(9, slow))).warnings
+    assert "at least 8" not in enough
+    assert study(measurement(_noisy(5, EVEN))).warnings == ()
+
+
+def test_of_two_sides_the_odd_launch_is_named() -> None:
+    runs = [
+        msgspec.structs.replace(run, mean_step_s=1.25 * run.mean_step_s) if (run.point.np, run.round) == (1, 2) else run
+        for run in _noisy(5, EVEN)
+    ]
+    (warning,) = study(measurement(runs)).warnings
+    assert warning.startswith("none-np1-b8: the launch of round 2 was 25 % slower")
+
+
+def test_rounds_that_resemble_the_one_before_are_warned_of() -> None:
+    (warning,) = study(measurement(_noisy(6, [1.0, 1.01, 1.03, 1.04, 1.06, 1.07]))).warnings
+    assert warning.startswith("ddp-np2-b8: every launch resembles the one of the round before")
+    assert "too narrow" in warning

@@ -200,6 +200,25 @@ def test_the_document_has_units_in_its_names_and_intervals_beside_numbers() -> N
     assert document["warnings"] == ["ddp-np4-b32: other programs took [red]0.8[/red] cores"]
 
 
+def test_the_document_compares_engines_within_rounds() -> None:
+    def curve(engine: str, rates: tuple[float, ...]) -> Curve:
+        point = ScalingPoint(engine=engine, np=2, batch=8, throughput=once(rates[0]), rates=dict(enumerate(rates)))
+        return Curve(engine=engine, scaling="weak", batch=8, baseline_np=1, baseline_engine="none", points=(point,))
+
+    record = Scaling(
+        what="x", source="measurement", curves=(curve("ddp", (100.0, 50.0)), curve("horovod", (80.0, 40.0)))
+    )
+    (found,) = as_document(record)["engines"]
+    assert found == {
+        "scaling": "weak",
+        "np": 2,
+        "batch": 8,
+        "engine": "ddp",
+        "than": "horovod",
+        "ratio": {"value": 1.25, "low": 1.25, "high": 1.25, "interval": "range", "launches": 2},
+    }
+
+
 def test_the_document_keeps_the_fit() -> None:
     document = as_document(lab11())
     assert [point["np"] for point in document["points"]] == list(GPUS)

@@ -75,6 +75,7 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         launches=len(group) if frame.over == "launches" else 1,
         step_s=estimate([each.step_s for each in group], target=frame.target, over=frame.over),
         throughput=estimate([each.throughput for each in group], target=frame.target, over=frame.over),
+        rates={each.round: each.throughput for each in group if each.throughput and frame.over == "launches"},
         efficiency=efficiency,
         mean_efficiency=by_mean.value / ideal if by_mean else None,
         median_efficiency=by_median.value / ideal if by_median else None,

@@ -4,31 +4,17 @@ Decided from the runs alone, so that a resumed measurement decides alike.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation, observe
+from scalescope.measurement.replication import baseline_of, is_vague, series_of, warnings_of
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
-from scalescope.stats import FEWEST, relative_half_width
+from scalescope.stats import FEWEST
 from scalescope.text import plural
-
-
-def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:
-    """One process without an engine, or the fewest of the same engine, doing the same work; None when there is none."""
-    mine = list(points)
-    rivals = [each for each in mine if _same_work(each, point, scaling)]
-    if any(each.engine == "none" and each.np == 1 for each in mine):
-        return next((each for each in rivals if each.engine == "none" and each.np == 1), None)
-    own = sorted((each for each in rivals if each.engine == point.engine), key=lambda each: each.np)
-    return own[0] if len(own) > 1 else None
-
-
-def _same_work(one: Point, other: Point, scaling: str) -> bool:
-    return one.global_batch == other.global_batch if scaling == "strong" else one.batch == other.batch
-
 
 _GIVEN_UP_AFTER = 2  # Failed launches after which a point is left out
 
@@ -42,7 +28,7 @@ def points_of_round(
     before = [run for run in runs if run.round < number]
     wanted = [point for point in planned if not _is_given_up(point, before, failures, number)]
     if request.precision and number > FEWEST and not request.quick:
-        vague = [point for point in wanted if _is_vague(point, wanted, before, request)]
+        vague = _vague(wanted, before, request) & set(wanted)
         needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
         wanted = [point for point in wanted if point in vague or point in needed]
         wanted = wanted if vague else []
@@ -55,19 +41,10 @@ def _is_given_up(point: Point, runs: Sequence[Run], failures: Sequence[Failure],
     return failed >= _GIVEN_UP_AFTER or (failed > 0 and not any(run.point == point for run in runs))
 
 
-def _is_vague(point: Point, planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> bool:
-    """Whether a point's steady speedup, or its step time when there is nothing to compare with, is not known enough."""
-    rivals = [baseline_of(point, scaling, planned) for scaling in request.scaling]
-    others = [each for each in dict.fromkeys(rivals) if each is not None and each != point]
-    steps = {run.round: run.mean_step_s for run in runs if run.point == point}
-    series = [
-        [steps[run.round] / run.mean_step_s for run in runs if run.point == other and run.round in steps]
-        for other in others
-    ]
-    if not others:
-        compared = any(baseline_of(each, kind, planned) == point for each in planned for kind in request.scaling)
-        series = [] if compared and len(planned) > 1 else [list(steps.values())]
-    return any(relative_half_width(values, looked=True) > (request.precision or 0) for values in series)
+def _vague(planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> set[Point]:
+    """Points whose steady speedup, or step time when there is nothing to compare with, is not known enough."""
+    series = series_of(planned, request.scaling, runs)
+    return {each.point for each in series if is_vague(each, request.precision or 0)}
 
 
 def why_it_stopped(
@@ -81,7 +58,7 @@ def why_it_stopped(
     made = plural(max((run.round for run in runs), default=0), "launch")
     if not request.precision:
         return f"{made} of every point were asked for"
-    if any(_is_vague(point, planned, runs, request) for point in planned):
+    if _vague(planned, runs, request):
         return f"{made} were made and some speedups are less certain than asked"
     return f"every steady speedup is known within {100 * request.precision:.3g} %"
 
@@ -92,6 +69,8 @@ _BUSY = 0.1  # Part of the machine that others may take before it is said
 def study(measurement: Measurement) -> Scaling:
     """Everything a measurement says about scaling."""
     noted = (*measurement.warnings, *_foreign_load(measurement.runs), *_failed_once(measurement))
+    points = tuple(dict.fromkeys(run.point for run in measurement.runs))
+    noted += tuple(warnings_of(points, measurement.scaling, () if measurement.quick else measurement.runs))
     noted += tuple(_warnings_of(measurement.runs))  # under the names of the launches' folders
     measurement = measurement.as_seen()
     runs = measurement.runs

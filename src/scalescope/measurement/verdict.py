@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch
+from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch, engine_ratios
+from scalescope.stats import MEASURED, percent
 from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
 
@@ -128,7 +129,7 @@ def what_stands_out(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, 
     for curve in curves:
         prefix = f"{_name(curve)}: " if len(curves) > 1 and _name(curve) else ""
         found += [prefix + sentence for point in curve.points if (sentence := _of_point(point, curve, repeat))]
-    return tuple(dict.fromkeys([*found, *_best_batch(curves, repeat)]))
+    return tuple(dict.fromkeys([*found, *_engines(curves, repeat), *_best_batch(curves, repeat)]))
 
 
 def _told(fact: str, seen: str, estimate: Estimate, repeat: str) -> str:
@@ -167,6 +168,28 @@ def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
 def _pays_from(point: ScalingPoint, curve: Curve) -> str:
     found = point.break_even.get("end_to_end")
     return f"; it pays from {found.value:,.0f} {curve.work_unit} on" if found and found.value else ""
+
+
+def _engines(curves: Sequence[Curve], repeat: str) -> list[str]:
+    """Engines on the most processes that several of them ran on, compared round by round."""
+    ratios = engine_ratios(curves)
+    most = max((each.np for each in ratios), default=0)
+    found = []
+    for each in ratios:
+        if each.np == most:
+            batch = f", batch {each.batch:g} each" if each.batch is not None else ""
+            where = f"on {plural(each.np, 'process')}{batch}"
+            times = f"{each.ratio.value:.2f} times as fast as {each.than}"
+            if each.ratio.interval == "t":
+                times += f" ({percent(MEASURED)} interval {each.ratio.low:.2f} to {each.ratio.high:.2f})"
+            apart = each.ratio.low > 1
+            fact = (
+                f"{where} {each.engine} is {times}"
+                if apart
+                else f"{where} {each.engine} and {each.than} are not told apart: {times}"
+            )
+            found.append(_told(fact, f"{where} {each.engine} was {times}", each.ratio, repeat))
+    return found
 
 
 def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:

@@ -84,6 +84,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     launches: int = 1
     step_s: Estimate | None = None
     throughput: Estimate | None = None  # Samples per second over all processes in steady state
+    rates: dict[int, float] = {}  # The same by round of launches: points are compared within a round
     efficiency: Estimate | None = None  # Steady speedup over its ideal
     # The same by mean and by median steps; worth a look when they differ, as when steps come in two kinds. What
     # efficiency itself is by: of launches elapsed time, that is mean steps; of logs the median epoch.
@@ -162,7 +163,7 @@ class BestBatch(NamedTuple):
     np: int
     engine: str  # Whose rates decide: none, or the fastest one
     batch: float  # Per process
-    rivals: tuple[float, ...]  # Batches whose intervals reach into the best one's
+    rivals: tuple[float, ...]  # Batches that it is not told apart from, round by round
     rates: dict[str, dict[float, Estimate]]  # By engine and batch, of engines that tried several
 
     @property
@@ -176,9 +177,11 @@ def best_batch(curves: Sequence[Curve]) -> BestBatch | None:
     bases = [curve.baseline_np for curve in curves if curve.baseline_np is not None]
     smallest = min(bases, default=0)
     rates: dict[str, dict[float, Estimate]] = {}
+    points: dict[tuple[str, float], ScalingPoint] = {}
     for point in (point for curve in curves for point in curve.points):
         if point.np == smallest and point.batch is not None and point.throughput:
             rates.setdefault(point.engine, {}).setdefault(point.batch, point.throughput)
+            points.setdefault((point.engine, point.batch), point)
     rates = {engine: sizes for engine, sizes in rates.items() if len(sizes) > 1}
     if not rates:
         return None
@@ -186,5 +189,50 @@ def best_batch(curves: Sequence[Curve]) -> BestBatch | None:
     engine = "none" if "none" in rates else fastest
     sizes = rates[engine]
     best = max(sizes, key=lambda size: sizes[size].value)
-    rivals = tuple(size for size in sorted(sizes) if size != best and sizes[size].high >= sizes[best].low)
+    rivals = tuple(
+        size for size in sorted(sizes) if size != best and not _is_slower(points[engine, size], points[engine, best])
+    )
     return BestBatch(smallest, engine, best, rivals, rates)
+
+
+def compared(one: ScalingPoint, other: ScalingPoint) -> Estimate | None:
+    """How many times as fast as the other, round by round; None where no launches of theirs were made together."""
+    return estimate([rate / other.rates[number] for number, rate in one.rates.items() if number in other.rates])
+
+
+def _is_slower(one: ScalingPoint, best: ScalingPoint) -> bool:
+    """Whether it is told apart from the best: by their ratios, or where there are none by their own intervals."""
+    ratio = compared(best, one)
+    if ratio:
+        return ratio.low > 1
+    return bool(one.throughput and best.throughput and one.throughput.high < best.throughput.low)
+
+
+class EngineRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """Two engines on the same configuration."""
+
+    scaling: str
+    np: int
+    batch: float | None  # Per process
+    engine: str  # The faster one
+    than: str
+    ratio: Estimate  # How many times as fast
+
+
+def engine_ratios(curves: Sequence[Curve]) -> tuple[EngineRatio, ...]:
+    """The fastest engine against each other one, wherever several made the same steps in the same rounds."""
+    groups: dict[tuple[str, int, float | None], dict[str, ScalingPoint]] = {}
+    for curve in curves:
+        for point in curve.points:
+            if point.throughput and point.engine == curve.engine and point.engine not in ("", "none"):
+                groups.setdefault((curve.scaling, point.np, point.batch), {})[point.engine] = point
+    found = []
+    for (scaling, np, batch), points in groups.items():
+        best = max(points.values(), key=lambda point: point.throughput.value if point.throughput else 0.0)
+        for engine, point in points.items():
+            ratio = compared(best, point) if point is not best else None
+            if ratio:
+                found.append(
+                    EngineRatio(scaling=scaling, np=np, batch=batch, engine=best.engine, than=engine, ratio=ratio)
+                )
+    return tuple(found)

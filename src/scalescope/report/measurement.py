@@ -6,7 +6,16 @@ from typing import Any
 import msgspec
 
 from scalescope.records.run import Measurement, Run
-from scalescope.records.scaling import QUESTIONS, REPEAT, BreakEven, Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import (
+    QUESTIONS,
+    REPEAT,
+    BreakEven,
+    Curve,
+    Estimate,
+    Scaling,
+    ScalingPoint,
+    engine_ratios,
+)
 from scalescope.report.phrases import fastest
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plural
@@ -26,6 +35,10 @@ def points_document(scaling: Scaling) -> dict[str, Any]:
         "points": points,
         "fit": msgspec.to_builtins(fits[0]) if fits else None,
         "curves": [_curve_document(curve) for curve in scaling.curves],
+        "engines": [
+            {**msgspec.to_builtins(each), "ratio": _estimate_document(each.ratio)}
+            for each in engine_ratios(scaling.curves)
+        ],
         "doubt": scaling.doubt,
         "questions": dict(QUESTIONS),
         "trust": list(scaling.trust),
