@@ -8,7 +8,7 @@ import pytest
 import typer
 
 import scalescope
-from scalescope.api.requests import EstimateOptions, MeasureOptions, ProbeOptions, measure_request
+from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions, measure_request
 from scalescope.api.tune_request import TuneOptions
 from scalescope.cli import application
 from scalescope.cli.options import given
@@ -108,7 +108,9 @@ def test_the_api_takes_what_the_verb_takes_by_the_same_names(verb: str, options:
 def test_what_explain_captures_is_asked_for_as_in_measure() -> None:
     command = typer.main.get_command(application()).commands["explain"]
     typed = {parameter.name for parameter in command.params} - SHOWN - INSTEAD["explain"].keys()
-    assert typed <= set(get_type_hints(MeasureOptions))
+    own = set(get_type_hints(CaptureOptions)) - set(get_type_hints(MeasureOptions))
+    assert own == {"from_start", "cpu_detail"}
+    assert own <= typed <= set(get_type_hints(CaptureOptions))
 
 
 def test_words_and_values_make_the_same_request() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from scalescope.traces.marks import read_marks
+from scalescope.traces.readers import read_trace
 from watched import BEGINNING, END_OF_TWO, TWO_RANKS, Forked
 
 pytestmark = pytest.mark.launches
@@ -188,3 +189,36 @@ for _ in range(18):
         assert any(event["name"] == "gloo:all_reduce" for event in trace["traceEvents"])
     for path in traced.folder.glob("*-rank1.*"):  # other tests have one rank
         path.unlink()
+
+
+@pytest.fixture(scope="module")
+def from_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """Runs scripts that are asked for their first six steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALESCOPE_TRACE", "0:6:0")
+        forked = Forked(tmp_path_factory.mktemp("from_start"))
+    with forked.server:
+        yield forked
+
+
+def test_capture_from_the_start_holds_the_first_step_with_its_first_batch(from_start: Forked) -> None:
+    slow = """
+from torch.utils.data import DataLoader, TensorDataset
+class Slow(TensorDataset):
+    def __getitem__(self, at):
+        time.sleep(0.2 if at == 0 else 0)
+        return super().__getitem__(at)
+for (x,) in DataLoader(Slow(torch.randn(40, 8)), batch_size=4):
+    optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step()
+"""
+    from_start(BEGINNING + slow)
+    path = from_start.folder / "trace-rank0.json.gz"
+    assert numbers(trace_of(from_start.folder)) == list(range(6))
+    marks = read_marks(from_start.folder / "marks-rank0.jsonl")
+    assert marks.numbers[marks.traced].tolist() == list(range(6))
+    trace = read_trace(path, marks)
+    assert len(trace.starts_s) == 6
+    assert trace.parts.input is not None
+    assert trace.parts.input[0] > 0.19, "the first batch was fetched before there was a profiler"
+    parts = (trace.parts.compute, trace.parts.optimizer, trace.parts.input, trace.parts.other)
+    assert sum(part[0] for part in parts if part is not None) == pytest.approx(trace.parts.step[0])

@@ -58,3 +58,20 @@ def test_the_overhead_is_what_traced_steps_took_more_and_neighbours_show_how_sur
 @pytest.mark.parametrize("times", [[], [1.0] * 4, [1.0] * 7])
 def test_too_few_steps_tell_no_overhead(times: list[float]) -> None:
     assert overhead(times, [(0, 4, False), (5, 9, True), (10, 14, False)]) is None
+
+
+@given(most=st.one_of(st.none(), st.integers(3, 200)), horovod=st.booleans())
+def test_from_the_start_the_first_steps_are_captured_and_fit(most: int | None, horovod: bool) -> None:
+    window = choose_window(horovod=horovod, most=most, warmup=17, from_start=True)
+    assert window.first == 0
+    assert window.steps >= 1
+    if most is not None:
+        assert window.total(horovod=horovod) <= most
+    blocks = window.blocks(horovod=horovod)
+    assert blocks[0][0] == 0
+    assert all(one[1] <= other[0] for one, other in pairwise(blocks))
+
+
+def test_detail_of_the_cpu_is_asked_for_as_the_agent_reads_it() -> None:
+    assert str(choose_window(horovod=False, most=60, cpu_detail=True)).endswith(":full")
+    assert str(choose_window(horovod=False, most=60)).count(":") == 2

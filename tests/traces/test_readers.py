@@ -54,8 +54,11 @@ def test_a_sample_is_recognised_by_one_reader(reader: Reader, path: Path) -> Non
 def test_the_parts_of_steps_add_up_and_steps_ascend(reader: Reader, path: Path) -> None:
     trace = reader.read(path)
     assert not trace.is_empty
-    known = [part for part in dataclasses.astuple(trace.parts)[1:] if part is not None]
+    parts = dataclasses.replace(trace.parts, waiting=None)  # a part of exposed
+    known = [part for part in dataclasses.astuple(parts)[1:] if part is not None]
     hidden = 0.0 if trace.parts.hidden is None else trace.parts.hidden
+    waiting, exposed = trace.parts.waiting, trace.parts.exposed
+    assert waiting is None or (exposed is not None and np.all((waiting >= 0) & (waiting <= exposed + 1e-9)))
     assert sum(known) - hidden == pytest.approx(trace.parts.step)
     assert all((part >= -1e-9).all() for part in known)
     assert (trace.ends_s > trace.starts_s).all()

@@ -1,7 +1,9 @@
 """Captures steady steps: with torch's profiler, or Horovod's timeline; and marks the parts of every step.
 
 `SCALESCOPE_TRACE=first:steps:compare` asks for it: steps are numbered from 0 and every rank captures the same ones,
-`first` up to but not including `first + steps`. With the profiler, steps before and after them run without it.
+`first` up to but not including `first + steps`. With the profiler, steps before and after them run without it; on a GPU
+it sees what the GPU does and NCCL sends, and nothing else unless `:full` follows: operators of the CPU make steps of a
+compiled model twice as long.
 Horovod's timeline is on from the beginning, so that the first negotiation is in it; it is switched off after the
 captured steps, on again (into a file of its own) after `compare` more, and off again after as many. So traced and
 untraced steps of one run can be compared.
@@ -28,6 +30,7 @@ class Window(NamedTuple):
     first: int
     steps: int
     compare: int
+    detail: str = ""  # full: operators of the CPU, too, where a GPU does the work
 
     @property
     def end(self) -> int:
@@ -38,7 +41,7 @@ class Window(NamedTuple):
 def window_from_environment() -> Window | None:
     """What the parent asks for."""
     words = (os.environ.get("SCALESCOPE_TRACE") or "").split(":")
-    return Window(*map(int, words)) if len(words) == 3 else None
+    return Window(*map(int, words[:3]), *words[3:]) if len(words) in (3, 4) else None  # type: ignore[arg-type]
 
 
 class Capture:
@@ -46,7 +49,7 @@ class Capture:
 
     def __init__(self, folder: str, clock: StepClock, window: Window) -> None:
         self._folder, self._clock, self._window = folder, clock, window
-        self._marks = Marks(folder)
+        self._marks = Marks(folder, from_start=not window.first)
         clock.on_step = self._on_step
         self.reset()
 
@@ -55,7 +58,7 @@ class Capture:
         self._tracer: _Profiler | _HorovodTimeline | None = None
         self._root: Any = None
         self._hooks: list[Any] = []
-        self._began = self._done = 0
+        self._began = self._done = self._starting_ns = 0
         self._between_steps = False
         self._marks.reset()
 
@@ -106,7 +109,11 @@ class Capture:
         if identity["engine"] == "horovod":
             self._tracer = _HorovodTimeline(self._folder, self._window)
         else:
-            self._tracer = _Profiler(self._folder, self._window, identity["rank"])
+            light = device == "cuda" and self._window.detail != "full" and _sends_on_device()
+            self._tracer = _Profiler(self._folder, self._window, identity["rank"], light=light)
+            if not self._window.first:
+                self._starting_ns = self._tracer.begin()
+                self._marks.shift(self._starting_ns)
         autograd: Any = torch.autograd
         autograd.backward = self._marks.timed("backward", autograd.backward)
         if root is not None and getattr(root, "_compiled_call_impl", None) is None:
@@ -128,7 +135,8 @@ class Capture:
     def _on_step(self, began: int, optimizer_began: int, ended: int, done: int) -> None:
         """An optimizer's step has ended; `done` steps are over."""
         self._marks.optimizer(optimizer_began, ended)
-        self._began = self._began or began
+        self._began = self._began or began + self._starting_ns  # to start the tracer is no part of the first step
+        self._starting_ns = 0
         if done > self._done:
             traced = self._tracer is not None and self._tracer.is_on
             self._marks.step(self._done, self._began, ended, traced=traced)
@@ -159,15 +167,30 @@ class Capture:
         self._marks.close()
 
 
-class _Profiler:
-    """torch's profiler over the captured steps, after one to warm it up."""
+def _sends_on_device() -> bool:
+    """Whether all that ranks send is seen on the GPU: gloo sends from the host."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return True
+    return bool(distributed.get_backend() == "nccl")
 
-    def __init__(self, folder: str, window: Window, rank: int) -> None:
-        self._window = window
+
+class _Profiler:
+    """torch's profiler over the captured steps, after one to warm it up; none before the first step of all."""
+
+    def __init__(self, folder: str, window: Window, rank: int, *, light: bool = False) -> None:
+        self._window, self._light = window, light
         self._path = os.path.join(folder, f"trace-rank{rank}.json")  # noqa: PTH118 - cheap
         self._profiler: Any = None
         self._unfinished = window.end
         self.is_on = False
+
+    def begin(self) -> int:
+        """On from the first step of all; how long that took, in nanoseconds."""
+        began = now()
+        self._begin(0)
+        self.is_on = True
+        return now() - began
 
     def between_steps(self, done: int) -> bool:
         """Begin, or go on to the next step, which after the last one writes the file; whether it was switched."""
@@ -196,9 +219,10 @@ class _Profiler:
             left = self._window.end - number
             return {0: ProfilerAction.NONE, 1: ProfilerAction.RECORD_AND_SAVE}.get(left, ProfilerAction.RECORD)
 
-        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+        kinds = [] if self._light else [ProfilerActivity.CPU]
+        kinds += [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profiler.profile(
-            activities=kinds, schedule=action, on_trace_ready=self._write, record_shapes=True
+            activities=kinds, schedule=action, on_trace_ready=self._write, record_shapes=not self._light
         )
         self._make_way()
         self._profiler.step_num = step  # marks bear the numbers of the run's steps

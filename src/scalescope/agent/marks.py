@@ -19,8 +19,8 @@ _PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
 class Marks:
     """Spans of the step that runs, and the file that they go to when it ends."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, *, from_start: bool = False) -> None:
+        self._folder, self._from_start = folder, from_start
         self.reset()
 
     def reset(self) -> None:
@@ -50,7 +50,7 @@ class Marks:
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
-            if self._file < 0:
+            if self._file < 0 and not self._from_start:
                 return original(*arguments, **options)
             began = now()
             try:
@@ -59,6 +59,11 @@ class Marks:
                 self._spans[part].append([began, now()])
 
         return call
+
+    def shift(self, by: int) -> None:
+        """What was noted so far lies before a pause of so many nanoseconds that belongs to no step: it ends then."""
+        for spans in self._spans.values():
+            spans[:] = [[began + by, ended + by] for began, ended in spans]
 
     def forward_begins(self, module: Any, arguments: Any, options: Any) -> None:
         """The model is called."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from scalescope.api.requests import EstimateOptions, MeasureOptions, ProbeOptions
+from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions
 from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def explain(
     model: "str | WorkloadSpec" = "",
     estimate: str | Path = "",
     listener: Any = None,
-    **options: Unpack[MeasureOptions],
+    **options: Unpack[CaptureOptions],
 ) -> "Scaling | Explanation | Autotune":
     """Where the time goes: in files that are there, or in a model or a command that is captured now.
 
@@ -181,8 +181,8 @@ def explain(
         model: Trained and captured, instead of paths; or pass `command`.
         estimate: A folder of estimate, or a cluster.toml, to compare the trace with.
         listener: Is told how a capture goes on; nobody by default.
-        **options: Of a capture, as `measure` takes them. For logs: `np`, the number of processes of each, and
-            `pattern`, a regular expression with named groups for the lines to read.
+        **options: Of a capture, as `measure` takes them, and `from_start` and `cpu_detail`. For logs: `np`, the
+            number of processes of each, and `pattern`, a regular expression with named groups for the lines to read.
 
     Returns:
         An Explanation of traces, a Scaling of tables, logs and measurements, an Autotune of Horovod's autotune log.

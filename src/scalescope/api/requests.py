@@ -69,6 +69,13 @@ class MeasureOptions(ModelOptions, LaunchOptions, total=False):
     seed: int | None
 
 
+class CaptureOptions(MeasureOptions, total=False):
+    """What explain takes to capture a run."""
+
+    from_start: bool  # The first steps, not steady ones
+    cpu_detail: bool  # Operators of the CPU, too, where GPUs do the work
+
+
 class EstimateOptions(ModelOptions, total=False):
     """What estimate takes."""
 
@@ -117,10 +124,10 @@ def measure_request(model: str | WorkloadSpec = "", **options: Unpack[MeasureOpt
     return MeasureRequest(**{"np": fewest, "workload": workload, "engines": engines, **asked})
 
 
-def traced_request(model: str | WorkloadSpec = "", **options: Unpack[MeasureOptions]) -> MeasureRequest:
+def traced_request(model: str | WorkloadSpec = "", **options: Unpack[CaptureOptions]) -> MeasureRequest:
     """What explain captures: one launch of a model or a command."""
     options["np"] = options.get("np") or 2
-    request = measure_request(model, **options)
+    request = measure_request(model, **options)  # type: ignore[misc]
     if len(request.np) > 1:
         shown = ",".join(map(str, request.np))
         raise UsageError(f"--np takes one number of processes with a MODEL or a command, not '{shown}'")

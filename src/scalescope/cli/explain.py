@@ -39,6 +39,13 @@ class Capture:
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
     ] = None
     knobs: Knobs = None
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Capture the first steps, to explain a slow first epoch.")
+    ] = False
+    cpu_detail: Annotated[
+        bool,
+        typer.Option("--cpu-detail", help="On GPUs capture operators of the CPU and message sizes, too; slows steps."),
+    ] = False
 
 
 @grouped

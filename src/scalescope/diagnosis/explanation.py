@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from scalescope.diagnosis.first_steps import first_steps
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import Times
@@ -27,6 +28,7 @@ from scalescope.traces.alignment import on_common_clock
 from scalescope.traces.lateness import Lateness, stands_out
 from scalescope.traces.marks import arrivals
 from scalescope.traces.trace import Trace, breakdowns, mean_parts
+from scalescope.units import format_seconds
 from scalescope.warmup import change_points, warmup_steps
 
 _FEWEST_TO_WARM = 8
@@ -36,7 +38,8 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
     """Everything but the findings."""
     traces, first = job.traces, job.traces[0]
     durations = step_times([trace.ends_s - trace.starts_s for trace in traces])
-    warmup = _warmup(traces, durations)
+    from_start = first.whole_job or (job.record is not None and job.record.from_start)
+    warmup = _warmup(durations, from_start=from_start)
     compared = job.compared
     account = _horovod(first, warmup)
     marked = arrivals(job.marks, warmup=warmup)
@@ -46,6 +49,8 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
         late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
     steps = tuple(account for at in range(len(traces)) for account in _accounts(job, at))
+    accounting = mean_parts([trace.parts.since(warmup) for trace in traces])
+    untraced_s = job.record.untraced_step_s if job.record and first.device == "cuda" and accounting else None
     return Explanation(
         kind=job.kind,
         what=what or _what(job),
@@ -58,10 +63,10 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
         device=first.device,
         steps_from=first.steps_from,
         warmup_steps=warmup,
-        step_s=median(durations[warmup:]) if durations[warmup:] else None,
-        accounting=mean_parts([trace.parts.since(warmup) for trace in traces]),
+        step_s=untraced_s or (median(durations[warmup:]) if durations[warmup:] else None),
+        accounting=_of_untraced(accounting, untraced_s),
         possibly_hidden_s=_possibly_hidden(first, warmup),
-        per_rank=_per_rank(job, warmup, late) if steps else (),
+        per_rank=_per_rank(job, warmup, late, untraced_s) if steps else (),
         steps=steps,
         transfers=transfers(traces, compared),
         bucket_bytes=first.bucket_bytes,
@@ -73,11 +78,12 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
         straggler_note=named.note,
         changes=_changes(durations, warmup),
         periods=_periods(durations[warmup:]),
+        first_steps=first_steps(traces, warmup) if from_start else None,
         overhead=job.record.overhead.value if job.record and job.record.overhead else None,
         shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
         lost=_lost(traces),
-        notes=_notes(job, account),
+        notes=_notes(job, account, untraced_s),
     )
 
 
@@ -91,9 +97,9 @@ def _what(job: JobTraces) -> str:
     return job.record.what
 
 
-def _warmup(traces: Sequence[Trace], durations: Sequence[float]) -> int:
-    """Steps that do not count as steady; a timeline begins with at least one, a captured stretch may have none."""
-    least = 1 if traces[0].whole_job and len(durations) > 1 else 0
+def _warmup(durations: Sequence[float], *, from_start: bool) -> int:
+    """Steps that do not count as steady: the first one of all at least; a stretch from the middle may have none."""
+    least = 1 if from_start and len(durations) > 1 else 0
     return max(warmup_steps(durations), least) if len(durations) >= _FEWEST_TO_WARM else least
 
 
@@ -126,7 +132,20 @@ def _accounts(job: JobTraces, at: int) -> list[StepAccount]:
     ]
 
 
-def _per_rank(job: JobTraces, warmup: int, late: Mapping[int, float]) -> tuple[RankAccount, ...]:
+def _of_untraced(parts: Breakdown | None, untraced_s: float | None) -> Breakdown | None:
+    """The parts of a step as it is without the tracer.
+
+    What a GPU does takes as long with it; the host is slower, so the GPU waits for it longer.
+    """
+    if parts is None or untraced_s is None:
+        return parts
+    busy_s = parts.step_s - parts.other_s
+    return msgspec.structs.replace(parts, step_s=max(untraced_s, busy_s), other_s=max(untraced_s - busy_s, 0.0))
+
+
+def _per_rank(
+    job: JobTraces, warmup: int, late: Mapping[int, float], untraced_s: float | None
+) -> tuple[RankAccount, ...]:
     """The typical steady step of each rank; of all its steps where none is steady."""
     accounts = []
     for trace, rank in zip(job.traces, job.ranks, strict=True):
@@ -134,6 +153,7 @@ def _per_rank(job: JobTraces, warmup: int, late: Mapping[int, float]) -> tuple[R
         mean = mean_parts([parts]) or Breakdown(
             step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
         )
+        mean = _of_untraced(mean, untraced_s) or mean
         accounts.append(RankAccount(rank=rank, steps=len(parts.step), parts=mean, late_s=late.get(rank)))
     return tuple(accounts)
 
@@ -251,8 +271,10 @@ def _lost(traces: Sequence[Trace]) -> Loss:
     )
 
 
-def _notes(job: JobTraces, account: HorovodAccount | None) -> tuple[str, ...]:
+def _notes(job: JobTraces, account: HorovodAccount | None, untraced_s: float | None) -> tuple[str, ...]:
     notes = [note for trace in job.traces for note in trace.notes]
+    if untraced_s is not None:
+        notes.append(f"shares are those of a step without the tracer ({format_seconds(untraced_s)})")
     if job.record:
         notes += job.record.notes
     if account is not None and not account.cached and len(job.traces[0].starts_s) > _FEWEST_TO_WARM:

@@ -106,7 +106,11 @@ def _of_folder(folder: Path) -> JobTraces:
     if missing:
         raise UsageError(f"{folder.name} lacks {missing[0]}, which its {TRACE_RECORD} names: capture it again")
     if not record.timeline:
-        traces = [read_trace(folder / name, may_be_empty=True) for name in record.files]
+        captured = [rank for rank in record.ranks if rank.profile]
+        own = [read_marks(folder / rank.marks) if (folder / rank.marks).is_file() else None for rank in captured]
+        traces = [
+            read_trace(folder / rank.profile, each, may_be_empty=True) for rank, each in zip(captured, own, strict=True)
+        ]
         return _of_ranks("run folder", traces, record)
     marks = tuple(read_marks(folder / rank.marks) for rank in record.ranks if rank.marks)
     seen = read_trace(folder / record.timeline, may_be_empty=True)

@@ -18,7 +18,7 @@ from scalescope.jobs.rank_log import read_rank_logs
 from scalescope.jobs.watch import Listener
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
 from scalescope.records.request import MeasureRequest
-from scalescope.records.run import Failure, Point, Run
+from scalescope.records.run import INIT_PHASES, Failure, Point, Run
 from scalescope.records.store import save
 from scalescope.steady import step_times
 from scalescope.text import plural
@@ -27,9 +27,11 @@ from scalescope.traces.marks import RankMarks, read_marks
 _SECONDS = 5.0  # What the captured steps take together, within these limits
 _FEWEST, _USUAL, _MOST = 10, 20, 50
 _WARMUP = 10
+_FROM_START = 40  # Steps from the first one on: those that are slow, and enough that are not
 _ENOUGH = 5  # Captured steps; a script that ended before is launched once more, for steps that it makes
 _WRITING = 2  # Steps after the captured ones in which ranks wait for those that still write
 _FEWEST_TO_COMPARE = 3
+_BEFORE = ("launch", *INIT_PHASES)
 _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
 _USUAL_OF_HOROVOD = "; Horovod's timeline slows small steps on CPUs by 14 to 30 %"
 
@@ -40,9 +42,10 @@ class Window(NamedTuple):
     first: int
     steps: int
     compare: int
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.first}:{self.steps}:{self.compare}"
+        return f"{self.first}:{self.steps}:{self.compare}" + (f":{self.detail}" if self.detail else "")
 
     @property
     def end(self) -> int:
@@ -63,11 +66,30 @@ class Window(NamedTuple):
             later = [(self.end + at * length + 1, self.end + (at + 1) * length, at == 1) for at in range(3)]
             return [captured, *later]
         after = self.end + _WRITING
-        return [(self.first - 1 - length, self.first - 1, False), captured, (after, after + length, False)]
+        before = [(self.first - 1 - length, self.first - 1, False)] if self.first else []
+        return [*before, captured, (after, after + length, False)]
 
 
-def choose_window(*, horovod: bool, most: int | None = None, warmup: int = 0, step_s: float | None = None) -> Window:
-    """Steady steps, as many as are telling; `most`: there are no more."""
+def choose_window(
+    *,
+    horovod: bool,
+    most: int | None = None,
+    warmup: int = 0,
+    step_s: float | None = None,
+    from_start: bool = False,
+    cpu_detail: bool = False,
+) -> Window:
+    """Steady steps, as many as are telling, or the first ones; `most`: there are no more."""
+    window = _steady_window(horovod=horovod, most=most, warmup=warmup, step_s=step_s)
+    if from_start:
+        steps = min(_FROM_START, most - 1) if most else _FROM_START
+        room = steps if most is None else most - steps - _WRITING - 1
+        compare = min(steps // 4, room // (3 if horovod else 1))
+        window = Window(0, max(steps, 1), compare if compare > _FEWEST_TO_COMPARE else 0)
+    return window._replace(detail="full" if cpu_detail else "")
+
+
+def _steady_window(*, horovod: bool, most: int | None, warmup: int, step_s: float | None) -> Window:
     steps = min(max(round(_SECONDS / step_s), _FEWEST), _MOST) if step_s else _USUAL
     compare, skipped = steps // 2, max(warmup, _WARMUP)
     window = Window(skipped + (0 if horovod else compare + 1), steps, compare)
@@ -115,14 +137,15 @@ def traced_launch(
     horovod = point.engine == "horovod"
     most = known.steps if known and request.command else request.steps
     warmup, step_s = (known.warmup_steps, known.step_s) if known else (0, None)
-    window = choose_window(horovod=horovod, most=most, warmup=warmup, step_s=step_s)
+    asked = {"horovod": horovod, "from_start": request.from_start, "cpu_detail": request.cpu_detail}
+    window = choose_window(most=most, warmup=warmup, step_s=step_s, **asked)
     for attempt in (1, 2):
         run = _launch(settings, point, window, index, listener)
         folder = Path(settings.folder, run.folder)
         record = describe(folder, point, run, window, what=request.what, command=request.command)
         if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
             break
-        window = choose_window(horovod=horovod, most=run.steps)
+        window = choose_window(most=run.steps, **asked)
     if not record.files or not record.steps:
         raise WorkFailed(
             f"{point.label}: {plural(run.steps, 'step')} were made and none was captured{_why_not(folder)}; "
@@ -179,6 +202,8 @@ def describe(
         steps=len(set.intersection(*captured)) if captured else 0,
         untraced_step_s=_median_of(times, blocks, traced=False),
         overhead=cost,
+        before_s={name: seconds for name, seconds in run.phases.items() if name in _BEFORE and seconds},
+        from_start=not window.first,
         notes=tuple(notes),
     )
 

@@ -33,7 +33,9 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     request = msgspec.structs.replace(request, trace=True, quick=False)
     settings, point = _settled(request)
     horovod = point.engine == "horovod"
-    window = choose_window(horovod=horovod, most=request.steps)
+    window = choose_window(
+        horovod=horovod, most=request.steps, from_start=request.from_start, cpu_detail=request.cpu_detail
+    )
     steps = window.total(horovod=horovod)
     limited = msgspec.structs.replace(settings.request, steps=steps)
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)

@@ -45,6 +45,8 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     steps: int  # How many were captured on every rank
     untraced_step_s: float | None  # Median of the steps around them that were not traced
     overhead: Overhead | None = None
+    before_s: dict[str, float] = {}  # What the launch did before its first step, by phase
+    from_start: bool = False  # Whether the first captured step is the first of all
     notes: tuple[str, ...] = ()
 
     @property
@@ -161,6 +163,14 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class FirstSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first steps took longer than steady ones, and on what: the parts add up to it."""
+
+    steps: int
+    excess_s: float  # The mean over ranks, as is each part
+    parts_s: dict[str, float]  # Below 0 where the first steps took less
+
+
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """One epoch: as the log tells it, and as far as the trace covers it."""
 
@@ -221,6 +231,7 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     changes: tuple[Change, ...] = ()
     periods: tuple[Period, ...] = ()
     epochs: tuple[Epoch, ...] = ()
+    first_steps: FirstSteps | None = None  # None where no step is known to be the first of all, or none is steady
     overhead: float | None = None  # What tracing added to a step, relative, where it was measured
     shown_step: Timeline | None = None  # A representative step of all ranks
     shown_index: int | None = None

@@ -60,6 +60,8 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
     smallest: bool = False  # Speedups are relative to the smallest number of processes when that is not 1
     trace: bool = False  # One more launch of every point, in which some steps are captured
+    from_start: bool = False  # Captured are the first steps, not steady ones
+    cpu_detail: bool = False  # Operators of the CPU are captured, too, where GPUs do the work
     seed: int | None = None  # Random seed for the launch order
 
     @property

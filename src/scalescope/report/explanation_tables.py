@@ -72,6 +72,7 @@ def as_document(explanation: Explanation) -> dict[str, Any]:
         "changes": [_plain(change) for change in explanation.changes],
         "periods": [_plain(period) for period in explanation.periods],
         "epochs": [_known(epoch) for epoch in explanation.epochs],
+        "first_steps": _plain(explanation.first_steps) if explanation.first_steps else None,
         "overhead": explanation.overhead,
         "shown_step": explanation.shown_index,
         "notes": list(explanation.notes),

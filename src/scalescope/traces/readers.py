@@ -12,6 +12,7 @@ from scalescope.text import plain
 from scalescope.traces.event_stream import beginning_of
 from scalescope.traces.horovod import reading as horovod
 from scalescope.traces.kineto import reading as kineto
+from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Trace
 
 
@@ -22,7 +23,8 @@ class Reader:
     kind: str  # As explanations name it
     made_by: str  # One such file and what writes it, for messages
     recognises: Callable[[bytes], bool]  # By the first 64 KiB, unpacked; at most one reader says yes
-    read: Callable[[Path], Trace]  # As far as the file goes; what is lost is stated in the trace
+    # As far as the file goes; what is lost is stated in the trace. The rank's own marks add what the file lacks.
+    read: Callable[[Path, RankMarks | None], Trace]
     per_rank: bool  # Whether every rank writes a file; else one file is a job of its own
 
 
@@ -53,11 +55,12 @@ def reader_of(path: Path) -> Reader | None:
     return next((reader for reader in READERS if reader.recognises(beginning)), None)
 
 
-def read_trace(path: Path, *, may_be_empty: bool = False) -> Trace:
+def read_trace(path: Path, marks: RankMarks | None = None, *, may_be_empty: bool = False) -> Trace:
     """Reads a file of any format.
 
     Args:
         path: The file, plain or gzip.
+        marks: Of the same rank, where it was captured by us.
         may_be_empty: Whether a trace without a single event of a training is an answer, too.
 
     Raises:
@@ -68,7 +71,7 @@ def read_trace(path: Path, *, may_be_empty: bool = False) -> Trace:
     if reader is None:
         understood = " or ".join(each.made_by for each in READERS)
         raise UsageError(f"'{plain(path.name)}' is {'not a trace' if beginning else 'empty'}: name {understood}")
-    trace = reader.read(path)
+    trace = reader.read(path, marks)
     if trace.is_empty and not may_be_empty:
         why = f" ({trace.loss.reason})" if trace.loss.reason else ""
         raise UsageError(f"'{plain(path.name)}' holds no events of a training{why}: name another trace")

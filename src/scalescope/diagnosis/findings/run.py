@@ -9,6 +9,7 @@ from scalescope.units import format_seconds
 
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05
+_FIRST_WORTH = 0.5  # Of a step that the first ones must cost more, when they were asked for
 _OVERHEAD = 0.1
 _PERIODIC_SHARE = 0.03
 _IDLE_SHARE = 0.2
@@ -21,24 +22,32 @@ def first_epoch(case: Case) -> Finding | None:
     warmup = explanation.warmup_steps
     if len(explanation.epochs) > 1:
         return _slow_first_epoch(case)
-    if not warmup or len(durations) <= warmup or not case.step_s:
+    told = explanation.first_steps
+    if told is None or len(durations) <= warmup or not case.step_s:
         return None
-    excess = sum(durations[:warmup]) - warmup * case.step_s
-    if durations[0] < _FIRST_FACTOR * case.step_s or excess < _FIRST_SHARE * sum(durations):
+    excess, record = told.excess_s, case.job.record
+    asked = record is not None and record.from_start
+    if not asked and (durations[0] < _FIRST_FACTOR * case.step_s or excess < _FIRST_SHARE * sum(durations)):
         return None
-    negotiated = explanation.horovod.first_negotiation_s if explanation.horovod else None
+    if excess < _FIRST_WORTH * case.step_s:
+        return None
+    order = sorted(told.parts_s.items(), key=lambda part: -part[1])
+    most = [f"{format_seconds(seconds)} {name}" for name, seconds in order if seconds > _FIRST_SHARE * excess]
+    first = "step costs" if warmup == 1 else f"{plural(warmup, 'step')} cost"
     evidence = {
         "first step": format_seconds(durations[0]),
         "steady step": format_seconds(case.step_s),
         "steps until steady": str(warmup),
         "seen in": f"step 0 of {case.where}",
+        **{name: f"{'-' if seconds < 0 else ''}{format_seconds(abs(seconds))}" for name, seconds in order},
     }
-    if negotiated is not None:
-        evidence["negotiation in the first step"] = format_seconds(negotiated)
+    if record is not None and record.before_s:
+        before = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in record.before_s.items())
+        evidence["before the first step"] = before
     return Finding(
         id="first_epoch",
-        sentence=f"The first {plural(warmup, 'step')} cost {format_seconds(excess)} more than later ones, "
-        f"{excess / sum(durations):.0%} of what was traced.",
+        sentence=f"The first {first} {format_seconds(excess)} more than later ones, "
+        f"{excess / sum(durations):.0%} of what was traced: {', '.join(most)}.",
         evidence=evidence,
         change="It is paid once per run: leave it out when you compare speeds; start workers and load data before the "
         "first step.",
@@ -172,8 +181,16 @@ def tracer(case: Case) -> Finding | None:
         return None
     return Finding(
         id="tracer",
-        sentence=f"Tracing itself made steps {overhead:.0%} slower: shares of short parts are too large here.",
+        sentence=f"Tracing itself made steps {overhead:.0%} slower: {_meaning(case)}.",
         evidence={"overhead": f"{overhead:.1%}", "seen in": case.where},
         change="Take times from `scalescope measure`, without --trace; trust the shares of long parts.",
         gain=None,
     )
+
+
+def _meaning(case: Case) -> str:
+    """What the tracer's cost does to the shares."""
+    record = case.job.record
+    if case.explanation.device == "cuda" and record is not None and record.untraced_step_s:
+        return "shares are those of a step without it"
+    return "shares of short parts are too large here"

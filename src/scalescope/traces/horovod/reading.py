@@ -31,6 +31,7 @@ from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
 from scalescope.traces.horovod.responses import Message, Responses, message_of, responses
 from scalescope.traces.horovod.scan import Scanner
 from scalescope.traces.horovod.steps import account, waiting
+from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
 from scalescope.traces.trace_bytes import Places
 
@@ -92,8 +93,11 @@ class HorovodStream:
         return msgspec.structs.replace(loss, events=loss.events + strange, reason=reason)
 
 
-def read(path: Path) -> Trace:
-    """Everything that a timeline tells; files that are cut or damaged are read as far as they go."""
+def read(path: Path, marks: RankMarks | None = None) -> Trace:
+    """Everything that a timeline tells; files that are cut or damaged are read as far as they go.
+
+    Marks of its ranks are laid next to it afterwards (traces/marks.py).
+    """
     stream = HorovodStream(path)
     accounting = Accounting(stream.vocabulary)
     for columns in stream:

@@ -247,6 +247,8 @@ class _DeviceWork:
             here = lanes == lane
             backward[here] = _inside(found.backward.of(lane), launched[here])
             copies[here] = _inside(found.copies.of(lane), launched[here]) & ~backward[here]
+        if found.launched:
+            backward, optimizers = _inside(found.launched["backward"], launched), found.launched["optimizer"]
         own = np.array([stream not in found.exchange_streams for stream in self._streams])
         optimizer = ~backward & ~copies & _inside(optimizers, launched)
         known = np.isfinite(launched)

@@ -125,6 +125,7 @@ class Collector:
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.exchange, self.optimizing = Moments(), Moments()
         self.zero_grads = array("d")
+        self.launched: dict[str, Intervals] = {}  # Input, backward and optimizer on the host, where only marks tell
         self.training: set[int | str] = set()
         self.exchanging: set[int | str] = set()
         self.exchange_streams: set[int | str] = set()
@@ -142,6 +143,8 @@ class Collector:
         other.zero_us = self.zero_us
         other.training, other.exchanging = set(self.training), set(self.exchanging)
         other.exchange_streams = set(self.exchange_streams)
+        other.launched = self.launched
+        other.inputs.add("", *self.launched.get("input", NOTHING))
         return other
 
     def take(self, events: list[Event]) -> tuple[float, float]:

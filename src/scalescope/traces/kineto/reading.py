@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.intervals import Times
+from scalescope.intervals import Intervals, Times
 from scalescope.records.explanation import Loss
 from scalescope.records.timeline import Span
 from scalescope.text import plural
@@ -15,8 +15,11 @@ from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
 from scalescope.traces.kineto.events import Event, facts_of, is_collective
+from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
+
+_MARKS = "marks"  # The lane of what the rank itself noted
 
 
 class Steps(NamedTuple):
@@ -141,20 +144,27 @@ def recognises(beginning: bytes) -> bool:
     return b'"ph"' in beginning and b'"tid"' in beginning and b"NEGOTIATE_" not in beginning
 
 
-def read(path: Path) -> Trace:
-    """Reads as far as the file goes, once, with memory that grows with its steps only."""
+def read(path: Path, marks: RankMarks | None = None) -> Trace:
+    """Reads as far as the file goes, once, with memory that grows with its steps only.
+
+    Marks of the rank tell steps, input and what launched kernels where only the GPU was traced, and when the first
+    step of all began.
+    """
     stream, found, places = EventStream(path, Event), Collector(), Places()
     for events in stream:
         places.add(stream.piece, *found.take(events))
     found.complete()
     facts = facts_of(stream.header + stream.footer, path)
+    epoch_s = facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0
+    if marks is not None and epoch_s:
+        _add_marks(found, marks, epoch_s)
     cut = bool(stream.loss.reason) and not stream.footer.strip()
     on_device = bool(found.device.moments) or (cut and found.calls_device)
     steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
     collectives = collectives_of(found)
     notes = list(steps.notes)
-    if on_device and len(found.optimizers) and parts.optimizer is None:
+    if on_device and (len(found.optimizers) or found.launched) and parts.optimizer is None:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
     if cut:
         notes.append("The file was cut: communication may be missing from the steps that are left.")
@@ -171,7 +181,7 @@ def read(path: Path) -> Trace:
         world_size=facts.world_size,
         backend=facts.backend,
         device="cuda" if on_device else "cpu",
-        epoch_s=facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0,
+        epoch_s=epoch_s,
         steps_from=steps.source,
         starts_s=steps.starts_s,
         ends_s=steps.ends_s,
@@ -185,6 +195,31 @@ def read(path: Path) -> Trace:
         notes=tuple(notes),
         spans=spans,
     )
+
+
+def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:
+    """What the rank noted of its steps, as far as the file does not say it."""
+
+    def here(moments: Intervals) -> Intervals:
+        return Intervals(moments.starts - epoch_s, moments.ends - epoch_s)
+
+    starts, ends = marks.starts_s[marks.traced] - epoch_s, marks.ends_s[marks.traced] - epoch_s
+    if not len(starts):
+        return
+    if len(found.steps):
+        first = int(np.argmin(found.steps.start_s))
+        if marks.numbers[marks.traced][0] == 0 and starts[0] < found.steps.start_s[first] < ends[0]:
+            waited = here(marks.input)
+            before = waited.starts < found.steps.start_s[first]
+            found.inputs.add(_MARKS, waited.starts[before], waited.ends[before])
+            found.steps.start_s[first] = float(starts[0])
+        return
+    for number, start, end in zip(marks.numbers[marks.traced].tolist(), starts.tolist(), ends.tolist(), strict=True):
+        found.steps.add(f"step {number}", start, end, _MARKS)
+    found.last_s[_MARKS] = np.inf
+    found.launched = {name: here(getattr(marks, name)) for name in ("input", "backward", "optimizer")}
+    if len(marks.input.starts):
+        found.inputs.add(_MARKS, *found.launched["input"])
 
 
 def _complete_until(found: Collector, on_device: bool) -> float:
