@@ -11,7 +11,7 @@ from benchmarks.table import Unfinished, print_table
 SECTIONS = {
     "agent": "what the agent adds to a step, beside a bare loop",
     "coverage": "1,000 simulated studies with the stopping rule: how often 95 % intervals hold the truth",
-    "aa": "50 real configurations against themselves (three runs of this section)",
+    "aa": "50 real configurations against themselves (several runs of this section on two cores)",
     "quick": "time until S(2) of the cnn is known within 5 %, by turns and by launches",
     "fixed_cost": "planted fixed costs and work, and what the fit finds",
     "warmup": "planted ends of warm-up, and what is found",
@@ -40,7 +40,7 @@ SECTIONS = {
     "tune_hosts": "the same on 2 hosts x 2 ranks at 200 Mbit/s and 1 Gbit/s (needs root)",
     "tune_horovod": "the same for Horovod over MPI, small and mid-sized, beside Horovod's own autotune",
     "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",
-    "overhead": "what being measured costs a training, beside plain torchrun",
+    "overhead": "what being measured costs a training: the agent on and off in blocks by turns inside one launch",
     "verbs": "how long whole commands take that start no ranks (REVISION=... compares with another state)",
     "structure": "files, lines, and how many of them a reader has to open (REVISION=... for another state)",
     "mutants": "100 faults, one at a time: which of them the quick tests of their room notice (several runs of this)",

@@ -1,46 +1,106 @@
-"""Real launches of a configuration against itself: how many of the intervals contain 1?"""
+"""Real launches of a configuration against itself: how many of the intervals contain 1?
 
+A study is one measurement of ten launches of one point. Of every two launches in a row one is called A and the other B,
+by a coin: nothing tells them apart, so a 95 % interval of A over B should contain 1 in 95 of 100 studies.
+"""
+
+import json
+import os
 import random
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import scalescope_words
-from benchmarks.table import Unfinished
+from benchmarks.table import Unfinished, print_table
+from scalescope import host
+from scalescope.measurement.sweep import continue_measurement, measure
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Estimate, estimate
 from scalescope.records.store import load
 
-STUDIES, ROUNDS, ARMS = 50, 5, "AB"
-# One run of this section goes on for so long; the next one continues. Several may run at the same time.
-SECONDS = 18 * 60
+STUDIES, ROUNDS = 50, 5
+# One run of this section goes on for this long; the next one continues with what is missing.
+SECONDS = float(os.environ.get("SECONDS_OF_AA", 18 * 60))
 FOLDER = Path("results") / "bench" / "aa"
-CONFIGURATION = ("mlp", "--np", "2", "--relative-to", "smallest", "--batch", "8", "--steps", "30", "--launches", "1")
+NAMED = "study"
+
+
+class Silent:
+    """Listens and says nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
 
 
 def run() -> list[dict[str, Any]]:
-    began = time.monotonic()
-    for study in random.sample(range(STUDIES), STUDIES):
-        for number in range(1, ROUNDS + 1):
-            for arm in random.sample(ARMS, len(ARMS)):
-                if time.monotonic() - began > SECONDS:
-                    raise Unfinished(_rows())
-                _launch(FOLDER / f"{study:02d}" / f"{number}{arm}")
-    return _rows()
+    """Several studies at a time where there are cores for them: most of a launch is importing torch."""
+    until = time.monotonic() + SECONDS
+    at_once = max(3 * host.cores().logical // 4, 1) if host.cores().logical > 2 else 1
+    left = [
+        FOLDER / f"{NAMED}{number:02d}" for number in range(STUDIES) if _pairs(FOLDER / f"{NAMED}{number:02d}") is None
+    ]
+    running: list[subprocess.Popen[bytes]] = []
+    while (left and time.monotonic() < until) or running:
+        running = [each for each in running if each.poll() is None]
+        if time.monotonic() > until:
+            for each in running:
+                each.terminate()  # a measurement keeps its finished launches
+                each.wait()
+        elif left and len(running) < at_once:
+            words = [sys.executable, "-m", "benchmarks.aa", str(left.pop(0)), str(until - time.monotonic())]
+            running.append(subprocess.Popen(words))
+        time.sleep(0.2)
+    rows = _rows()
+    if rows[0]["A/A studies"] < STUDIES:
+        raise Unfinished(rows)
+    return rows
 
 
-def _launch(folder: Path) -> None:
-    """One launch; made again only where it was interrupted."""
-    if (folder / "scaling.json").exists():
-        return
-    words = ("--resume", str(folder)) if (folder / "plan.json").exists() else (*CONFIGURATION, "-o", str(folder))
-    done = subprocess.run(scalescope_words("measure", *words, "-q"), capture_output=True, text=True, check=False)
-    print(f"  {folder.parent.name}/{folder.name}: {done.stdout.strip() or done.stderr.strip()}", flush=True)
+def _study(folder: Path, seconds: float) -> None:
+    """The launches of one study that are not there yet."""
+    request = MeasureRequest(
+        workload=WorkloadSpec(model="mlp"),
+        np=(2,),
+        batch=(8,),
+        engines=("ddp",),
+        device="cpu",
+        threads_per_rank=1,
+        steps=30,
+        launches=2 * ROUNDS,
+        budget_s=seconds,
+        folder=str(folder),
+    )
+    if (folder / "plan.json").exists():
+        continue_measurement(folder, {"budget_s": seconds}, Silent())
+    else:
+        measure(request, Silent())
+    pairs = _pairs(folder)
+    print(f"  {folder.name}: {json.dumps([[round(1e6 * each) for each in pair] for pair in pairs or []])}", flush=True)
+
+
+def _pairs(folder: Path) -> list[tuple[float, float]] | None:
+    """Seconds per step of A and of B, round by round; None before all launches are there."""
+    path = folder / "measurement.json"
+    runs = load(path, Measurement).runs if path.exists() else ()
+    if len(runs) < 2 * ROUNDS:
+        return None
+    coin = random.Random(folder.name)
+    seconds = [run.mean_step_s for run in sorted(runs, key=lambda run: run.round)]
+    pairs = [tuple(coin.sample(seconds[at : at + 2], 2)) for at in range(0, 2 * ROUNDS, 2)]
+    return [(a, b) for a, b in pairs]
+
+
+def _ratio(folder: Path) -> Estimate | None:
+    pairs = _pairs(folder)
+    return estimate([a / b for a, b in pairs]) if pairs else None
 
 
 def _rows() -> list[dict[str, Any]]:
-    found = [ratio for folder in sorted(FOLDER.glob("*")) if (ratio := _ratio(folder))]
+    found = [ratio for folder in sorted(FOLDER.glob(f"{NAMED}*")) if (ratio := _ratio(folder))]
     widths = sorted((each.high - each.low) / 2 for each in found)
     return [
         {
@@ -53,12 +113,8 @@ def _rows() -> list[dict[str, Any]]:
     ]
 
 
-def _ratio(study: Path) -> Estimate | None:
-    """A over B, round by round; None before all launches are there."""
-    steps = {
-        path.parent.name: load(path, Measurement).runs[0].step_s for path in sorted(study.glob("*/measurement.json"))
-    }
-    rounds = [str(number) for number in range(1, ROUNDS + 1)]
-    if not all(number + arm in steps for number in rounds for arm in ARMS):
-        return None
-    return estimate([steps[number + "A"] / steps[number + "B"] for number in rounds])
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        _study(Path(sys.argv[1]), float(sys.argv[2]))
+    else:
+        print_table(_rows())

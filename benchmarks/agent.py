@@ -25,17 +25,15 @@ def block(n):
         optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
 """,
 }
-SCRIPT = """
-import sys, time, torch
+# Lets the agent of this process watch, or takes its hooks away for a while.
+WATCH = """
+import torch.nn.modules.module as modules
 import torch.optim.optimizer as optimizers
 from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
-assert "scalescope_agent" in sys.modules
-torch.set_num_threads(1)
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-{loop}
-hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-aside = [{{}}, {{}}]
+hooks = [
+    optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks, modules._global_forward_pre_hooks
+]
+aside = [dict() for _ in hooks]
 fetch = Iterator.__next__
 def watch(wanted):
     for each, kept in zip(hooks, aside):
@@ -46,6 +44,15 @@ def watch(wanted):
             kept.update(each)
             each.clear()
     Iterator.__next__ = fetch if wanted else fetch.__wrapped__
+"""
+SCRIPT = """
+import sys, time, torch
+assert "scalescope_agent" in sys.modules
+torch.set_num_threads(1)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+{loop}
+{watch}
 block(2000)
 times = {{True: [], False: []}}
 for turn in range(120):
@@ -80,7 +87,7 @@ def run() -> list[dict[str, Any]]:
 def _bare_and_watched_us(loop: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         agent = {"SCALESCOPE_FOLDER": folder, "PYTHONPATH": str(AGENT_HOOK), "SCALESCOPE_SINCE_NS": "1"}
-        words = [sys.executable, "-c", SCRIPT.format(loop=loop)]
+        words = [sys.executable, "-c", SCRIPT.format(loop=loop, watch=WATCH)]
         env = {**os.environ, "OMP_NUM_THREADS": "1", **agent}
         done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
     bare, watched = done.stdout.split()

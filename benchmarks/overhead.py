@@ -1,36 +1,61 @@
-"""What measuring costs the measured: the same DDP loop under plain torchrun and under scalescope, in turns."""
+"""What being measured costs a training: the same DDP job with the agent's hooks and without them, in blocks by turns.
+
+Whole launches differ by several per cent, so both kinds of blocks are made inside one launch of a measurement. What
+runs beside the ranks, the process that watches them, is counted by its CPU time.
+"""
 
 import json
-import os
-import random
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from benchmarks.command import scalescope
-from scalescope.stats import of_logarithms
+import psutil
 
-ROUNDS = 24
-STEPS = 60
-SCRIPT = """
+from benchmarks.aa import Silent
+from benchmarks.agent import WATCH
+from benchmarks.table import Unfinished
+from scalescope.measurement.sweep import measure
+from scalescope.records.request import MeasureRequest
+from scalescope.stats import FEWEST, MEASURED, of_values, percent
+from scalescope.steady import step_times
+
+FOLDER = Path("results") / "bench" / "overhead"
+LAUNCHES, PAIRS, STEPS = 10, 60, 10
+# One run of this section goes on for this long; the next one continues.
+SECONDS = 18 * 60
+SCRIPT = f"""
 import json, os, sys, time, torch, torch.distributed as dist
-from statistics import median
 from scalescope.workloads import WorkloadSpec, load
+assert "scalescope_agent" in sys.modules
 dist.init_process_group("gloo")
 workload = load(WorkloadSpec(model="cnn"))
 model = torch.nn.parallel.DistributedDataParallel(workload.model)
 optimizer = workload.optimizer(model.parameters())
-(inputs,), target, seconds = workload.batch(32), workload.target(32), []
-for _ in range({steps}):
-    started = time.perf_counter()
-    optimizer.zero_grad()
-    workload.loss(model(inputs), target).backward()
-    optimizer.step()
-    seconds.append(time.perf_counter() - started)
-if dist.get_rank() == 0:
-    open(sys.argv[1], "w").write(json.dumps(median(seconds[10:])))
+(inputs,), target = workload.batch(32), workload.target(32)
+{WATCH}
+def block(steps):
+    seconds = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        workload.loss(model(inputs), target).backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - started)
+    return seconds
+block(30)
+out = open(f"{{sys.argv[1]}}/rank{{dist.get_rank()}}.jsonl", "w")
+for pair in range(int(sys.argv[2])):
+    for watched in (pair % 2 == 0, pair % 2 == 1):
+        watch(watched)
+        block(1)  # not counted: it begins under one kind and ends under the other
+        out.write(json.dumps([pair, watched, block(int(sys.argv[3]))]) + "\\n")
+    out.flush()
+watch(True)
+block(5)
 dist.barrier()
 sys.stdout.flush()
 os._exit(0)
@@ -38,44 +63,85 @@ os._exit(0)
 
 
 def run() -> list[dict[str, Any]]:
-    ratios, plain, watched = [], [], []
-    order = random.Random(1)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "train.py").write_text(SCRIPT.format(steps=STEPS))
-        for number in range(ROUNDS):
-            found = {}
-            for kind in order.sample(["plain", "watched"], 2):
-                answer = folder / f"{kind}-{number}.json"
-                if kind == "plain":
-                    _torchrun(folder, answer)
-                else:
-                    words = ("--np", "2", "--launches", "1", "-o", str(folder / f"out{number}"), "--")
-                    scalescope("measure", *words, sys.executable, "train.py", str(answer), cwd=folder)
-                found[kind] = json.loads(answer.read_text())
-            plain.append(found["plain"])
-            watched.append(found["watched"])
-            ratios.append(found["watched"] / found["plain"])
-            print(f"  round {number + 1}: {ratios[-1]:.3f}", flush=True)
-    ratio = of_logarithms(ratios)
+    began = time.monotonic()
+    for number in range(LAUNCHES):
+        folder = FOLDER / f"launch{number:02d}"
+        if not (folder / "done.json").exists():
+            if time.monotonic() - began > SECONDS:
+                raise Unfinished(_rows())
+            _launch(folder)
+            print(f"  launch {number + 1}: {100 * _added(folder):+.2f} %", flush=True)
+    return _rows()
+
+
+def _launch(folder: Path) -> None:
+    """One launch; only a finished one counts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(SCRIPT)
+    started = time.monotonic()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.overhead", str(folder.absolute()), str(PAIRS), str(STEPS)]
+    )
+    seen: list[tuple[float, float]] = []  # when, and the CPU seconds of the watching process, while ranks step
+    while parent.poll() is None:
+        lines = (folder / "rank0.jsonl").read_text().count("\n") if (folder / "rank0.jsonl").exists() else 0
+        if 0 < lines < 2 * PAIRS:
+            times = psutil.Process(parent.pid).cpu_times()
+            seen.append((time.monotonic(), times.user + times.system))
+        time.sleep(0.2)
+    if parent.returncode:
+        raise RuntimeError(f"the measurement ended with {parent.returncode}")
+    (_, cpu_first), (_, cpu_last) = seen[0], seen[-1]
+    share = (cpu_last - cpu_first) / max(seen[-1][0] - seen[0][0], 1e-9)
+    (folder / "done.json").write_text(json.dumps({"watching_cores": share, "seconds": time.monotonic() - started}))
+
+
+def _measured(folder: Path, pairs: str, steps: str) -> None:
+    """The launch, measured as any other; this process is the one that watches."""
+    script = (sys.executable, str(folder / "train.py"), str(folder), pairs, steps)
+    out = str(folder / f"out-{time.time_ns()}")
+    request = MeasureRequest(
+        command=script, np=(2,), engines=("ddp",), device="cpu", threads_per_rank=1, launches=1, folder=out
+    )
+    measure(request, Silent())
+
+
+def _blocks(folder: Path) -> dict[tuple[int, bool], list[list[float]]]:
+    """Step times of every rank by pair and kind of block."""
+    found: dict[tuple[int, bool], list[list[float]]] = {}
+    for rank in range(2):
+        for line in (folder / f"rank{rank}.jsonl").read_text().splitlines():
+            pair, watched, seconds = json.loads(line)
+            found.setdefault((pair, watched), []).append(seconds)
+    return found
+
+
+def _added(folder: Path) -> float:
+    """How much longer a step takes with the agent, in the median pair of blocks of one launch."""
+    blocks = {key: fmean(step_times(ranks)) for key, ranks in _blocks(folder).items()}
+    return median(blocks[pair, True] / blocks[pair, False] - 1 for pair, watched in blocks if watched)
+
+
+def _rows() -> list[dict[str, Any]]:
+    folders = sorted(path.parent for path in FOLDER.glob("launch*/done.json"))
+    if not folders:
+        return []
+    added = of_values([_added(folder) for folder in folders])
+    bare = [fmean(map(fmean, ranks)) for folder in folders for (_, on), ranks in _blocks(folder).items() if not on]
+    watching: Sequence[float] = [json.loads((folder / "done.json").read_text())["watching_cores"] for folder in folders]
+    kind = f"{percent(MEASURED)} interval" if len(folders) >= FEWEST else "range"
     return [
         {
-            "launches of each": ROUNDS,
-            "plain torchrun, ms": 1e3 * of_logarithms(plain).middle,
-            "under scalescope, ms": 1e3 * of_logarithms(watched).middle,
-            "added %": 100 * (ratio.middle - 1),
-            "95 % interval": f"{100 * (ratio.low - 1):.2f} to {100 * (ratio.high - 1):.2f} %",
+            "launches": len(folders),
+            "pairs of blocks": PAIRS * len(folders),
+            "step without the agent, ms": 1e3 * median(bare),
+            "added %": 100 * added.middle,
+            kind: f"{100 * added.low:.2f} to {100 * added.high:.2f} %",
             "goal": "below 1 %",
+            "watching process, % of a core": 100 * median(watching),
         }
     ]
 
 
-def _torchrun(folder: Path, answer: Path) -> None:
-    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py", str(answer))
-    subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-    )
+if __name__ == "__main__":
+    _measured(Path(sys.argv[1]), *sys.argv[2:])
