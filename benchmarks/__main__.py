@@ -34,6 +34,7 @@ SECTIONS = {
     "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs of this)",
     "explain_fixes": "what explain says that a fix would save, beside what it saves",
     "tune_hook": "what a search adds to a step, and a switch beside a step",
+    "tune_power": "simulated comparisons and searches: how often what gains something, or nothing, wins",
     "tune_synthetic": "searches over simulated landscapes: samples to the best setting, and wrong winners",
     "tune_landscapes": "grids of 200 small tensors and of the transformer: tune beside random search and Optuna",
     "tune_example": "the examples' DDP script tuned on 2 hosts x 2 ranks at 50 Mbit/s, then measured (needs root)",

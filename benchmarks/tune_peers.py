@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.tune_grid import Landscape, Truth
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Values
-from scalescope.tuner.confirmation import Block
+from scalescope.tuner.blocks import Block, Outcome, SampleRequest
 from scalescope.tuner.search import Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import Outcome, SampleRequest, Tuner
+from scalescope.tuner.tuner import Tuner
 
 PEER = ("optuna==4.5.0", "alembic==1.20.1", "colorlog==6.12.0", "sqlalchemy==2.1.8", "tqdm==4.70.1", "mako==1.4.3")
 PEER_FOLDER = Path("results") / "bench" / "optuna"

@@ -17,7 +17,7 @@ from benchmarks.tune_peers import compare, decide, drawing
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, Values
-from scalescope.tuner.offline import LOG
+from scalescope.tuner.native import LOG
 from scalescope.tuner.search import OFFLINE, ONLINE, Options
 from scalescope.tuner.settings import shown_value
 

@@ -1,25 +1,22 @@
 """The search on simulated landscapes with a mis-calibrated simulator: samples to the best, and wrong wins."""
 
 import math
-from collections.abc import Callable
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from scalescope.records.tuning import Sample
-from scalescope.tuner.confirmation import Block, verdict
+from scalescope.tuner.blocks import Block
 from scalescope.tuner.search import ONLINE, coordinates
 from scalescope.tuner.space import ON_REQUEST, Space, offline_space, online_space
 from scalescope.tuner.tuner import Tuner
 
 LANDSCAPES = 40
 PLANTED = 200
-CONFIRMATIONS = 4000
 WITHIN = 0.02
 MIB = 1024 * 1024
 Generator = np.random.Generator
-Noise = Callable[[Generator], float]
 
 
 class Landscape(NamedTuple):
@@ -38,7 +35,7 @@ class Ended(NamedTuple):
 
 
 def run() -> list[dict[str, Any]]:
-    """Rows on the search, then on decisions where the default is best, then on the confirmation alone."""
+    """Rows on the search, then on decisions where the default is best."""
     landscapes = [landscape(np.random.default_rng(5000 + seed), seed) for seed in range(LANDSCAPES)]
     rows = [
         _row("ours", [_search(each, seed, with_prior=True) for seed, each in enumerate(landscapes)], landscapes),
@@ -49,7 +46,7 @@ def run() -> list[dict[str, Any]]:
         ),
         _random_row(landscapes),
     ]
-    return [*rows, _planted_row(landscapes), *_confirmation_rows()]
+    return [*rows, _planted_row(landscapes)]
 
 
 def landscape(rng: Generator, number: int) -> Landscape:
@@ -213,37 +210,3 @@ def _planted_row(landscapes: list[Landscape]) -> dict[str, Any]:
         "true loss %, most": 100 * max(losses, default=0.0),
         "interval's lower end %, least": 100 * min(lows, default=0.0),
     }
-
-
-def _confirmation_rows() -> list[dict[str, Any]]:
-    """A finalist that gains nothing, or something, against the default in pairs of noisy blocks."""
-    rng = np.random.default_rng(77)
-    rows = []
-    for pairs in ((3, 8), (3, 6)):
-        for name, noise in (("normal", _normal), ("heavy-tailed", _heavy)):
-            for gain in (0.0, 0.05, 0.2):
-                wins, used = 0, 0
-                for _ in range(CONFIRMATIONS if gain == 0 else CONFIRMATIONS // 10):
-                    ratios: list[float] = []
-                    while (so_far := verdict(ratios, *pairs)) == "open":
-                        ratios.append(gain + noise(rng) - noise(rng))
-                    wins += so_far == "wins"
-                    used += len(ratios)
-                cases = CONFIRMATIONS if gain == 0 else CONFIRMATIONS // 10
-                rows.append(
-                    {
-                        "what": f"{pairs[0]} to {pairs[1]} pairs, {name} noise of 3 %, true gain {gain:.0%}",
-                        "cases": cases,
-                        "wins %": 100 * wins / cases,
-                        "pairs, mean": used / cases,
-                    }
-                )
-    return rows
-
-
-def _normal(rng: Generator) -> float:
-    return float(rng.normal(0, 0.03))
-
-
-def _heavy(rng: Generator) -> float:
-    return 0.03 * math.sqrt(3 / 5) * float(rng.standard_t(5))

@@ -1,5 +1,6 @@
 """Statistics of few, expensive repetitions: the launch is what is repeated, not the step."""
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,12 +14,15 @@ _TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviati
 MEASURED = 0.95  # Of repeated measurements
 PREDICTED = 0.90  # Of predictions
 # Optional stopping shrinks coverage, so intervals that are looked at more than once use a higher level, a share of the
-# error that MEASURED allows: after the first look at repetitions (make bench SECTION=coverage), and for a win of the
-# tuner's finalist with few and with more pairs (benchmarks/tune_synthetic). Giving up may err more often than a win.
+# error that MEASURED allows: after the first look at repetitions (make bench SECTION=coverage).
 _AFTER_LOOKS = 1 - 0.6 * (1 - MEASURED)
-WIN_EARLY = 1 - 0.2 * (1 - MEASURED)
-WIN = 1 - 0.32 * (1 - MEASURED)
-GIVE_UP = 1 - 2 * (1 - MEASURED)
+GIVE_UP = 1 - 0.8 * (1 - MEASURED)  # Of the tuner: a look that ends a comparison may err more often than one that wins
+# The tuner compares two settings pair by pair and looks after these numbers of pairs, and after the last one. A look
+# needs _BOUNDARY * (most / pairs) ** _EARLIER normal standard errors, _PER_RESUMPTION more each time the comparison is
+# resumed: all looks together let a setting that gains nothing win in at most (1 - MEASURED) / 2 of searches
+# (make bench SECTION=tune_power).
+LOOKS = (3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320)
+_BOUNDARY, _EARLIER, _PER_RESUMPTION = 2.2, 0.3, 0.4
 
 
 def percent(level: float) -> str:
@@ -31,11 +35,25 @@ def normal_width(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
+@functools.lru_cache(maxsize=1024)  # the same few are asked for again and again
 def t_width(freedom: float, level: float) -> float:
     """Standard errors on each side of a t-interval of this level."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def look_width(count: int, most: int, rivals: int = 1, resumed: int = 0) -> float:
+    """Standard errors on each side of a mean of `count` of at most `most` values, for all looks together.
+
+    Args:
+        count: Values so far.
+        most: Values at which the last look is.
+        rivals: Settings that are compared with the same one: each gets its share of the error.
+        resumed: How often the comparison was resumed after its last look.
+    """
+    normal = (_BOUNDARY + _PER_RESUMPTION * resumed) * (most / count) ** _EARLIER
+    return t_width(count - 1, 1 - math.erfc(normal / math.sqrt(2)) / rivals)
 
 
 class Interval(NamedTuple):

@@ -61,12 +61,16 @@ AROUND = "--hosts a:1,b:1"
             "scalescope explain cnn --np 2 --engine horovod --batch 8 --oversubscribe --input 3x32x32",
         ),
         (
-            tuned(complete=False, decision="keep_default", values={}),
+            tuned(complete=False, decision="undecided", values={}),
             SCRIPT_ASKED,
             f"scalescope tune --np 2 --engine ddp --method offline --hold static_graph=true {AROUND} --env 'A=***' "
             "-- python 'my train.py'",
         ),
-        (tuned(complete=False, method="offline"), SCRIPT_ASKED, "scalescope tune --resume 'a folder'"),
+        (
+            tuned(complete=False, decision="undecided", method="offline"),
+            SCRIPT_ASKED,
+            "scalescope tune --resume 'a folder'",
+        ),
     ],
 )
 def test_the_next_command_confirms_finishes_or_explains(tuning, request_, command, tmp_path, monkeypatch) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import pytest
 import needs
 import scalescope as api
 from command_line import CommandLine
-from scalescope.records.store import load
-from scalescope.records.tuning import Tuning
+from scalescope.records.store import append, load, load_lines
+from scalescope.records.tuning import Sample, Tuning
+from scalescope.tuner.search import ONLINE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -45,7 +47,7 @@ def test_a_model_is_tuned_while_it_trains(tuned: tuple[CommandLine, dict]) -> No
     assert record.samples[0].values == {}
     assert record.samples[0].step_s
     assert document["decision"] == record.decision
-    assert document["samples"] == len(record.samples)
+    assert document["samples"] == sum(sample.phase != "confirm" for sample in record.samples)
     cost = record.cost
     assert document["steps"] == cost.warmup_steps + cost.search_steps + cost.confirm_steps
     assert set(document["gain"] or {"value", "low", "high"}) >= {"value", "low", "high"}
@@ -56,9 +58,31 @@ def test_a_model_is_tuned_while_it_trains(tuned: tuple[CommandLine, dict]) -> No
 def test_the_log_has_a_row_for_every_sample(tuned: tuple[CommandLine, dict]) -> None:
     scalescope, document = tuned
     rows = list(csv.DictReader((scalescope.folder / "out" / "tune.csv").read_text().splitlines()))
-    assert len(rows) == document["samples"]
+    assert len(rows) == len(document["trials"])
     assert rows[0]["phase"] == "default"
     assert all(float(row["step_ms"]) > 0 for row in rows if row["step_ms"])
+
+
+def test_a_comparison_that_was_not_decided_is_resumed_with_another_launch(tuned: tuple[CommandLine, dict]) -> None:
+    scalescope, document = tuned
+    folder = scalescope.folder / "again"
+    shutil.copytree(scalescope.folder / "out", folder)
+    searched = [sample for sample in load_lines(folder / "samples.jsonl", Sample) if sample.phase != "confirm"]
+    finalist = document["cells"][1]["values"]
+    pairs = []
+    for pair in range(ONLINE.most_pairs):
+        for values, step_s in (({}, 0.01), (finalist, 0.008 if pair % 2 else 0.012)):
+            index = len(searched) + len(pairs)
+            made = Sample(index=index, phase="confirm", pair=pair, values=values, step_s=step_s, error_s=1e-4, steps=4)
+            pairs.append(made)
+    (folder / "samples.jsonl").unlink()
+    for sample in (*searched, *pairs):
+        append(sample, folder / "samples.jsonl")
+    resumed = json.loads(scalescope("tune", "--resume", "again", "--json").stdout)
+    assert resumed["finalist"] == finalist
+    assert resumed["pairs"] > ONLINE.most_pairs
+    assert {trial["phase"] for trial in resumed["trials"][len(searched) :]} == {"confirm"}
+    assert resumed["samples"] == len(searched)
 
 
 def test_a_tuned_model_is_drawn(tuned: tuple[CommandLine, dict]) -> None:

@@ -122,7 +122,11 @@ def _gain(ratios: Sequence[float]) -> Gain:
     spread = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / max(1, len(ratios) - 1))
     half = 2.5 * spread / math.sqrt(len(ratios))
     return Gain(
-        value=math.exp(mean) - 1, low=math.exp(mean - half) - 1, high=math.exp(mean + half) - 1, pairs=len(ratios)
+        value=math.exp(mean) - 1,
+        low=math.exp(mean - half) - 1,
+        high=math.exp(mean + half) - 1,
+        pairs=len(ratios),
+        level=0.95,
     )
 
 

@@ -6,7 +6,7 @@ from itertools import product
 import msgspec
 from made_search import cost_of, made
 
-from scalescope.records.tuning import SearchedKnob, Tuning, Values
+from scalescope.records.tuning import Gain, More, SearchedKnob, Tuning, Values
 
 NASTY = "[bold]\x1b[31m</script><script>alert(1)</script>.py"
 HIERARCHICAL = SearchedKnob(name="hierarchical_allreduce", values=(False, True), default=False)
@@ -77,7 +77,7 @@ def unfinished() -> Tuning:
     return msgspec.structs.replace(
         whole,
         samples=samples,
-        decision="keep_default",
+        decision="undecided",
         values={},
         finalist={},
         gain=None,
@@ -85,6 +85,22 @@ def unfinished() -> Tuning:
         complete=False,
         reason="the training ended after 66 steps",
         cost=cost_of(samples, 0.557, None, "online"),
+    )
+
+
+def undecided() -> Tuning:
+    """Launches that differ too much."""
+    whole = horovod()
+    gain = Gain(value=0.011, low=-0.31, high=0.39, pairs=20, level=0.95)
+    return msgspec.structs.replace(
+        whole,
+        decision="undecided",
+        values={},
+        winner_step_s=None,
+        gain=gain,
+        reason="the pairs differ too much (+1.1 % +- 35.0 %)",
+        more=More(pairs=40, seconds=1500.0, gain=0.1),
+        cost=cost_of(whole.samples, 0.0069, None, "offline"),
     )
 
 
@@ -174,6 +190,7 @@ ALL = {
     "two_hosts": two_hosts,
     "keep_default": keep_default,
     "unfinished": unfinished,
+    "undecided": undecided,
     "one_knob": one_knob,
     "without_prior": without_prior,
     "horovod": horovod,

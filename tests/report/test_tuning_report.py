@@ -86,7 +86,7 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
     assert document["knobs"] == {"first_bucket_mb": 1.0, "bucket_cap_mb": 1.0, "hierarchical_allreduce": True}
     assert set(document["gain"]) >= {"value", "low", "high"}
     assert document["gain"]["value"] == pytest.approx(0.58, abs=0.02)
-    assert (document["samples"], document["steps"]) == (20, 258)
+    assert (document["samples"], document["pairs"], document["steps"]) == (8, 6, 258)
     assert document["cost"]["search_steps"] + document["cost"]["confirm_steps"] + 20 == 258
     assert (document["default_step_s"], document["winner_step_s"]) == pytest.approx((0.557, 0.353), abs=0.001)
     assert [trial["phase"] for trial in document["trials"]].count("confirm") == 12
@@ -134,7 +134,7 @@ def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None
     assert "fixed: first_bucket_mb 1" in told
     assert "left out: static_graph: needs a relaunch: ask with --offline" in told
     assert "6 pairs of blocks: finalist 353 ms, default 558 ms" in told
-    assert "with 95 % confidence: it wins" in told
+    assert "with 95 % confidence over all looks: it wins" in told
     assert "94 steps of search, 144 of confirmation, 20 of warm-up before; 1 min 44 s" in told
     assert "the search gained 27.7 s against the default" in told
     kept = words(shown(keep_default()))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scalescope.records.tuning import Sample, SearchedKnob, Values
-from scalescope.tuner.confirmation import Block
+from scalescope.tuner.blocks import Block, SampleRequest
 from scalescope.tuner.search import ONLINE, Options
 from scalescope.tuner.space import Space
-from scalescope.tuner.tuner import SampleRequest, Tuner
+from scalescope.tuner.tuner import Tuner
 
 CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0)
 Truth = Callable[[Values], float]

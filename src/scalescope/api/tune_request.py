@@ -9,6 +9,7 @@ from scalescope.api.requests import (
     LaunchOptions,
     ModelOptions,
     Place,
+    Seconds,
     checked_options,
     texts_of,
     workload_of,
@@ -25,6 +26,8 @@ from scalescope.tuner.journal import check_log_file
 from scalescope.tuner.settings import THREADS, SettingsFile, read_found, read_settings, shown_value
 from scalescope.tuner.space import check_searched
 
+_MOST_NOISE = 100  # Horovod's alpha; its own default is 0.8
+
 
 class TuneOptions(ModelOptions, LaunchOptions, total=False):
     """What tune takes."""
@@ -40,6 +43,8 @@ class TuneOptions(ModelOptions, LaunchOptions, total=False):
     steps_per_sample: int | None
     max_samples: int | None
     gp_noise: float | None  # 0 to 1 of the step time
+    autotune_noise: float | None  # The same in Horovod's units
+    budget_s: Seconds | None  # By relaunch: for all launches together
     log_file: Place
 
 
@@ -84,6 +89,11 @@ def tune_request(
             "start_from": _unopposed(start, held) if start is not None else None,
         }
     )
+
+
+def budget_of(said: Seconds | None) -> float | None:
+    """Seconds of --budget."""
+    return TuneRequest(**checked_options({"budget_s": said})).budget_s
 
 
 def _files(config_file: Place, start_from: Place | Values) -> dict[str, SettingsFile]:
@@ -145,10 +155,15 @@ def _check_search(asked: Mapping[str, KnobValue]) -> None:
     noise, steps, each = asked.get("gp_noise"), asked.get("steps"), asked.get("steps_per_sample")
     if noise is not None and not 0 <= float(noise) <= 1:
         raise UsageError(f"--gp-noise takes a fraction of the step time from 0 to 1, not {noise:g}")
+    alpha = asked.get("autotune_noise")
+    if alpha is not None and not 0 < float(alpha) <= _MOST_NOISE:
+        raise UsageError(
+            f"--autotune-gaussian-process-noise takes a number above 0, up to {_MOST_NOISE}, not {alpha:g}"
+        )
     if steps and each and int(steps) < int(each):
         raise UsageError(f"--steps {steps} ends the training before one sample of {each} steps: raise it")
     if log_file := asked.get("log_file"):
-        check_log_file(Path(str(log_file)))
+        check_log_file(Path(str(log_file)), of_horovod=asked.get("method") == "native")
 
 
 def _unopposed(found: Values, held: Values) -> Values:

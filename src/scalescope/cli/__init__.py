@@ -14,6 +14,7 @@ from scalescope.cli.explain import explain
 from scalescope.cli.measure import measure
 from scalescope.cli.probe import probe
 from scalescope.cli.tune import tune
+from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
 
 VERBS = (estimate, probe, measure, explain, tune, doctor)
@@ -35,8 +36,10 @@ def run(words: list[str]) -> int:
     broken = [word for word in words if word != word.encode(errors="ignore").decode()]
     if broken:  # no record could hold it
         return _fail(f"the argument {broken[0]!r} is not UTF-8: rename the file or retype it", UsageError.exit_code)
-    arguments, command = split_at_dashes(words)
     try:
+        arguments, command = split_at_dashes(words)
+        if arguments[:1] == [VERB]:
+            arguments, command = split_at_command(arguments, command)
         result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
         return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)

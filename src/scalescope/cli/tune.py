@@ -1,11 +1,8 @@
 """`scalescope tune`: find faster knobs while it trains, or launch by launch, and say whether they are worth it."""
 
 import shlex
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,125 +21,14 @@ from scalescope.cli.options import (
 )
 from scalescope.cli.output import Ending, from_here, interruptible
 from scalescope.cli.retype import folder_command, retyped
+from scalescope.cli.tune_options import FixedKnobs, MethodChoice, Search
 from scalescope.errors import UsageError
 
 if TYPE_CHECKING:
     from scalescope.records.tuning import TuneRequest, Tuning
 
 
-class MethodChoice(StrEnum):
-    """How settings are tried."""
-
-    online = "online"
-    offline = "offline"
-    native = "native"
-
-
-_search = partial(typer.Option, rich_help_panel="Search")
-_knobs = partial(typer.Option, rich_help_panel="Fixed knobs")
-
-
-def _also(horovodrun: str, text: str, name: str = "", metavar: str = "N", **limits: Any) -> Any:
-    """An option that also goes by the name that horovodrun gave it."""
-    return _search(f"--{name or horovodrun}", f"--autotune-{horovodrun}", metavar=metavar, help=text, **limits)
-
-
-def _switch(name: str, text: str) -> Any:
-    return _knobs(f"--{name}/--no-{name}", help=text)
-
-
-def _amount(unit: str, text: str) -> Any:
-    return _knobs(metavar=unit, help=text)
-
-
-@dataclass(frozen=True)
-class Search:
-    """What tune searches, and for how long; several options also have the name that horovodrun gave them."""
-
-    method: Annotated[
-        MethodChoice | None,
-        _search(
-            help="online: while it trains (DDP's default); offline: one launch per setting (Horovod's default); "
-            "native: Horovod's own autotune."
-        ),
-    ] = None
-    offline: Annotated[bool, _search("--offline", help="Short for --method offline.")] = False
-    warmup_samples: Annotated[int | None, _also("warmup-samples", "Warm-up length, in samples.", min=0)] = None
-    steps_per_sample: Annotated[int | None, _also("steps-per-sample", "Measured steps per setting.", min=1)] = None
-    max_samples: Annotated[
-        int | None,
-        _also(
-            "bayes-opt-max-samples",
-            "Maximum number of settings to try; the search stops earlier when no gain is left.",
-            name="max-samples",
-            min=1,
-        ),
-    ] = None
-    gp_noise: Annotated[
-        float | None,
-        _also(
-            "gaussian-process-noise",
-            "Noise of a sample as a fraction of its step time, 0 to 1 (default: measured).",
-            name="gp-noise",
-            metavar="X",
-        ),
-    ] = None
-    log_file: Annotated[
-        Path | None, _also("log-file", "CSV with one row per sample (default: tune.csv in the results).", metavar="CSV")
-    ] = None
-    search: Annotated[
-        list[str] | None,
-        _search(
-            metavar="KNOB",
-            help="Also search gradient_as_bucket_view (off by default: scripts that keep references to gradients "
-            "may break).",
-        ),
-    ] = None
-    start_from: Annotated[
-        Path | None,
-        _search(metavar="PATH", help="Train with a setting found earlier: tuned.yaml, tuning.json or their folder."),
-    ] = None
-    resume: Annotated[Path | None, _search(metavar="DIR", help="Resume the --offline search in this folder.")] = None
-    join: Annotated[Path | None, typer.Option(hidden=True)] = None  # started by scalescope.tuning(), on rank 0
-
-
-@dataclass(frozen=True)
-class FixedKnobs:
-    """Knobs that tune leaves as told; all but the first two are short for --hold NAME=VALUE."""
-
-    hold: Annotated[list[str] | None, _knobs(metavar="NAME=VALUE", help="Keep this knob fixed; repeatable.")] = None
-    config_file: Annotated[
-        Path | None,
-        _knobs(metavar="YAML", help="Knobs and search options from a config file of horovodrun, or a tuned.yaml."),
-    ] = None
-    bucket_cap_mb: Annotated[str | None, _amount("MIB", "DDP: bucket size.")] = None
-    first_bucket_mb: Annotated[str | None, _amount("MIB", "DDP: size of the first bucket.")] = None
-    gradient_as_bucket_view: Annotated[
-        bool | None, _switch("gradient-as-bucket-view", "DDP: gradients are views of the buckets.")
-    ] = None
-    static_graph: Annotated[bool | None, _switch("static-graph", "DDP: every step uses the same parameters.")] = None
-    hierarchical_allreduce: Annotated[
-        bool | None, _switch("hierarchical-allreduce", "Reduce inside each host first.")
-    ] = None
-    hierarchical_allgather: Annotated[
-        bool | None, _switch("hierarchical-allgather", "Horovod: gather inside each host first.")
-    ] = None
-    fusion_threshold_mb: Annotated[str | None, _amount("MIB", "Horovod: size of the fusion buffer.")] = None
-    cycle_time_ms: Annotated[str | None, _amount("MS", "Horovod: cycle time of the background thread.")] = None
-    cache_capacity: Annotated[str | None, _amount("COUNT", "Horovod: capacity of the response cache, in tensors.")] = (
-        None
-    )
-
-    def assignments(self) -> list[str]:
-        """All of them as NAME=VALUE."""
-        short = {name: value for name, value in given(self).items() if name not in ("hold", "config_file")}
-        return [
-            *(f"{name}={str(value).lower()}" for name, value in short.items() if value is not None),
-            *(self.hold or ()),
-        ]
-
-
-_WITH_RESUME = {"resume", "show_output", *given(OutputOptions())}
+_WITH_RESUME = {"resume", "budget_s", "show_output", *given(OutputOptions())}
 
 
 @grouped
@@ -151,7 +37,7 @@ def tune(
     context: typer.Context,
     model: Model = "",
     np: Annotated[
-        str, typer.Option(metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
+        str, typer.Option("--np", "-np", metavar="N", help="Number of processes (default: 2, or all slots of --hosts).")
     ] = "",
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Batch size per process (default: 32 for a MODEL).")
@@ -169,9 +55,10 @@ def tune(
     """What should I change? Finds faster knobs of DDP or Horovod for a MODEL, or for your own training after --.
 
     DDP is tuned while it trains, your script unchanged: scalescope tune --np 4 -- python train.py
-    The default is kept unless another setting is clearly faster. Options of horovodrun (--autotune-...) work too.
+    The default is kept unless another setting is clearly faster. A horovodrun line works as it is:
+    scalescope tune horovodrun -np 4 --autotune python train.py
     """
-    from scalescope.api.tune_request import tune_request
+    from scalescope.api.tune_request import budget_of, tune_request
     from scalescope.records.store import load
     from scalescope.report.tuning_progress import TuneProgress
     from scalescope.tuner import run
@@ -185,10 +72,10 @@ def tune(
     progress = TuneProgress(ending.console, show_output=show_output, **ending.progress)
     if search.resume:
         with interruptible(lambda _: _kept(str(search.resume), resumable=True)), progress:
-            place, tuning = run.resume(search.resume, progress)
+            place, tuning = run.resume(search.resume, progress, budget_of(search.budget_s))
     else:
         told = given(search, launching, building)
-        for name in ("offline", "resume", "join"):
+        for name in ("autotune", "offline", "resume", "join"):
             told.pop(name)
         told |= {"np": np, "batch": batch, "engine": engine, "folder": folder, "command": context.obj or ()}
         told |= {"method": _method(search), "hold": fixed.assignments(), "config_file": fixed.config_file}
@@ -270,7 +157,8 @@ def next_command(tuning: "Tuning", request: "TuneRequest", folder: Path) -> str:
     """Confirm what was found; finish what was not; or see where the time goes instead."""
     from scalescope.tuner.settings import THREADS, shown_value
 
-    if not tuning.complete and tuning.method == "offline":
+    compared = any(sample.phase == "confirm" for sample in tuning.samples)
+    if tuning.decision == "undecided" and (tuning.method == "offline" or (tuning.method == "online" and compared)):
         return folder_command("tune --resume", folder)
     values = {**tuning.held, **tuning.values} if tuning.complete and tuning.decision == "use" else dict(tuning.held)
     changes = {

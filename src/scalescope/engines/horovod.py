@@ -66,6 +66,14 @@ class Horovod(Engine):
             meaning="reduce inside each host first (NCCL builds only)",
         ),
         Knob(
+            name="torus_allreduce",
+            type="bool",
+            default=False,
+            tried=(False, True),
+            variable="HOROVOD_TORUS_ALLREDUCE",
+            meaning="reduce in rows of hosts, then in columns (NCCL builds only)",
+        ),
+        Knob(
             name="hierarchical_allgather",
             type="bool",
             default=False,

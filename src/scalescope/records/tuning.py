@@ -11,6 +11,7 @@ from scalescope.records.store import Record
 
 Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
 Phase = Literal["default", "search", "confirm"]
+Decision = Literal["use", "keep_default", "undecided"]
 Method = Literal["online", "offline", "native"]
 
 
@@ -34,6 +35,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_sample: int | None = None
     max_samples: int | None = None
     gp_noise: float | None = None  # Relative standard deviation of a sample; None: as measured
+    autotune_noise: float | None = None  # The same as Horovod has it: a variance over that of the scores
+    budget_s: float | None = None  # By relaunch: no launch begins that would end after it
     threads_per_rank: int | None = None
     env: dict[str, str] = {}
     launcher_args: tuple[str, ...] = ()
@@ -97,12 +100,21 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Step time of the default over that of the finalist, minus 1, with its interval of level stats.MEASURED."""
+    """Step time of the default over that of the finalist, minus 1, with its interval."""
 
-    value: float
+    value: float  # Of a winner shrunk: who stops when it looks well sees too much
     low: float
     high: float
     pairs: int  # Pairs of blocks or of launches behind it
+    level: float = 0.0  # How often such an interval holds the truth, over all looks together; 0: not known
+
+
+class More(msgspec.Struct, frozen=True, kw_only=True):
+    """What it would take to decide."""
+
+    pairs: int  # Further pairs of blocks or of launches
+    seconds: float  # That they would take
+    gain: float  # That they would tell
 
 
 class TuningCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +153,12 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     samples: tuple[Sample, ...] = ()
     default_step_s: float | None = None  # Over all its samples
     winner_step_s: float | None = None
-    decision: Literal["use", "keep_default"]
+    decision: Decision
     values: Values = {}  # Of the decision, without what was fixed; empty: the default
     finalist: Values = {}  # What was compared with the default in the end; empty: nothing did
     gain: Gain | None = None  # Of the finalist
     reason: str = ""  # Why the search ended, and for the default why it is kept
     cost: TuningCost
+    more: More | None = None  # Of a comparison that is not decided
     complete: bool = True  # False: the training or the user ended it before it was decided
     notes: tuple[str, ...] = ()

@@ -148,6 +148,8 @@ def verdict(tuning: Tuning) -> str:
     gain = tuning.gain
     if not tuning.complete:
         return "not decided"
+    if tuning.decision == "undecided":
+        return f"undecided{f' ({gain_percent(gain)})' if gain else ''}: the default stays"
     if tuning.decision == "use":
         sure = f": {gain_times(gain)}" if gain else ""
         return f"use {plain(setting_words(tuning.values, ' and '), 90)}{sure}"
@@ -189,7 +191,7 @@ def break_even_words(tuning: Tuning) -> str:
     """When the search has paid for itself, if ever; empty where there is nothing to recover."""
     steps = tuning.cost.break_even_steps
     if steps is None:
-        kept = tuning.complete and tuning.cost.lost_s > 0
+        kept = tuning.complete and tuning.decision == "keep_default" and tuning.cost.lost_s > 0
         return "the default stays, so this cost is not recovered" if kept else ""
     if steps <= 0:
         return "the search has paid for itself already"
@@ -207,7 +209,7 @@ def sentence(tuning: Tuning) -> str:
     """What to use and how much it gains, or that the default stays, or what an unfinished search has found so far."""
     if not tuning.complete:
         return _unfinished(tuning)
-    return _use(tuning) if tuning.decision == "use" else _keep(tuning)
+    return {"use": _use, "keep_default": _keep, "undecided": _undecided}[tuning.decision](tuning)
 
 
 def _use(tuning: Tuning) -> str:
@@ -239,6 +241,25 @@ def _keep(tuning: Tuning) -> str:
         return f"Keep the default: {finalist} is slower ({gain_percent(gain)}), seen in {_effort(tuning)}."
     none = "the gain is too small to count" if gain.low > 0 else "no significant gain"
     return f"Keep the default: {none} ({gain_percent(gain)}) from {finalist}, seen in {_effort(tuning)}."
+
+
+def _undecided(tuning: Tuning) -> str:
+    """`Undecided: +1.1 % +- 35 % from ..., seen in ...; about 40 more pairs (25 min) would tell a gain of 10 %.`"""
+    seen = f"seen in {_effort(tuning)}; the default stays"
+    if tuning.gain is None:
+        return f"Undecided: {plain(tuning.reason, 200).rstrip('.')}, {seen}."
+    told = f"Undecided: {gain_percent(tuning.gain)} from {setting_words(tuning.finalist, ' and ')}, {seen}"
+    return f"{told}; {more}." if (more := more_words(tuning)) else f"{told}."
+
+
+def more_words(tuning: Tuning) -> str:
+    """`about 40 more pairs (25 min) would tell a gain of 10 %`; empty where nobody can say."""
+    if not (more := tuning.more):
+        return ""
+    return (
+        f"about {plural(more.pairs, 'more pair')} ({format_seconds(more.seconds)}) would tell a gain of "
+        f"{number(100 * more.gain, 0)} %"
+    )
 
 
 def _unfinished(tuning: Tuning) -> str:

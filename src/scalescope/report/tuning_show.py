@@ -29,7 +29,7 @@ from scalescope.report.tuning import (
     value_words,
     with_error,
 )
-from scalescope.stats import MEASURED, percent
+from scalescope.stats import percent
 from scalescope.text import plain, plural
 from scalescope.units import format_seconds
 
@@ -43,7 +43,9 @@ def as_document(tuning: Tuning) -> dict[str, Any]:
         "decision": tuning.decision,
         "knobs": {**tuning.held, **tuning.values},
         "gain": plain["gain"],
-        "samples": len(tuning.samples),
+        "samples": len(searched(tuning)),
+        "pairs": tuning.gain.pairs if tuning.gain else 0,
+        "more": plain["more"],
         "steps": total_steps(tuning),
         "complete": tuning.complete,
         "reason": tuning.reason,
@@ -148,7 +150,8 @@ def confirmation_lines(tuning: Tuning) -> list[str]:
     sides = [_side(tuning, by_itself) for by_itself in (False, True)]
     against = f"{setting_words(tuning.finalist, ' and ')} against {DEFAULT_WORDS}"
     met = f"{against}, {pairs_words(tuning, gain.pairs)}: {', '.join(filter(None, sides))}"
-    sure = f"{gain_times(gain)}, or {gain_percent(gain)}, with {percent(MEASURED)} confidence: {_outcome(tuning)}"
+    level = f", with {percent(gain.level)} confidence over all looks" if gain.level else ""
+    sure = f"{gain_times(gain)}, or {gain_percent(gain)}{level}: {_outcome(tuning)}"
     return [met.rstrip(": "), sure, *ended]
 
 
@@ -157,6 +160,8 @@ def _outcome(tuning: Tuning) -> str:
         return "not decided yet"
     if tuning.decision == "use":
         return "it wins"
+    if tuning.decision == "undecided":
+        return "undecided, the default stays"
     return "it does not win, the default stays"
 
 

@@ -1,116 +1,190 @@
-"""The finalist against the default in pairs of blocks of steps: it wins only if an interval says so."""
+"""Finalists against the default, pair by pair: one wins only if an interval says so.
+
+The order within a pair is random, so that neither drifts nor what happens every N steps favour a side, and pairs count
+as independent although steps resemble the ones before.
+"""
 
 import itertools
 import math
+import random
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
 from scalescope.records.tuning import Gain
-from scalescope.stats import FEWEST, GIVE_UP, WIN, WIN_EARLY, half_width, relative_deviation
+from scalescope.stats import GIVE_UP, LOOKS, MEASURED, look_width, t_width
 
-_MEDIAN = 1.2533  # Standard error of a median over that of a mean, of normal noise
-_MEMORY = 1.5  # Steps resemble the one before: their median is less certain than that of independent ones
+WORTH_HAVING = 0.01  # A gain that is below this for sure ends the comparison
+WORTH_MORE = 0.03  # After the last pair: a gain of this much that is still possible leaves it undecided
+_TOLD = (0.1, 0.05, WORTH_MORE)  # Gains that more pairs are said to tell, the coarsest first
+# Of an estimate that is z standard errors above zero, this over z squared is taken off: who stops when it looks well
+# sees too much. Chosen so that at a pair deviation of 10 % true gains of 5 and 13 % are told about as they are.
+_SHRINK = 2.0
+_RACE = 5  # Rounds after which one of several finalists goes on alone
+_BEHIND = 1.0  # Standard errors behind the leader at which another finalist is left out, at a look
 
-
-class Block(NamedTuple):
-    """What a setting did when it was measured."""
-
-    step_s: tuple[float, ...]  # Measured steps; offline, medians of blocks of them
-    samples: tuple[int, ...] = ()  # Of every measured step; 0: unknown
-    cut: bool = False
-    discarded: int = 0
-    waited: int = 0
-    switch_s: float = 0.0
-    seconds: float = 0.0
-    problem: str = ""
-    steps: int | None = None  # That were measured; None: as many as there are times
+Verdict = Literal["wins", "gains nothing", "undecided", "open"]
 
 
-class Score(NamedTuple):
-    """The typical step of a block and its standard error."""
+class Lead(NamedTuple):
+    """How far one setting is ahead of the default, as logarithms over some pairs."""
 
-    step_s: float
-    error_s: float
+    mean: float
+    error: float  # Standard error
+    width: float  # Standard errors on each side, for all looks together
 
+    @classmethod
+    def over(cls, ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 0) -> "Lead":
+        """`ratios`: logarithm of the default's step over the finalist's, one per pair, of at most `most`."""
+        mean, count = fmean(ratios), len(ratios)
+        error = math.sqrt(fmean((ratio - mean) ** 2 for ratio in ratios) / (count - 1))
+        return cls(mean, error, look_width(count, most, rivals, resumed))
 
-def typical_batch(samples: Sequence[int]) -> float | None:
-    """The batch that times are brought to where batches vary; None where they do not, or are not known."""
-    return float(median(samples)) if samples and min(samples) > 0 and len(set(samples)) > 1 else None
+    @property
+    def wins(self) -> bool:
+        """Whether its interval lies above zero."""
+        return self.mean > self.width * self.error
 
-
-def score(block: Block, batch: float | None, least_error: float) -> Score:
-    """Median and robust standard error, at least `least_error` of it; with a batch, of time per sample times batch."""
-    times = list(block.step_s)
-    if batch and len(block.samples) == len(times) and min(block.samples, default=0) > 0:
-        times = [seconds * batch / count for seconds, count in zip(times, block.samples, strict=True)]
-    error = _MEMORY * _MEDIAN * relative_deviation(times) / math.sqrt(len(times))
-    return Score(median(times), median(times) * math.hypot(error, least_error))
-
-
-WORTH_HAVING = 0.01  # A gain below this is not worth more pairs
-
-Verdict = Literal["wins", "gains nothing", "open"]
-
-
-def gain_of(ratios: Sequence[float]) -> Gain:
-    """The gain and its interval; `ratios`: logarithm of the default's step over the finalist's, one per pair.
-
-    There is a look after every pair; all together let a setting that gains nothing win at most once in 40.
-    """
-    middle = fmean(ratios)
-    half = half_width(ratios, WIN_EARLY if len(ratios) < FEWEST else WIN)
-    low, high = (math.expm1(max(min(end, 50.0), -50.0)) for end in (middle - half, middle + half))
-    return Gain(value=math.expm1(middle), low=low, high=high, pairs=len(ratios))
+    def gain(self, pairs: int) -> Gain:
+        """The gain; that of a winner is shrunk, never below the lower end of the interval."""
+        low, high = (self.mean + side * self.width * self.error for side in (-1, 1))
+        value = self.mean
+        if self.wins and self.error > 0:
+            value = max(self.mean * (1 - _SHRINK * (self.error / self.mean) ** 2), low)
+        low, value, high = (math.expm1(max(min(end, 50.0), -50.0)) for end in (low, value, high))
+        return Gain(value=value, low=low, high=high, pairs=pairs, level=MEASURED)
 
 
-def verdict(ratios: Sequence[float], fewest: int, most: int) -> Verdict:
-    """Whether the finalist has won after these pairs, has nothing to win any more, or must go on."""
-    if len(ratios) < max(fewest, 2):
-        return "open" if len(ratios) < most else "gains nothing"
-    if gain_of(ratios).low > 0:
+def verdict(ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 0) -> Verdict:
+    """Whether a finalist has won after these pairs, has nothing to win any more, or must go on."""
+    count = len(ratios)
+    is_last = count >= most
+    if count < 2 or not (is_last or count in LOOKS):
+        return "undecided" if is_last else "open"
+    lead = Lead.over(ratios, most, rivals, resumed)
+    if lead.wins:
         return "wins"
-    hopeless = fmean(ratios) + half_width(ratios, GIVE_UP) < math.log1p(WORTH_HAVING)
-    return "gains nothing" if hopeless or len(ratios) >= most else "open"
+    if lead.mean + t_width(count - 1, GIVE_UP) * lead.error < math.log1p(WORTH_HAVING):
+        return "gains nothing"
+    if is_last:
+        return "undecided" if lead.mean + lead.width * lead.error > math.log1p(WORTH_MORE) else "gains nothing"
+    return "open"
+
+
+class MorePairs(NamedTuple):
+    """What an undecided comparison would take."""
+
+    pairs: int
+    tells: float  # The gain that would be told with them
+
+
+def more_pairs(ratios: Sequence[float], most: int) -> MorePairs | None:
+    """How many further pairs would tell, and which gain; None: too few pairs to say."""
+    if len(ratios) < 2:
+        return None
+    deviation, width = stdev(ratios), look_width(max(most, len(ratios)), max(most, len(ratios)))
+    half = width * deviation / math.sqrt(len(ratios))
+    tells = next((gain for gain in _TOLD if gain < half), WORTH_MORE)
+    return MorePairs(max(math.ceil((width * deviation / math.log1p(tells)) ** 2) - len(ratios), 1), tells)
 
 
 class Confirmation:
-    """Pairs of blocks, the default and the finalist one after the other."""
+    """Rounds of blocks or launches: the default, and every finalist that is still in the race."""
 
-    def __init__(self, fewest: int, most: int) -> None:
-        self._fewest, self._most = fewest, most
-        self._pairs: dict[int, dict[bool, float]] = {}
+    def __init__(self, most: int) -> None:
+        self._most, self._resumed = most, 0
+        self._rivals: list[int] = []  # Every finalist that was ever raced
+        self._standing: list[int] = []
+        self._rounds: dict[int, dict[int, float]] = {}  # Setting -> step time; 0 is the default
         self._lost: set[int] = set()
 
     @property
+    def leader(self) -> int | None:
+        """The finalist that is ahead; None: there is none."""
+        return max(self._standing, key=lambda each: (fmean(self.ratios_of(each) or [0.0]), -each), default=None)
+
+    @property
     def ratios(self) -> list[float]:
-        """Logarithm of the default's step over the finalist's, for every complete pair."""
-        whole = [pair for _, pair in sorted(self._pairs.items()) if len(pair) == 2]
-        return [math.log(pair[False] / pair[True]) for pair in whole]
+        """Those of the leader."""
+        return self.ratios_of(self.leader) if self.leader is not None else []
+
+    @property
+    def most(self) -> int:
+        """Pairs after which it ends; pairs that were lost are not made up for."""
+        return self._most * (1 + self._resumed) - len(self._lost)
 
     @property
     def verdict(self) -> Verdict:
-        """Where it stands; pairs that were lost are not made up for."""
-        return verdict(self.ratios, self._fewest, self._most - len(self._lost))
+        """Where it stands."""
+        if len(self._standing) > 1:
+            return "open"
+        return verdict(self.ratios, self.most, max(len(self._rivals), 1), self._resumed)
 
     @property
     def gain(self) -> Gain | None:
-        """Of the finalist; None below two pairs."""
+        """Of the leader; None below two pairs."""
         ratios = self.ratios
-        return gain_of(ratios) if len(ratios) > 1 else None
+        if len(ratios) < 2:
+            return None
+        return Lead.over(ratios, self.most, max(len(self._rivals), 1), self._resumed).gain(len(ratios))
 
-    def next(self) -> tuple[int, bool]:
-        """Which pair, and whether the finalist is next; the order alternates, so that a drift favours neither."""
-        pair = next(at for at in itertools.count() if at not in self._lost and len(self._pairs.get(at, {})) < 2)
-        order = (False, True) if pair % 2 == 0 else (True, False)
-        return pair, next(side for side in order if side not in self._pairs.get(pair, {}))
+    @property
+    def more(self) -> MorePairs | None:
+        """What it would take to tell."""
+        return more_pairs(self.ratios, self._most)
 
-    def add(self, pair: int, of_the_finalist: bool, step_s: float) -> int:
-        """Take a block; how many there are now."""
-        self._pairs.setdefault(pair, {})[of_the_finalist] = step_s
-        return sum(len(each) for each in self._pairs.values())
+    def race(self, finalists: Sequence[int]) -> None:
+        """These meet the default."""
+        self._rivals, self._standing = list(finalists), list(finalists)
 
-    def lose(self, pair: int) -> None:
-        """A pair that could not be measured."""
-        self._lost.add(pair)
-        self._pairs.pop(pair, None)
+    def resume(self) -> None:
+        """As many pairs more as at first, after a comparison that was not decided."""
+        self._resumed += 1
+
+    def ratios_of(self, finalist: int) -> list[float]:
+        """Logarithm of the default's step over the finalist's, for every round in which both were measured."""
+        rounds = [each for _, each in sorted(self._rounds.items()) if 0 in each and finalist in each]
+        return [math.log(each[0] / each[finalist]) for each in rounds]
+
+    def upcoming(self) -> list[tuple[int, int]]:
+        """Round and setting of every block until the next look."""
+        missing: list[tuple[int, int]] = []
+        done, rounds = len(self.ratios), itertools.count()
+        while not missing or not (done in LOOKS or done >= self.most):
+            at = next(rounds)
+            left = [side for side in self._order(at) if side not in self._rounds.get(at, {})]
+            if left and at not in self._lost:
+                done += 1
+                missing += [(at, side) for side in left]
+        return missing
+
+    def add(self, at: int, setting: int, step_s: float) -> int:
+        """Take a block of a round; how many blocks there are now."""
+        self._rounds.setdefault(at, {})[setting] = step_s
+        if setting and setting not in self._rivals:  # of an earlier process
+            self._rivals.append(setting)
+            self._standing.append(setting)
+        self._leave_behind(at)
+        return sum(len(each) for each in self._rounds.values())
+
+    def lose(self, at: int) -> None:
+        """A round that could not be measured."""
+        self._lost.add(at)
+        self._rounds.pop(at, None)
+
+    def _order(self, at: int) -> list[int]:
+        sides = [0, *self._standing]
+        return random.Random(at).sample(sides, len(sides))
+
+    def _leave_behind(self, at: int) -> None:
+        """After a whole round of a race: who is clearly behind the leader, and at last all but the leader."""
+        leader = self.leader
+        if leader is None or len(self._standing) < 2 or not {0, *self._standing} <= set(self._rounds[at]):
+            return
+        rounds = len(self.ratios)
+        for other in [each for each in self._standing if each != leader]:
+            both = [each for each in self._rounds.values() if leader in each and other in each]
+            ahead = [math.log(each[other] / each[leader]) for each in both]
+            behind = rounds in LOOKS and fmean(ahead) > _BEHIND * stdev(ahead) / math.sqrt(len(ahead))
+            if behind or rounds >= _RACE:
+                self._standing.remove(other)

@@ -9,17 +9,20 @@ from typing import Any, ClassVar, Protocol
 from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.jobs.watch import Listener as LaunchListener
+from scalescope.measurement.autotune_log import is_autotune_log
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
-from scalescope.records.tuning import Method, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
+from scalescope.records.tuning import Method, More, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
 from scalescope.text import plain
+from scalescope.tuner.confirmation import MorePairs
 from scalescope.tuner.search import Options
 from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Tuner
 
-SAMPLES, RECORD, PLAN = "samples.jsonl", "tuning.json", "plan.json"
+SAMPLES, RECORD, PLAN, LOG = "samples.jsonl", "tuning.json", "plan.json", "tune.csv"
 _BEFORE = ("sample", "phase", "pair")
+_HEAD = [name.encode() for name in _BEFORE]
 _AFTER = ("step_ms", "error_ms", "speedup", "steps", "seconds", "predicted_ms", "cut", "decision")
 
 
@@ -79,7 +82,8 @@ class Journal:
     ) -> None:
         self._folder, self._request, self._space, self._tuner = folder, request, space, tuner
         self._method, self._nodes, self._prior = method, nodes, prior
-        self._log = SampleLog(Path(request.log_file or folder / "tune.csv"), space.knobs, space.fixed)
+        asked = request.log_file if method != "native" else ""  # that gets Horovod's own
+        self._log = SampleLog(Path(asked or folder / LOG), space.knobs, space.fixed)
         self._samples: list[Sample] = []
         self.warmup_steps = 0
         self.notes = list(notes)
@@ -101,7 +105,8 @@ class Journal:
         """The record, saved; of an incomplete search with what is known so far."""
         outcome = self._tuner.outcome()
         default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
-        decided = complete and outcome.decision == "use"
+        decision = outcome.decision if complete else "undecided"
+        decided = decision == "use"
         record = Tuning(
             what=self._request.what,
             command=self._request.command,
@@ -119,17 +124,26 @@ class Journal:
             samples=tuple(self._samples),
             default_step_s=default_s,
             winner_step_s=winner_s if decided else None,
-            decision="use" if decided else "keep_default",
+            decision=decision,
             values=outcome.values if decided else {},
             finalist=outcome.finalist,
             gain=outcome.gain,
             reason=outcome.reason if complete else why_not,
             cost=self._cost(default_s, winner_s if decided else None),
+            more=self._more(outcome.more),
             complete=complete,
             notes=tuple(self.notes),
         )
         save(record, self._folder / RECORD)
         return record
+
+    def _more(self, more: MorePairs | None) -> More | None:
+        """What it would take to decide, by what a pair took so far."""
+        pairs = [sample for sample in self._samples if sample.phase == "confirm"]
+        if more is None or not pairs:
+            return None
+        each_s = 2 * sum(sample.seconds for sample in pairs) / len(pairs)
+        return More(pairs=more.pairs, seconds=more.pairs * each_s, gain=more.tells)
 
     def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:
         counts = dict.fromkeys(("default", "search", "confirm"), 0)
@@ -217,8 +231,8 @@ class SampleLog:
             csv.writer(file, lineterminator="\n").writerow([plain(text) for text in row])
 
 
-def check_log_file(path: Path) -> None:
-    """A log of an earlier search may be replaced, anything else not."""
+def check_log_file(path: Path, *, of_horovod: bool = False) -> None:
+    """A log of an earlier search, or of Horovod's autotune, may be replaced, anything else not."""
     shown = plain(str(path))
     if not path.exists():
         return
@@ -226,11 +240,13 @@ def check_log_file(path: Path) -> None:
         raise UsageError(f"--log-file '{shown}' is not a regular file: name one such as tune.csv")
     try:
         with open(path, "rb") as file:
-            head = file.read(100)
+            head = file.read(200)
     except OSError as problem:
         raise UsageError(f"cannot write --log-file '{shown}': {problem.strerror}: choose another name") from None
-    if head and not head.startswith((",".join(_BEFORE) + ",").encode()):
-        raise UsageError(f"--log-file '{shown}' exists and is not a log of scalescope tune: choose another name")
+    is_log = is_autotune_log(head.decode(errors="replace")) if of_horovod else head.startswith(b",".join(_HEAD) + b",")
+    if head and not is_log:
+        whose = "Horovod's autotune" if of_horovod else "scalescope tune"
+        raise UsageError(f"--log-file '{shown}' exists and is not a log of {whose}: choose another name")
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs.environment import horovod_has_nccl
 from scalescope.jobs.plan import Settings
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import SearchedKnob, TuneRequest, Tuning, Values
-from scalescope.text import plural
+from scalescope.text import knob_name, plural
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.journal import Journal, TuneListener
 from scalescope.tuner.offline import Launches, fixed_by_user, search_by_launches
@@ -22,12 +23,10 @@ LOG = "autotune.csv"
 # What Horovod's autotune takes when nothing is said.
 _AUTOTUNE_WARMUP, _AUTOTUNE_STEPS, _AUTOTUNE_SAMPLES = 3, 10, 20
 _MEASUREMENTS = 5  # Every sample of Horovod is the median of this many
-_FIXED = {
-    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
-    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
-    "HOROVOD_TORUS_ALLREDUCE": "0",
-    "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE),
-}  # Otherwise autotune searches once for every combination of them; a cache that it turns off is not off afterwards
+# Autotune searches once for every combination of switches that are not fixed; a cache that it turns off is not off
+# afterwards, and training gathers nothing.
+_FIXED = {"HOROVOD_HIERARCHICAL_ALLGATHER": "0", "HOROVOD_CACHE_CAPACITY": str(DEFAULT_CACHE)}
+_OF_NCCL = {"HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "HOROVOD_TORUS_ALLREDUCE": "0"}  # Fixed in builds without it
 _MORE_STEPS = 3  # How many times a quarter of them is added where autotune has not finished
 
 
@@ -51,10 +50,10 @@ class NativeSearch(OnlineSearch):
         steps = self._options.steps_per_sample
         first = self._measured(values=self._fixed, discard=self._options.discard, steps=steps)
         log = self._folder / LOG
-        enough = _autotune_steps(self._request)
+        enough = _autotune_steps(self._request, nccl_build=hello.nccl_build)
         left, made = enough, 0
         for _ in range(1 + _MORE_STEPS):
-            variables = _autotune_variables(self._request, log)
+            variables = autotune_variables(self._request, log, nccl_build=hello.nccl_build)
             report = self._measured(values=self._fixed, variables=variables, discard=0, steps=left)
             if report.problem:
                 raise WorkFailed(f"Horovod's autotune did not run: {report.problem}")
@@ -80,11 +79,12 @@ def tune_native_by_relaunch(
     """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
     launches = Launches(request, settings, point, listener)
     log = folder / LOG
-    steps = _autotune_steps(request)
+    nccl_build = horovod_has_nccl(settings.python)
+    steps = _autotune_steps(request, nccl_build=nccl_build)
     listener.planned(
         f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."
     )
-    outcome = launches.launch(0, {}, steps, _autotune_variables(request, log))
+    outcome = launches.launch(0, {}, steps, autotune_variables(request, log, nccl_build=nccl_build))
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
@@ -121,7 +121,7 @@ def _space(engine: str, said: Autotune, fixed: Values) -> Space:
         ),
         fixed=fixed,
         left_out={
-            "hierarchical_allreduce": "switched off: it needs NCCL",
+            **dict.fromkeys(("hierarchical_allreduce", "torus_allreduce"), "searched by NCCL builds only"),
             "hierarchical_allgather": "switched off: training gathers nothing",
             "cache_capacity": "fixed: a cache that autotune turns off is not off afterwards",
         },
@@ -139,18 +139,29 @@ def _begin_comparison(
     return tuner, Journal(folder, request, space, tuner, method="native", nodes=nodes, prior=prior, notes=(note,))
 
 
-def _autotune_steps(request: TuneRequest) -> int:
+def _autotune_steps(request: TuneRequest, *, nccl_build: bool = False) -> int:
     warmup = _AUTOTUNE_WARMUP if request.warmup_samples is None else request.warmup_samples
-    samples = request.max_samples or _AUTOTUNE_SAMPLES
-    return (warmup + samples + 2) * ((request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS + 1)
+    searches = 1 << len(_free_switches(request)) if nccl_build else 1
+    samples = searches * ((request.max_samples or _AUTOTUNE_SAMPLES) + 1)
+    return (warmup + samples + 1) * ((request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS + 1)
 
 
-def _autotune_variables(request: TuneRequest, log: Path) -> dict[str, str]:
+def _free_switches(request: TuneRequest) -> list[str]:
+    """Variables of switches that an NCCL build has and nobody fixed."""
+    held = set(map(knob_name, request.hold))
+    return [name for name in _OF_NCCL if name.removeprefix("HOROVOD_").lower() not in held]
+
+
+def autotune_variables(request: TuneRequest, log: Path, *, nccl_build: bool) -> dict[str, str]:
+    """What makes Horovod tune itself; what the user fixed is not among it."""
     wanted = {
         "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": request.warmup_samples,
         "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": request.steps_per_sample,
         "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": request.max_samples,
-        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.gp_noise,
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.autotune_noise or request.gp_noise,
     }
     told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **_FIXED, **told}
+    held = {f"HOROVOD_{knob_name(text).upper()}" for text in request.hold}
+    inert = {} if nccl_build else _OF_NCCL
+    fixed = {name: text for name, text in {**_FIXED, **inert}.items() if name not in held}
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **fixed, **told}

@@ -1,6 +1,7 @@
 """Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated."""
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,15 +19,17 @@ from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.text import knob_name
-from scalescope.tuner.confirmation import Block
+from scalescope.tuner.blocks import Block
 from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
 from scalescope.tuner.space import THREADS, offline_space
 from scalescope.tuner.tuner import Tuner
+from scalescope.units import format_seconds
 
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10
 _WARMUP_SAMPLES = 1
+HOROVOD = "horovod"
 
 
 class Launches:
@@ -37,6 +40,7 @@ class Launches:
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
+        self.budget_s = request.budget_s
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
         """One launch with these knobs on top of what is fixed; a failed one says why."""
@@ -89,8 +93,8 @@ def tune_offline(
     first: Block | None = None
     if not finished:
         listener.planned(
-            f"Tuning by relaunch: at most {options.max_samples} launches to search, then the best one and the default "
-            "alternately."
+            f"Tuning by relaunch: at most {options.max_samples} launches to search, then the best ones against the "
+            f"default, at most {options.most_pairs} pairs."
         )
         listener.begins(0, "default", {}, options.max_samples)
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
@@ -108,11 +112,12 @@ def tune_offline(
         cores=host.cores().physical,
         threads=settings.threads_per_rank or 1,
         backend=str((survey or {}).get("backend", "")),
-        nccl_build=point.engine == "horovod" and horovod_has_nccl(settings.python),
+        nccl_build=point.engine == HOROVOD and horovod_has_nccl(settings.python),
     )
     nodes = len(set(hosts))
     tuner, journal = begin_search(folder, request, space, survey, options, method="offline", nodes=nodes, notes=notes)
     tuner.restore(finished)
+    tuner.resume()
     journal.take_up(finished)
     return search_by_launches(launches, tuner, journal, listener, first)
 
@@ -120,12 +125,25 @@ def tune_offline(
 def search_by_launches(
     launches: Launches, tuner: Tuner, journal: Journal, listener: TuneListener, first: Block | None = None
 ) -> Tuning:
-    """Launch what the tuner asks for until it has decided; `first` is a launch that was made already."""
+    """Launch what the tuner asks for until it has decided; `first` is a launch that was made already.
+
+    Half of a budget is for the search at most, and no launch is begun that would probably end after it.
+    """
+    began, longest = time.monotonic(), first.seconds if first else 0.0
+    budget_s = launches.budget_s
     try:
         while asked := tuner.next():
+            spent = time.monotonic() - began + longest
+            if budget_s and first is None and spent > budget_s:
+                tuner.stop(f"the budget of {format_seconds(budget_s)} is spent")
+                break
+            if budget_s and asked.phase == "search" and spent > budget_s / 2:
+                tuner.end_search()
+                continue
             if first is None:
                 listener.begins(asked.index, asked.phase, asked.values, launches.options.max_samples)
                 first = launches.make(asked.index, asked.values)
+            longest = max(longest, first.seconds)
             journal.add(tuner.tell(asked, first), listener)
             first = None
     except KeyboardInterrupt:

@@ -1,9 +1,10 @@
 """Tunes a training while it runs: the ranks switch between steps, the search runs next to them."""
 
 import contextlib
+import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from scalescope.jobs.folders import emptied
 from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
-from scalescope.records.tuning import TuneRequest, Tuning, Values
+from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
 from scalescope.text import plural
-from scalescope.tuner.confirmation import Block
+from scalescope.tuner.blocks import Block, SampleRequest
 from scalescope.tuner.controller_files import ControllerFiles, Hello, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Journal, TuneListener, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
-from scalescope.tuner.tuner import SampleRequest, Tuner
+from scalescope.tuner.tuner import Tuner
 
 _UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
 _WARMUP_SAMPLES = 2
@@ -36,13 +37,16 @@ def tune_online(
     folder: Path,
     listener: TuneListener,
     kind: "type[OnlineSearch] | None" = None,
+    finished: Sequence[Sample] = (),
 ) -> Tuning:
-    """Launch the training, tune it while it runs, and let it continue with the winner to its own end."""
+    """Launch the training, tune it while it runs, and let it continue with the winner to its own end.
+
+    `finished`: samples of an earlier launch whose comparison was not decided and is resumed.
+    """
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
-    search = (kind or OnlineSearch)(
-        request, folder, training, settings.knobs[point.engine].values, listener, over.is_set
-    )
+    fixed = settings.knobs[point.engine].values
+    search = (kind or OnlineSearch)(request, folder, training, fixed, listener, over.is_set, finished)
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)
     worker.start()
@@ -106,7 +110,9 @@ class OnlineSearch:
         fixed: Values,
         listener: TuneListener,
         is_over: Callable[[], bool],
+        finished: Sequence[Sample] = (),
     ) -> None:
+        self._finished = finished
         self._request, self._folder, self._fixed, self._listener = request, folder, fixed, listener
         self._files = ControllerFiles(training, is_over)
         self._options = options_of(request, ONLINE)
@@ -171,23 +177,24 @@ class OnlineSearch:
         self._listener.planned(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
         tuner, journal = self._begin(hello)
-        switches = 0
+        if self._finished:
+            tuner.restore(self._finished)
+            tuner.resume()
+            journal.take_up(self._finished)
+        left = math.inf if hello.most_switches is None else hello.most_switches
         try:
-            asked = tuner.next()
-            number = self._send(asked)
-            while asked:
+            sent = self._send(tuner, left)
+            while sent:
+                asked, number = sent.pop(0)
                 self._listener.begins(asked.index, asked.phase, asked.values, self._options.max_samples)
                 report = self._files.sample(number)
                 sample = tuner.tell(asked, self._block(report))
-                switches += report.switch_ns > 0
-                if hello.most_switches is not None and switches >= hello.most_switches:
-                    self._stop_early(journal, f"undecided after {switches} switches: this training allows no more")
-                    return
+                left -= report.switch_ns > 0
                 for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
-                asked = tuner.next()
-                number = self._send(asked)  # first: the ranks wait for it
+                if not sent:
+                    sent = self._send(tuner, left)  # first: the ranks wait for it
                 journal.add(sample, self._listener)
         except TrainingEnded:
             if tuner.default_step_s is None:
@@ -216,27 +223,30 @@ class OnlineSearch:
         journal.warmup_steps = self._warmup_steps + _SURVEY_STEPS
         return tuner, journal
 
-    def _stop_early(self, journal: Journal, why: str) -> None:
-        """The default goes back in force."""
-        self.tuning = journal.close(complete=False, why_not=why)
-        self._files.send("stop" if self.ends_the_training else "free", values=self._fixed)
-
     def _measured(self, **fields: Any) -> SampleReport:
         """One sample outside the search."""
         return self._files.sample(self._files.send("sample", check=0, **fields))
 
-    def _send(self, asked: SampleRequest | None) -> int:
-        if asked is None:
-            return -1
-        limit_ns = None if asked.limit_s is None else int(asked.limit_s * 1e9)
-        return self._files.send(
-            "sample",
-            values={**self._fixed, **asked.values},
-            discard=self._options.discard,
-            steps=asked.steps,
-            check=self._options.check,
-            limit_ns=limit_ns,
-        )
+    def _send(self, tuner: Tuner, switches_left: float) -> list[tuple[SampleRequest, int]]:
+        """Every sample that is wanted next, with the number of its directive; ranks do not wait between several."""
+        plan = tuner.plan()
+        if len(plan) > switches_left:
+            tuner.stop("this training allows no more switches")
+            return []
+        return [
+            (
+                asked,
+                self._files.send(
+                    "sample",
+                    values={**self._fixed, **asked.values},
+                    discard=self._options.discard,
+                    steps=asked.steps,
+                    check=self._options.check,
+                    limit_ns=None if asked.limit_s is None else int(asked.limit_s * 1e9),
+                ),
+            )
+            for asked in plan
+        ]
 
     def _finish(self, tuner: Tuner, journal: Journal) -> None:
         """The winner stays in force; a MODEL has nothing more to do."""

@@ -8,7 +8,8 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
+from scalescope.jobs.collect import FEWEST_STEPS
+from scalescope.jobs.environment import horovod_has_nccl, load_plan, save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.launch import launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
@@ -17,14 +18,15 @@ from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
+from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.text import assignment, knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
-from scalescope.tuner.native import tune_native, tune_native_by_relaunch
+from scalescope.tuner.native import LOG as AUTOTUNE_LOG
+from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
-from scalescope.tuner.search import prepare
+from scalescope.tuner.search import ONLINE, prepare
 from scalescope.tuner.space import THREADS
 
 _Search = Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]
@@ -36,6 +38,7 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     """Search for better knobs; the folder of the results and what was decided."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
+    _check_sample(request, method)
     check_requirements(settings)
     prepare()  # now, and not while ranks wait for an answer
     here = fingerprint_here(request.command, request.device)
@@ -50,7 +53,12 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
             return folder, use_setting(request, settings, point, folder, method, steps, listener)
-        return folder, _search(request, settings, point, method, listener)(request, settings, point, folder, listener)
+        search = _search(request, settings, point, method, listener)
+        found = search(request, settings, point, folder, listener)
+        if method == "native" and request.log_file and (folder / AUTOTUNE_LOG).exists():
+            with writing(Path(request.log_file)):
+                Path(request.log_file).write_bytes((folder / AUTOTUNE_LOG).read_bytes())
+        return folder, found
 
 
 def _search(request: TuneRequest, settings: Settings, point: Point, method: Method, listener: TuneListener) -> _Search:
@@ -65,29 +73,34 @@ def _search(request: TuneRequest, settings: Settings, point: Point, method: Meth
     return _BY_RELAUNCH[method]
 
 
-def resume(folder: Path, listener: TuneListener) -> tuple[Path, Tuning]:
-    """Resume an interrupted search by relaunch; finished samples are kept."""
+def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) -> tuple[Path, Tuning]:
+    """Resume a search by relaunch, or a comparison that was not decided; finished samples are kept."""
     folder = folder.absolute()
     if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no search to resume: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
     with held(folder), _says_where(folder):
         plan = load_plan(folder, TunePlan)
-        request = msgspec.structs.replace(plan.request, folder=str(folder))
+        request = msgspec.structs.replace(plan.request, folder=str(folder), budget_s=budget_s)
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the search was started, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
             begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)
-            if _method(request, point.engine) != "offline":
-                raise UsageError("--resume needs an --offline search: start this one again")
+            method = _method(request, point.engine)
+            drop_torn_line(folder / SAMPLES)
+            finished = load_lines(folder / SAMPLES, Sample)
+            if method == "native" or (method == "online" and not any(each.phase == "confirm" for each in finished)):
+                raise UsageError(
+                    "--resume needs an --offline search, or one that compared a setting with the default: start anew"
+                )
             notes = tuple(dict.fromkeys((*plan.notes, *moved)))
             plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
             save_plan(plan, folder)
             end_orphans(str(folder), request.hosts, request.ssh)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
-            drop_torn_line(folder / SAMPLES)
-            finished = load_lines(folder / SAMPLES, Sample)
+            if method == "online":
+                return folder, tune_online(request, settings, point, folder, listener, finished=finished)
             return folder, tune_offline(request, settings, point, folder, listener, finished, notes)
 
 
@@ -103,12 +116,25 @@ def dry_run(request: TuneRequest) -> list[str]:
     """What would be started first, as a shell takes it."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
+    _check_sample(request, method)
     place = launch_folder(settings, 1, point) if method == "offline" else Path(settings.folder, "training")
     if method != "offline":
-        env = {**settings.request.env, "SCALESCOPE_TUNE": "1"}
+        ours = {"SCALESCOPE_TUNE": "1"}
+        if method == "native":  # while it trains these are set between two steps
+            log, nccl_build = Path(settings.folder) / AUTOTUNE_LOG, horovod_has_nccl(settings.python)
+            ours |= autotune_variables(request, log, nccl_build=nccl_build)
+        env = {**settings.request.env, **ours}
         settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
     job = make_job(settings, point, place, "LAUNCH", 29500)
-    return shown_commands(launcher_of(settings, point), job, settings.request.env)
+    return shown_commands(launcher_of(settings, point), job, request.env)
+
+
+def _check_sample(request: TuneRequest, method: Method) -> None:
+    """Samples that are too short to tell anything, refused before anything starts."""
+    each = request.steps_per_sample
+    least = {"online": ONLINE.fewest_times, "offline": FEWEST_STEPS, "native": 1}[method]
+    if each is not None and each < least and request.start_from is None:
+        raise UsageError(f"--steps-per-sample {each} is too short to tell anything: give at least {least}")
 
 
 def _method(request: TuneRequest, engine: str) -> Method:

@@ -7,6 +7,7 @@ about 1 apart tell something about each other.
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.job import KnobValue
-from scalescope.records.tuning import SearchedKnob, TuneRequest
+from scalescope.records.tuning import Cell, SearchedKnob, TuneRequest
 from scalescope.tuner.space import FIRST, Space
 
 
@@ -27,25 +28,46 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     discard: int = 2  # Steps after a switch that are not measured
     check: int = 3  # Measured steps after which a clearly bad sample is cut
     worst: float = 1.5  # A step that takes this many times the default's is clearly bad
-    confirm_pairs: tuple[int, int] = (3, 8)  # Fewest and most
-    confirm_steps: int = 9  # With what is discarded and a step of waiting, 8 pairs of blocks take 192 steps
+    default_samples: int = 2  # Of the default at first: how much they differ is the noise of a sample
+    finalists: int = 1  # That meet the default, at most
+    most_pairs: int = 24
+    confirm_steps: int = 4  # Per block of a pair; more where the search leaves more of all_steps
+    all_steps: int = 450  # Search and pairs together; 0: as many as they are
     fewest_times: int = 4  # A block with fewer is asked for again
     least_error: float = 0.015  # Relative error of any sample: what its own steps do not show, such as a slow drift
+
+    def pair_steps(self, searched: int) -> int:
+        """Measured steps of a block, so that all pairs fit into what the search has left."""
+        if not self.all_steps:
+            return self.confirm_steps
+        each = (self.all_steps - searched) // (2 * self.most_pairs) - self.discard
+        return min(max(each, self.confirm_steps), self.steps_per_sample)
 
 
 ONLINE = Options()
 OFFLINE = Options(
-    steps_per_sample=40, discard=0, check=0, confirm_pairs=(3, 6), confirm_steps=40, fewest_times=1, least_error=0.03
+    steps_per_sample=40,
+    discard=0,
+    check=0,
+    default_samples=3,
+    finalists=3,
+    most_pairs=20,
+    confirm_steps=40,
+    all_steps=0,
+    fewest_times=1,
+    least_error=0.03,
 )
 
 
 def options_of(request: TuneRequest, defaults: Options) -> Options:
     """The search's options as the user wants them."""
+    alpha = request.autotune_noise
     wanted = {
         "steps_per_sample": request.steps_per_sample,
         "confirm_steps": request.steps_per_sample,
+        "all_steps": 0 if request.steps_per_sample else None,
         "max_samples": request.max_samples,
-        "gp_noise": request.gp_noise,
+        "gp_noise": _AMPLITUDE * math.sqrt(alpha) if alpha and request.gp_noise is None else request.gp_noise,
     }
     return msgspec.structs.replace(defaults, **{name: value for name, value in wanted.items() if value is not None})
 
@@ -62,6 +84,7 @@ _OFFSET = 0.05  # Of what all settings have in common, the default's noise for o
 _TRUST = 0.5
 _CAUTION = 0.1  # How much a sample that is slower than the default counts against what it may teach
 _RISK = 1.0  # Standard deviations above its mean at which a setting must not be clearly bad
+_OWN = 1.0  # Degrees of freedom that a sample's own error counts for, against those of repeated samples
 _REACH = 1.5  # Without a simulator: how far from what was tried the next setting may lie
 
 # What another sample of a known setting counts against one of a new setting: the finalist is measured again anyway.
@@ -76,11 +99,23 @@ class Observation(NamedTuple):
     variance: float
 
 
+def with_noise(observed: Sequence[Observation]) -> list[Observation]:
+    """Samples of one setting differ by more than their own steps tell: where they do, that is their variance."""
+    groups: dict[int, list[float]] = {}
+    for each in observed:
+        groups.setdefault(each.setting, []).append(each.log_s)
+    freedom = sum(len(group) - 1 for group in groups.values())
+    squares = sum((log_s - fmean(group)) ** 2 for group in groups.values() for log_s in group)
+    between = (_OWN * median(each.variance for each in observed) + squares) / (_OWN + freedom)
+    return [each._replace(variance=max(each.variance, between)) for each in observed]
+
+
 class Posterior(NamedTuple):
     """What is thought of every setting; logarithms of seconds."""
 
     mean: Floats
     sd: Floats
+    apart: Floats  # Standard deviation of the difference to the default
 
 
 class Choice(NamedTuple):
@@ -102,6 +137,7 @@ class Surrogate:
     """What is known about a space, from predictions and observations."""
 
     def __init__(self, space: Space, predicted: Sequence[float] | None) -> None:
+        self._space, self._predicted = space, predicted
         self._base = np.log(np.array(predicted)) if predicted is not None else np.zeros(len(space.settings))
         self._has_prior = predicted is not None
         self._at = coordinates(space)
@@ -125,8 +161,22 @@ class Surrogate:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(self._at[rows], residuals - residuals[0])
-            mean, sd = process.predict(self._at, return_std=True)
-        return Posterior(self._base + residuals[0] + mean, np.asarray(sd))
+            mean, covariance = process.predict(self._at, return_cov=True)
+        variance = np.maximum(np.diag(covariance), 0.0)
+        apart = np.sqrt(np.maximum(variance + variance[0] - 2 * covariance[0], 0.0))
+        return Posterior(self._base + residuals[0] + mean, np.sqrt(variance), apart)
+
+    def cells(self, known: Posterior | None) -> tuple[Cell, ...]:
+        """What is thought of every setting."""
+        nothing = [None] * len(self._space.settings)
+        columns = zip(
+            self._space.settings,
+            self._predicted if self._predicted is not None else nothing,
+            np.exp(known.mean).tolist() if known else nothing,
+            known.sd.tolist() if known else nothing,
+            strict=True,
+        )
+        return tuple(Cell(values=a, predicted_s=b, expected_s=c, error=d) for a, b, c, d in columns)
 
     def choose(
         self, posterior: Posterior, tried: Sequence[int], barred: set[int], noise: float, limit: float
@@ -135,7 +185,7 @@ class Surrogate:
 
         `noise`: standard deviation of a sample; a setting that was tried may be worth another sample.
         """
-        mean, sd = posterior
+        mean, sd = posterior.mean, posterior.sd
         allowed = mean + _RISK * sd < limit
         if not self._has_prior:
             allowed &= self._near([setting for setting in tried if setting not in barred])

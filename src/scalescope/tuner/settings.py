@@ -32,12 +32,11 @@ _LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
 _LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
 _SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
 _NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
-_NO_KNOB_HERE = ("torus_allreduce",)
 _OPTIONS = {
     "warmup_samples": Knob(name="warmup_samples", type="int", default=None, low=0, high=1e6, meaning=""),
     "steps_per_sample": Knob(name="steps_per_sample", type="int", default=None, low=1, high=1e6, meaning=""),
     "bayes_opt_max_samples": Knob(name="max_samples", type="int", default=None, low=1, high=1e6, meaning=""),
-    "gaussian_process_noise": Knob(name="gp_noise", type="float", default=None, low=0, high=1, meaning=""),
+    "gaussian_process_noise": Knob(name="autotune_noise", type="float", default=None, low=0, high=100, meaning=""),
 }  # Of horovodrun's section autotune, as TuneRequest calls them
 
 
@@ -173,8 +172,7 @@ def read_settings(path: Path) -> SettingsFile:
     if len(engines) > 1:
         raise UsageError(f"{source} has settings of Horovod (params, controller) and of DDP (ddp): keep one of them")
     engine = engines[0] if engines else ""
-    notes += [f"{source}: {name} is not tuned and is left out" for name in _NO_KNOB_HERE if name in params]
-    said = {name: value for name, value in {**params, **ours}.items() if name not in _NO_KNOB_HERE}
+    said: dict[str, Any] = {**params, **ours}
     known = {knob.name: knob for knob in find_engine(engine).knobs} if engine else {}
     names = [name for name in known if name != "controller"]
     _check_names(said, names, f"{source}: {'ddp' if ours else 'params'} has no key")

@@ -25,7 +25,7 @@ THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
 ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
-_NCCL, _ALLGATHER = "nccl_", "hierarchical_allgather"
+_NCCL, _ALLGATHER, TORUS = "nccl_", "hierarchical_allgather", "torus_allreduce"
 _NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # What can matter to one process, too
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
@@ -164,7 +164,9 @@ def _dimensions(
             left_out[name] = f"not searched by default: add --search {name}"
         elif ranks < 2 and name not in _NOT_ABOUT_EXCHANGE:
             left_out[name] = "one process exchanges nothing"
-        elif name == HIERARCHICAL and (reason := _no_hierarchy(hosts, inert=bool(knob.variable) and not nccl_build)):
+        elif name in (HIERARCHICAL, TORUS) and (
+            reason := _no_hierarchy(hosts, inert=bool(knob.variable) and not nccl_build)
+        ):
             left_out[name] = reason
         else:
             dimensions[name] = knob.tried
@@ -234,6 +236,8 @@ def _combinations(engine: str, free: Dimensions, start: Values) -> list[Values]:
         chosen = {name: value for name, value in zip(free, values, strict=True) if value is not None}
         complete = {**start, **chosen}
         if sum(name.startswith(_NCCL) for name in chosen) > 1:  # one of them at a time
+            continue
+        if complete.get(HIERARCHICAL) is True and complete.get(TORUS) is True:  # either one replaces the other
             continue
         if FIRST in free:
             first, cap = float(complete[FIRST]), float(complete[CAP])

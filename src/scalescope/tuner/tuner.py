@@ -1,44 +1,20 @@
-"""The course of a search: the default, settings from which most is expected, then the best one against the default."""
+"""The course of a search: the default, settings from which most is expected, then the best against the default."""
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Literal, NamedTuple
 
-import msgspec
-
-from scalescope.records.tuning import Cell, Gain, Phase, Sample, Values
-from scalescope.tuner.confirmation import WORTH_HAVING, Block, Confirmation, Score, score, typical_batch
-from scalescope.tuner.search import Observation, Options, Posterior, Surrogate
+from scalescope.records.tuning import Decision, Phase, Sample, Values
+from scalescope.tuner.blocks import Block, Outcome, SampleRequest, Score, score, typical_batch
+from scalescope.tuner.confirmation import WORTH_HAVING, Confirmation
+from scalescope.tuner.search import Observation, Options, Posterior, Surrogate, with_noise
 from scalescope.tuner.space import Space
 
 _WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
 _LEAST_WORTH = 0.0002
-
-
-class SampleRequest(msgspec.Struct, frozen=True):
-    """A sample to be made."""
-
-    index: int
-    phase: Phase
-    pair: int | None
-    values: Values  # Without what is fixed
-    steps: int
-    limit_s: float | None  # A median above it, after a few steps, cuts the sample
-    predicted_s: float | None
-
-
-class Outcome(NamedTuple):
-    """What is decided, or would be if it ended now."""
-
-    decision: Literal["use", "keep_default"]
-    values: Values
-    finalist: Values
-    gain: Gain | None
-    reason: str
-    cells: tuple[Cell, ...]
-    default_step_s: float | None
-    winner_step_s: float | None
+# A setting meets the default unless a gain worth having is this many standard deviations above what is expected of it.
+_HOPE = 1.3
+_ALIKE = 1.0  # Standard deviations within which another setting is raced with the best one
 
 
 class Tuner:
@@ -57,11 +33,14 @@ class Tuner:
         # Settings, with their pairs, whose last block was too short; twice is enough.
         self._weak: list[tuple[int, int | None]] = []
         self._again: tuple[int, Phase, int | None] | None = None
-        self._finalist = space.settings.index(finalist) if finalist else None
-        self._searching = self._finalist is None
-        self._confirmation = Confirmation(*options.confirm_pairs)
+        self._confirmation = Confirmation(options.most_pairs)
+        if finalist:
+            self._confirmation.race([space.settings.index(finalist)])
+        self._searching = not finalist
+        self._confirm_steps = options.confirm_steps
+        self._steps = 0  # Of the search, with what was not measured
         self._reason = ""
-        self._wins = False
+        self._decision: Decision = "keep_default"
         self._known: Posterior | None = None
 
     @property
@@ -74,34 +53,59 @@ class Tuner:
         """The best setting so far and how many times faster than the default it is thought to be."""
         if not self._observed:
             return {}, 1.0
-        if self._finalist is not None:  # the surface says nothing more, and costs the training's cores time
-            return self._space.settings[self._finalist], math.exp(fmean(self._confirmation.ratios or [0.0]))
+        leader = self._confirmation.leader
+        if leader is not None:  # the surface says nothing more, and costs the training's cores time
+            return self._space.settings[leader], math.exp(fmean(self._confirmation.ratios or [0.0]))
         setting = self._best()
         return self._space.settings[setting], math.exp(self._gain(setting))
 
     def next(self) -> SampleRequest | None:
         """The next sample; None: it is decided."""
+        return next(iter(self.plan()), None)
+
+    def plan(self) -> list[SampleRequest]:
+        """The samples that are wanted whatever the first of them show: in the comparison, all until the next look."""
         if self._reason:
-            return None
+            return []
         if self._again:
-            return self._request(*self._again)
-        if not self._observed:
-            return self._request(0, "default", None)
+            return [self._request(*self._again)]
+        wanted = min(self._options.default_samples, (self._options.max_samples + 1) // 2) if self._searching else 1
+        if sum(each.setting == 0 for each in self._observed) < wanted:
+            return [self._request(0, "default", None)]
         if self._searching:
             setting = self._worth_a_sample()
             if setting is not None:
-                return self._request(setting, "search", None)
+                return [self._request(setting, "search", None)]
             self._end_search()
-        if self._finalist is None:
-            return None
-        pair, of_the_finalist = self._confirmation.next()
-        return self._request(self._finalist if of_the_finalist else 0, "confirm", pair)
+        if self._confirmation.leader is None:
+            return []
+        blocks = self._confirmation.upcoming()
+        return [self._request(setting, "confirm", at, ahead) for ahead, (at, setting) in enumerate(blocks)]
+
+    def end_search(self) -> None:
+        """No more samples of the search: what is known now meets the default."""
+        if self._searching and not self._reason and self._observed:
+            self._end_search()
+
+    def stop(self, why: str) -> None:
+        """Nothing more can be measured: what is not decided stays so."""
+        if not self._reason:
+            self._decision, self._reason = "undecided", self._so_far(why)
+
+    def resume(self) -> None:
+        """Compare further where it was not decided."""
+        if self._decision == "undecided":
+            self._decision, self._reason = "keep_default", ""
+            if len(self._confirmation.ratios) >= self._confirmation.most:
+                self._confirmation.resume()
 
     def tell(self, request: SampleRequest, block: Block) -> Sample:
         """Take a measured sample."""
         setting = self._space.settings.index(request.values)
         self._count = max(self._count, request.index + 1)
         self._again, self._known = None, None
+        if request.phase != "confirm":
+            self._steps += (len(block.step_s) if block.steps is None else block.steps) + block.discarded + block.waited
         if request.phase == "default" and self._batch is None:
             self._batch = typical_batch(block.samples)
         problem, scored = block.problem, None
@@ -148,35 +152,42 @@ class Tuner:
             else:
                 self._barred.discard(setting)
             if sample.phase == "confirm" and sample.pair is not None:
-                self._confirmation.add(sample.pair, setting != 0, sample.step_s)
-                self._finalist = setting or self._finalist
-        self._searching = self._finalist is None
+                if len(self._confirmation.ratios) >= self._confirmation.most:  # it was resumed before
+                    self._confirmation.resume()
+                self._confirmation.add(sample.pair, setting, sample.step_s)
+                self._confirm_steps = sample.steps or self._confirm_steps
+            else:
+                self._steps += sample.steps + sample.other_steps
+        self._searching = self._confirmation.leader is None
         self._known = None
         self._judge()
 
     def outcome(self) -> Outcome:
         """The decision; before there is one, that the default is kept for the time being."""
-        finalist = self._space.settings[self._finalist] if self._finalist is not None else {}
+        leader = self._confirmation.leader
+        finalist = self._space.settings[leader] if leader is not None else {}
+        wins = self._decision == "use"
         return Outcome(
-            decision="use" if self._wins else "keep_default",
-            values=finalist if self._wins else {},
+            decision=self._decision,
+            values=finalist if wins else {},
             finalist=finalist,
             gain=self._confirmation.gain,
+            more=self._confirmation.more if self._decision == "undecided" else None,
             reason=self._reason or "it is not decided yet",
-            cells=self._cells(),
+            cells=self._surrogate.cells(self._posterior() if self._observed else None),
             default_step_s=self.default_step_s,
-            winner_step_s=self._step_s(self._finalist) if self._wins and self._finalist is not None else None,
+            winner_step_s=self._step_s(leader) if wins and leader is not None else None,
         )
 
-    def _request(self, setting: int, phase: Phase, pair: int | None) -> SampleRequest:
+    def _request(self, setting: int, phase: Phase, pair: int | None, ahead: int = 0) -> SampleRequest:
         default_s = self.default_step_s
         limited = phase == "search" and setting and default_s and self._options.check
         return SampleRequest(
-            index=self._count,
+            index=self._count + ahead,
             phase=phase,
             pair=pair,
             values=self._space.settings[setting],
-            steps=self._options.confirm_steps if phase == "confirm" else self._options.steps_per_sample,
+            steps=self._confirm_steps if phase == "confirm" else self._options.steps_per_sample,
             limit_s=self._options.worst * default_s if limited and default_s else None,
             predicted_s=self._predicted[setting] if self._predicted else None,
         )
@@ -191,7 +202,7 @@ class Tuner:
             default_s = self.default_step_s or scored.step_s
             return f"cut after {len(block.step_s)} steps: {scored.step_s / default_s:.2g}x the default's step"
         if request.phase == "confirm" and request.pair is not None:
-            block_number = self._confirmation.add(request.pair, setting != 0, scored.step_s)
+            block_number = self._confirmation.add(request.pair, setting, scored.step_s)
             self._judge()
             return f"block {block_number} of the confirmation"
         if setting == 0:
@@ -212,7 +223,7 @@ class Tuner:
             return "too short again: this pair does not count"
         if setting == 0:
             self._reason = f"the default could not be measured: {problem}"
-        elif setting == self._finalist:
+        elif request.phase == "confirm":
             self._reason = f"the best setting failed in the comparison with the default: {problem}"
         self._barred.add(setting)
         return "failed: not tried again"
@@ -223,8 +234,11 @@ class Tuner:
 
     def _posterior(self) -> Posterior:
         if self._known is None:
-            self._known = self._surrogate.posterior(self._observed)
+            self._known = self._surrogate.posterior(self._with_noise())
         return self._known
+
+    def _with_noise(self) -> list[Observation]:
+        return self._observed if self._options.gp_noise else with_noise(self._observed)
 
     def _best(self) -> int:
         """By all that is known, never by a single sample."""
@@ -241,43 +255,45 @@ class Tuner:
         if self._count >= self._options.max_samples or len(self._space.settings) < 2:
             return None
         known = self._posterior()
-        noise = math.sqrt(median(each.variance for each in self._observed))
+        noise = math.sqrt(median(each.variance for each in self._with_noise()))
         limit = float(known.mean[0]) + math.log(self._options.worst)
         choice = self._surrogate.choose(known, [each.setting for each in self._observed], self._barred, noise, limit)
         worth = max(_WORTH_A_SAMPLE * noise, _LEAST_WORTH)
         return choice.setting if choice and choice.gain > worth else None
 
     def _end_search(self) -> None:
+        """The best settings that were tried meet the default, unless nothing worth having is to be hoped for."""
         self._searching = False
-        best = self._best()
+        known = self._posterior()
+        tried = {each.setting for each in self._observed} - self._barred - {0}
+        best = min(tried, key=lambda setting: (float(known.mean[setting]), setting), default=0)
         if len(self._space.settings) < 2:
             self._reason = "there is nothing to search"
-        elif best == 0 or self._gain(best) < math.log1p(WORTH_HAVING):
+        elif best == 0 or self._gain(best) + _HOPE * float(known.apart[best]) < math.log1p(WORTH_HAVING):
             self._reason = "no setting is expected to gain more than the noise"
         else:
-            self._finalist = best
+            near = [each for each in tried if known.mean[each] - known.mean[best] < _ALIKE * known.apart[each]]
+            near.sort(key=lambda setting: (float(known.mean[setting]), setting))
+            self._confirmation.race(near[: self._options.finalists])
+            self._confirm_steps = self._options.pair_steps(self._steps)
 
     def _judge(self) -> None:
         """After a block: is it decided?"""
-        so_far, gain = self._confirmation.verdict, self._confirmation.gain
-        if so_far == "open":
+        so_far = self._confirmation.verdict
+        if so_far == "open" or self._reason:
             return
-        told = f"{100 * gain.value:+.1f} % +- {50 * (gain.high - gain.low):.1f} %" if gain else "too few blocks"
-        self._wins = so_far == "wins"
-        self._reason = f"a gain of {told}" if self._wins else f"no significant gain ({told})"
+        if so_far == "wins":
+            self._decision, self._reason = "use", self._so_far("a gain of", "")
+        elif so_far == "undecided":
+            self._decision, self._reason = "undecided", self._so_far("the pairs differ too much")
+        else:
+            self._decision, self._reason = "keep_default", self._so_far("no significant gain")
+
+    def _so_far(self, why: str, template: str = "({})") -> str:
+        gain = self._confirmation.gain
+        told = f"{100 * gain.value:+.1f} % +- {50 * (gain.high - gain.low):.1f} %" if gain else ""
+        return f"{why} {template.format(told) or told}" if told else why
 
     def _step_s(self, setting: int) -> float | None:
         times = [each.log_s for each in self._observed if each.setting == setting]
         return math.exp(fmean(times)) if times else None
-
-    def _cells(self) -> tuple[Cell, ...]:
-        known = self._posterior() if self._observed else None
-        return tuple(
-            Cell(
-                values=values,
-                predicted_s=self._predicted[index] if self._predicted else None,
-                expected_s=math.exp(known.mean[index]) if known else None,
-                error=float(known.sd[index]) if known else None,
-            )
-            for index, values in enumerate(self._space.settings)
-        )
