@@ -86,14 +86,14 @@ def test_every_option_reaches_the_request(asked, tmp_path: Path) -> None:
 def test_the_names_of_horovodrun_mean_the_same(asked) -> None:
     old = asked(
         *("cnn", "--autotune-warmup-samples", "2", "--autotune-steps-per-sample", "3", "--autotune-log-file", "a.csv"),
-        *("--autotune-bayes-opt-max-samples", "4", "--autotune-gaussian-process-noise", "0.5"),
+        *("--autotune-bayes-opt-max-samples", "4"),
     )
     new = asked(
         *("cnn", "--warmup-samples", "2", "--steps-per-sample", "3", "--log-file", "a.csv"),
-        *("--max-samples", "4", "--gp-noise", "0.5"),
+        *("--max-samples", "4"),
     )
     assert old == new
-    assert (new.warmup_samples, new.steps_per_sample, new.max_samples, new.gp_noise) == (2, 3, 4, 0.5)
+    assert (new.warmup_samples, new.steps_per_sample, new.max_samples) == (2, 3, 4)
 
 
 def test_all_slots_of_the_hosts_are_used(asked) -> None:
