@@ -199,7 +199,7 @@ def test_values_are_shown_as_people_write_them(value, shown) -> None:
         ("params:\n  cache_capacity: 0x" + "f" * 5000 + "\n", "5,002 characters"),
         ("params: 5\n", "indented lines"),
         ("autotune:\n  steps_per_sample: 0\n", "from 1"),
-        ("autotune:\n  gaussian_process_noise: 2\n", "0 to 1"),
+        ("autotune:\n  gaussian_process_noise: 200\n", "0 to 100"),
         ("autotune:\n  log_file: [a]\n", "name of a file"),
         ("controller: smoke\n", "mpi or gloo"),
         ("threads_per_rank: 0\n", "from 1"),
