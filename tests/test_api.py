@@ -83,7 +83,7 @@ INSTEAD = {  # what the command line has for convenience, and what it stands for
     "estimate": {"max_np": "np", "max_batch": "batch"},
     "probe": {},
     "explain": {"paths": None, "estimate": None, "export": None},
-    "tune": {"offline": "method", "resume": None, "join": None}
+    "tune": {"offline": "method", "autotune": None, "resume": None, "join": None}
     | {name: "hold" for name in given(FixedKnobs()) if name not in ("hold", "config_file")},
 }
 
