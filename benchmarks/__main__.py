@@ -26,6 +26,7 @@ SECTIONS = {
     "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, and batches between (needs a GPU)",
     "ddp_gpu": "what DDP costs on one GPU, wrapped against bare, and what communication costs compute (needs a GPU)",
     "capture_gpu": "what capturing costs a compiled GPT on one GPU, light and with CPU detail (needs a GPU)",
+    "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted",
     "map_speed": "how long a map takes, by cells, ranks and gradients",
     "trace_explain": "the whole explain command on traces of 200 MB: speed against the decoding floor, memory",
     "trace_horovod": "Horovod timelines of 200 MB and 2 GB: memory, speed against the decoding floor and Perfetto",

@@ -99,8 +99,10 @@ def stepped(
     ranks: int | Sequence[int],
     batches: int | Sequence[int] = 8,
     engine: str = "ddp",
+    *,
+    wrapped: bool = False,
     **knobs: bool | float | str,
 ) -> Steps:
     """Steps of one engine in some cells."""
     counts, sizes = np.broadcast_arrays(np.atleast_1d(ranks), np.atleast_1d(batches))
-    return steps(model, cluster, find_engine(engine).exchange(model, knobs), counts, sizes)
+    return steps(model, cluster, find_engine(engine).exchange(model, knobs), counts, sizes, wrapped=wrapped)

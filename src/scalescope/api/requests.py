@@ -1,5 +1,6 @@
 """From what a verb is told to its request: Python values and words of the command line are read alike, here only."""
 
+import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -86,6 +87,7 @@ class EstimateOptions(ModelOptions, total=False):
     knobs: Assignments | None
     cluster: Place  # A cluster.toml
     profile: Place  # A profile.json
+    step_time: str | float | Mapping[int, float]  # `97ms` of one batch, `32=97ms,64=180ms`, or seconds by batch
     threads_per_rank: int | None
     seconds: Seconds  # For the profile
     repeats: int
@@ -143,6 +145,10 @@ def estimate_request(model: str | WorkloadSpec, **options: Unpack[EstimateOption
     asked = checked_options(options)
     workload = workload_of(model, asked, "estimate")
     assert workload
+    if times_s := asked.get("step_time"):
+        asked |= _known_times(times_s, asked.get("batch", ()))
+        if asked.get("verify"):
+            raise UsageError("--verify measures on this machine, --step-time is of another one: leave one of them out")
     return EstimateRequest(workload=workload, **asked)
 
 
@@ -208,6 +214,36 @@ def texts_of(value: Assignments) -> tuple[str, ...]:
     return tuple(f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in value.items())
 
 
+def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
+    """Seconds by batch; of one time without a batch by 0."""
+    if isinstance(value, Mapping):
+        return {int(batch): float(seconds) for batch, seconds in value.items()}
+    if not isinstance(value, str):
+        return {0: float(value)}
+    times_s: dict[int, float] = {}
+    for part in value.split(","):
+        batch, separator, time = part.rpartition("=")
+        if separator and not (batch.strip().isascii() and batch.strip().isdigit() and int(batch) > 0):
+            raise UsageError(f"--step-time takes 97ms, or BATCH=TIME such as 32=97ms,64=180ms, not '{value}'")
+        times_s[int(batch) if separator else 0] = parse_seconds(time, "--step-time")
+    if 0 in times_s and len(value.split(",")) > 1:
+        raise UsageError(f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'")
+    return times_s
+
+
+def _known_times(times_s: dict[int, float], batches: Sequence[int]) -> dict[str, Any]:
+    """The batches that are meant, and the time of each of them that is known."""
+    if 0 in times_s:
+        if len(batches) != 1:
+            raise UsageError("--step-time with one time is of one batch: add --batch 32, or write 32=97ms,64=180ms")
+        return {"step_time": {batches[0]: times_s[0]}}
+    by_batch = sorted(times_s.items())
+    for (small, small_s), (large, large_s) in itertools.pairwise(by_batch):
+        if large_s < small_s:
+            raise UsageError(f"--step-time: batch {large} takes less time than batch {small}: correct one of them")
+    return {"step_time": dict(by_batch), "batch": tuple(batches) or tuple(batch for batch, _ in by_batch)}
+
+
 def _counts(option: str) -> Callable[[Counts], tuple[int, ...]]:
     def read(value: Counts) -> tuple[int, ...]:
         if isinstance(value, str):
@@ -260,6 +296,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "timeout_s": _number(parse_seconds, "--timeout"),
     "cluster": str,
     "profile": str,
+    "step_time": _step_times,
     "log_file": str,
     "folder": str,
 }

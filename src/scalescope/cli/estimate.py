@@ -61,6 +61,13 @@ class Trust:
         Path | None,
         statistics_option(metavar="FILE", help="profile.json taken earlier or elsewhere (default: taken now)."),
     ] = None
+    step_time: Annotated[
+        str,
+        statistics_option(
+            metavar="TIME",
+            help="Known step time of one process, instead of a profile: 97ms for one --batch, or 32=97ms,64=180ms.",
+        ),
+    ] = ""
     repeats: Annotated[
         int, statistics_option("--repeats", "-it", min=1, metavar="N", help="Blocks of steps per batch size.")
     ] = 8

@@ -30,6 +30,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: Literal["auto", "ring", "tree"] = "auto"  # That NCCL is held to
     protocol: str | None = None  # LL, LL128 or Simple where NCCL is held to it
     broadcasts: tuple[int, ...] = ()  # Bytes of what rank 0 sends to all before the forward
+    broadcast_tensors: int = 0  # Of which they are made
     copies: bool = False  # Whether gradients are copied into messages during backward and back after it
     fuse_bytes: int = 0  # Messages that are ready together travel as one up to this size; 0: each for itself
     cycle_s: float = 0.0  # How often the ranks look for what is ready; 0: messages leave as soon as they are ready

@@ -134,6 +134,7 @@ class Ddp(Engine):
             backend=str(values.get("backend") or ("gloo" if profile.device == "cpu" else "nccl")),
             messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),
             broadcasts=profile.buffers_bytes,
+            broadcast_tensors=profile.buffers,
             copies=not values.get("gradient_as_bucket_view", False),
             algorithm=_ROUTES.get(values.get("nccl_algo"), "auto"),
             protocol=protocol if isinstance(protocol := values.get("nccl_proto"), str) else None,

@@ -15,6 +15,7 @@ from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.probe import ProbeListener, probe_cluster
 from scalescope.estimation.profile import take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.estimation.step_time import profile_from_step_times
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.environment import horovod_speaks_mpi, torch_version
 from scalescope.jobs.folders import result_folder
@@ -32,6 +33,7 @@ from scalescope.records.store import load, save
 from scalescope.simulator.grid import Question, predict, recommend
 from scalescope.simulator.step import predicted_step
 from scalescope.text import plural
+from scalescope.units import format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
@@ -61,6 +63,10 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
     given = load(Path(request.profile), ModelProfile) if request.profile else None
     if given is not None:
         check_profile(given, request)
+    if request.step_time:
+        given = profile_from_step_times(
+            request.workload, request.step_time, device=_device_of(request, described), threads=threads, given=given
+        )
     asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
@@ -89,7 +95,9 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
                 efficiency_goal=request.efficiency,
             )
         )
-        prediction = _with_warnings(prediction, unread, _threads_warning(request, threads, profile))
+        prediction = _with_warnings(
+            prediction, unread, _threads_warning(request, threads, profile), _stated_warning(request)
+        )
         save(prediction, folder / PREDICTION)
         if request.verify:
             listener.mapped(prediction)
@@ -137,13 +145,33 @@ def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfi
     )
 
 
+def _device_of(request: EstimateRequest, described: Cluster | None) -> str:
+    """The device whose step time is known: one of the cluster, or of this machine."""
+    if described:
+        return described.gpu or "GPU" if described.device == "gpu" else "cpu"
+    return "GPU" if request.device != "cpu" and host.gpus() else "cpu"
+
+
+def _stated_warning(request: EstimateRequest) -> str:
+    if not request.step_time:
+        return ""
+    source = request.profile or "counted on the model's layers"
+    return f"step times of one process were given, not measured; what a step consists of: {source}"
+
+
 def dry_run(request: EstimateRequest) -> list[str]:
     """What an estimate would do, one line for each part; nothing is started."""
     described = load_cluster(Path(request.cluster)) if request.cluster else None
     knobs, processes = _knobs(request), _processes(request, described)
     threads = _threads(request, described, processes)
     model = request.workload.model
-    lines = [f"profile of {model}: " + (request.profile or f"taken here, {request.seconds:g} s, {threads} threads")]
+    source = request.profile or f"taken here, {request.seconds:g} s, {threads} threads"
+    if request.step_time:
+        times = ", ".join(
+            f"{format_seconds(seconds)} with batch {batch}" for batch, seconds in request.step_time.items()
+        )
+        source = f"not taken, one process takes {times}"
+    lines = [f"profile of {model}: {source}"]
     lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
     lines.append(f"map: {knobs.engine} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
     return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
@@ -230,7 +258,7 @@ def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
         given, found = request.workload.model, profile.workload.model
         other = f"{found}, not of {given}" if given != found else f"{found} with other arguments, inputs or optimizer"
         raise UsageError(f"{request.profile} is a profile of {other}: leave --profile out to take a new one")
-    here = torch_version()
+    here = "" if request.step_time else torch_version()  # shares of a step carry over to another version
     if here and here.partition("+")[0] != profile.torch.partition("+")[0]:
         raise UsageError(
             f"{request.profile} was taken with torch {profile.torch} and here is {here}: "

@@ -90,6 +90,7 @@ def assemble(
             Gradient(name=model.names[at], bytes=model.bytes[at], element_bytes=model.element_bytes[at]) for at in order
         ),
         buffers_bytes=tuple(model.buffers_bytes),
+        buffers=model.buffers,
         points=tuple(points),
         crowds=_contention(blocks),
         interpolation_error=max(regular, default=0.0),

@@ -51,6 +51,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     bytes: list[int]
     element_bytes: list[int]
     buffers_bytes: list[int]
+    buffers: int = 0
     torch: str
     device: str
     hostname: str
@@ -108,6 +109,7 @@ class Profiler:
             bytes=[parameter.numel() * parameter.element_size() for _, parameter in named],
             element_bytes=[parameter.element_size() for _, parameter in named],
             buffers_bytes=list(kinds.values()),
+            buffers=sum(1 for _ in self._clock.model.buffers()),
             torch=str(torch.__version__),
             device=torch.cuda.get_device_name(self._device) if cuda else "cpu",
             hostname=platform.node(),

@@ -87,6 +87,10 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     algorithm: Algorithm = "auto"
     # What DDP pays to copy a byte of gradient into its bucket; the way back costs the same.
     copy_s_per_byte: _NotNegative = 0.0
+    copy_s_per_tensor: _NotNegative = (
+        0.0  # The same of a gradient besides its bytes; on GPUs 0 means: as measured on one
+    )
+    device_spread: _NotNegative | None = None  # Relative standard deviation among devices; None: 0, of GPUs 1.5 %
     costs: tuple[Costs, ...] = ()  # Each kind once
     overlaps: tuple[Overlap, ...] = ()
     threads_per_rank: _Count = 1  # While it was probed
@@ -98,6 +102,13 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
         if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
             backend, operation, ranks, nodes = twice[0]
             raise ValueError(f"{backend} {operation} of {ranks} ranks on {nodes} nodes is measured twice: keep one")
+
+    def inside_bytes_per_s(self, ranks: int) -> float | None:
+        """What a rank sends to the others of its node while this many of it take part; None: not described."""
+        fewer = [each for each in self.among if each.ranks >= ranks]
+        if fewer:
+            return min(fewer, key=lambda each: each.ranks).bytes_per_s
+        return self.inside.bytes_per_s if self.inside else None
 
     @property
     def slots(self) -> int:

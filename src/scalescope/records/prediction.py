@@ -129,6 +129,7 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     checks: tuple[Check, ...] = ()
     correction: float = 1.0  # Predicted steps of several processes were multiplied by it because of the checks
     doubts: tuple[str, ...] = ()  # Why the map is not to be trusted, a line each
+    own_s: float = 0.0  # What the engine costs a process in each step apart from messages: copies, hooks
     profile_batches: tuple[int, ...]
     interpolation_error: float
     memory_limit_bytes: int

@@ -80,9 +80,10 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     threads_per_rank: int
     gradients: tuple[Gradient, ...]  # In the order in which backward finishes them
     buffers_bytes: tuple[int, ...] = ()  # What DDP broadcasts before each forward: one size per kind of number
+    buffers: int = 0  # Tensors that these bytes are in
     points: tuple[ProfilePoint, ...]  # By ascending batch
     crowds: tuple[Contention, ...] = ()  # By ascending number of copies
     interpolation_error: float  # Largest relative miss of a measured point when it is predicted from its neighbours
-    memory_limit_bytes: int  # What the device has
+    memory_limit_bytes: int  # What the device has; 0: not known
     too_large: int | None = None  # The smallest batch that did not fit when it was tried
     seconds: float = 0.0  # What taking the profile took

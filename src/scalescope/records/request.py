@@ -118,6 +118,7 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
     cluster: str = ""  # A file; empty: this machine, probed on the way
     profile: str = ""  # A file; empty: taken here
+    step_time: dict[int, float] = {}  # Known seconds of one process by batch, so that nothing is profiled
     threads_per_rank: int | None = None
     device: str = "auto"
     seconds: float = 35.0  # For the profile

@@ -11,7 +11,7 @@ from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scali
 from scalescope.report.phrases import number
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate
+from scalescope.units import format_bytes, format_rate, format_seconds
 
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
 BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
@@ -235,6 +235,13 @@ def memory_words(prediction: Prediction) -> str:
         return ""
     limit = f" into {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
     return f"largest batch of a process that fits{limit}: {prediction.largest_batch:,}"
+
+
+def own_words(prediction: Prediction) -> str:
+    """What the engine costs a process that sends nothing; empty where that is not known."""
+    if not prediction.own_s:
+        return ""
+    return f"{prediction.engine} itself costs a process {format_seconds(prediction.own_s)} of every step: copies, hooks"
 
 
 def trust_words(prediction: Prediction) -> str:

@@ -25,6 +25,7 @@ from scalescope.report.prediction import (
     is_slower,
     left_out_words,
     memory_words,
+    own_words,
     recommended_cell,
     reduced,
     speedup_number,
@@ -107,7 +108,7 @@ def prediction_lines(prediction: Prediction) -> list[str]:
     advice = prediction.recommended
     why = f"; {advice.why}" if advice and advice.why else ""
     lines = [f"recommended: {advice_words(prediction)}{why}", efficient_words(prediction), memory_words(prediction)]
-    lines += [trust_words(prediction), check_words(prediction), interval_words(prediction)]
+    lines += [own_words(prediction), trust_words(prediction), check_words(prediction), interval_words(prediction)]
     return [line for line in lines if line]
 
 

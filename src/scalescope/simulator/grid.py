@@ -14,6 +14,7 @@ from scalescope.records.prediction import Advice, Calibration, Cell, Prediction,
 from scalescope.records.profile import ModelProfile
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
+from scalescope.simulator.gpu import own_cost
 from scalescope.simulator.step import Steps, steps
 from scalescope.stats import PREDICTED, normal_width
 
@@ -66,6 +67,7 @@ def predict(question: Question) -> Prediction:
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
         calibration=question.calibration,
+        own_s=own_cost(question.cluster, find_engine(knobs.engine).exchange(profile, knobs.values)).step_s,
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,
@@ -142,13 +144,15 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
 
 def _fits(made: Steps, profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
     """Whether a batch fits into memory: it did when it was tried, or the line through those that did says so."""
-    fits = made.memory_bytes <= profile.memory_limit_bytes
+    fits = (made.memory_bytes <= profile.memory_limit_bytes) | (profile.memory_limit_bytes == 0)
     return fits & (batches < profile.too_large) if profile.too_large is not None else fits
 
 
 def largest_batch(profile: ModelProfile) -> int | None:
     """The largest batch of one process that fits into memory; None when memory does not grow with the batch."""
     first, last = profile.points[0], profile.points[-1]
+    if not profile.memory_limit_bytes:
+        return None
     per_sample = (last.memory_bytes - first.memory_bytes) / max(last.batch - first.batch, 1)
     if per_sample <= 0:
         return None if profile.too_large is None else profile.too_large - 1

@@ -37,7 +37,8 @@ _LL_MOST = {None: 87.7, "V100": 39.0, "A100": 87.7, "H100": 141.0, "H200": 141.0
 _LL_MOST_2, _LL_MOST_MORE = 39.0, 20.4
 _PLATEAU_V100, _PLATEAU = 1.9, 1.4  # How many times longer large messages make the hops of Simple rings across nodes
 _PLATEAU_BYTES = 64  # Of a rank and channel, from which on they do
-_CHANNEL = 20 * _GB  # Bytes per second of one channel: an NVLink
+_CHANNEL = 20 * _GB  # Bytes per second of an NVLink
+_MOST_CHANNELS = 32
 # Tenths of its bandwidth that a tree reaches, by protocol, at 64 B and at every doubling of it up to 512 MiB.
 _TREE_TENTHS = (
     (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
@@ -130,6 +131,11 @@ class Nccl:
             return np.asarray(base + (p - m) * hop + (m - 1) * crossing) * _US
         inside_hop = np.where(m > 1, np.maximum(near, _SENDING[protocol]), near)
         return np.asarray(base + 2 * (p - m) * inside_hop + 2 * (m - 1) * far) * _US
+
+
+def channels(bytes_per_s: float) -> int:
+    """How many channels carry this rate: NCCL makes two for each link of a ring, at most 32."""
+    return min(2 * max(int(bytes_per_s / _CHANNEL + 0.5), 1), _MOST_CHANNELS)
 
 
 def _reached(protocol: int, size: Array) -> Array:

@@ -15,6 +15,7 @@ from scalescope.records.timeline import Activity, Span, Step, Timeline
 from scalescope.simulator.compute import Floats, contention, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Outcome, OverlapSlowdown, Traffic, simulate
+from scalescope.simulator.gpu import described_overlap, own_cost, unequal
 from scalescope.simulator.jitter import jitter
 from scalescope.stats import PREDICTED, normal_width
 
@@ -32,7 +33,7 @@ class Steps:
     broadcast_s: Floats  # Buffers, before the forward
     forward_s: Floats
     outcome: Outcome  # Backward and the exchange during it
-    finish_s: Floats  # From the end of both to the optimizer: what is left to copy back
+    finish_s: Floats  # From the end of both to the optimizer: what is left to copy back, and the engine's other work
     optimizer_s: Floats
     exposed_s: Floats  # Communication that nothing hides: records.timeline.exposed of the same step
     error: Floats  # Relative standard error from what the profile and the probe vary
@@ -47,9 +48,18 @@ class Steps:
 
 
 def steps(
-    profile: ModelProfile, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], batches: NDArray[np.int_]
+    profile: ModelProfile,
+    cluster: Cluster,
+    exchange: Exchange,
+    ranks: NDArray[np.int_],
+    batches: NDArray[np.int_],
+    *,
+    wrapped: bool = False,
 ) -> Steps:
-    """The step of every cell (ranks[i] processes with batches[i] samples each)."""
+    """The step of every cell (ranks[i] processes with batches[i] samples each).
+
+    One process is alone, without the engine, unless it is `wrapped`.
+    """
     sizes, row = np.unique(batches, return_inverse=True)
     alone = work(profile, sizes)
     nodes = -(-ranks // cluster.slots_per_node)
@@ -58,10 +68,13 @@ def steps(
     together = ranks > 1
     slowdowns = _slowdowns(cluster, exchange.backend, ranks, nodes, profile)
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
-    stretch = contended.slowdown * uneven * slowdowns.idle
-    messages = exchange.messages if together.any() else ()
+    slowest, slowest_error = unequal(cluster, ranks)
+    stretch = contended.slowdown * uneven * slowest * slowdowns.idle
+    engaged = together | wrapped
+    around = own_cost(cluster, exchange)
+    messages = exchange.messages if engaged.any() else ()
     message_bytes = np.array([float(message.bytes) for message in messages])
-    copy_s = (cluster.copy_s_per_byte * message_bytes if exchange.copies else 0 * message_bytes)[:, None] * together
+    copy_s = around.copy_s[: len(messages), None] * engaged
     copied_s = np.cumsum(copy_s, axis=0)
     ready_s = (alone.ready_s[[message.last for message in messages]][:, row] * stretch) + copied_s
     links = _Links(cluster, exchange, ranks, nodes)
@@ -78,11 +91,12 @@ def steps(
         OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )
     broadcast_s = links.broadcast_s()
-    finish_s = _copied_back(outcome, copy_s) - outcome.sent_s
+    finish_s = _copied_back(outcome, copy_s) - outcome.sent_s + around.rest_s * engaged
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + outcome.exposed_s
     exposed = exposed_s / whole_s
+    uneven_error = np.hypot(uneven_error, slowest_error)
     shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
     own, sent = alone.error[row], _sent_error(outcome, broadcast_s, whole_s, slowdowns, links.error())
     return Steps(
@@ -167,8 +181,11 @@ def _slowdowns(
     if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
         busy = 1.0
     factors, errors = np.ones((3, len(ranks))), np.zeros((3, len(ranks)))
-    for place in {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1} if known else ():
-        nearest = min(known, key=lambda overlap: _distance(overlap, *place))
+    gpus = cluster.device == "gpu" and backend.endswith("nccl")
+    places = {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1}
+    for place in places if known or gpus else ():
+        nearest = min(known, key=lambda overlap: _distance(overlap, *place), default=None)
+        nearest = nearest or described_overlap(cluster, *place)
         measured = (nearest.compute, nearest.communication, nearest.idle)
         here = (ranks == place[0]) & (nodes == place[1])
         factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
