@@ -1,7 +1,8 @@
 """Real launches of a configuration against itself: how many of the intervals contain 1?
 
 A study is one measurement of ten launches of one point. Of every two launches in a row one is called A and the other B,
-by a coin: nothing tells them apart, so a 95 % interval of A over B should contain 1 in 95 of 100 studies.
+by a coin: nothing tells them apart, so a 95 % interval of A over B should contain 1 in 95 of 100 studies. The script
+forks its ranks after importing torch, which is most of such a launch.
 """
 
 import json
@@ -16,7 +17,6 @@ from typing import Any
 from benchmarks.table import Unfinished, print_table
 from scalescope import host
 from scalescope.measurement.sweep import continue_measurement, measure
-from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Estimate, estimate
@@ -27,6 +27,27 @@ STUDIES, ROUNDS = 50, 5
 SECONDS = float(os.environ.get("SECONDS_OF_AA", 18 * 60))
 FOLDER = Path("results") / "bench" / "aa"
 NAMED = "study"
+SCRIPT = """
+import os, sys, torch, torch.distributed as dist, torch.multiprocessing as ranks
+def train(rank, count, port):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=count)
+    layers = [torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = torch.ones(64, 64)
+    for _ in range(200):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+    dist.barrier()
+if __name__ == "__main__":
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks.start_processes(train, args=(int(sys.argv[1]), port), nprocs=int(sys.argv[1]), start_method="fork")
+"""
 
 
 class Silent:
@@ -38,6 +59,7 @@ class Silent:
 
 def run() -> list[dict[str, Any]]:
     """Several studies at a time where there are cores for them: most of a launch is importing torch."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + SECONDS
     at_once = max(3 * host.cores().logical // 4, 1) if host.cores().logical > 2 else 1
     left = [
@@ -62,14 +84,16 @@ def run() -> list[dict[str, Any]]:
 
 def _study(folder: Path, seconds: float) -> None:
     """The launches of one study that are not there yet."""
+    script = folder.parent.absolute() / "train.py"
+    if not script.exists():
+        script.write_text(SCRIPT)
     request = MeasureRequest(
-        workload=WorkloadSpec(model="mlp"),
+        command=(sys.executable, str(script), "{np}"),
         np=(2,),
-        batch=(8,),
+        batch=(64,),
         engines=("ddp",),
+        launcher="own",
         device="cpu",
-        threads_per_rank=1,
-        steps=30,
         launches=2 * ROUNDS,
         budget_s=seconds,
         folder=str(folder),

@@ -1,0 +1,36 @@
+"""What the benchmarks of measuring make of launches that are there: no launch is made here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import aa, overhead
+
+from measurement.observed import launch, measurement
+from scalescope.records.store import save
+
+
+def test_what_the_agent_adds_is_the_median_pair_of_blocks_by_the_mean_over_ranks(tmp_path: Path) -> None:
+    for rank in range(2):
+        late = 0.02 if rank else -0.02  # one rank is late where the other is early
+        blocks = [[pair, on, [1.0 + late + 0.01 * on * pair] * 3] for pair in range(3) for on in (True, False)]
+        (tmp_path / f"rank{rank}.jsonl").write_text("".join(json.dumps(block) + "\n" for block in blocks))
+    assert overhead._added(tmp_path) == pytest.approx(0.01)
+
+
+def test_launches_in_a_row_are_compared_and_a_coin_says_which_is_which(tmp_path: Path) -> None:
+    folders = [tmp_path / f"study{number:02d}" for number in range(20)]
+    first_is_a = 0
+    for folder in folders:
+        folder.mkdir()
+        runs = [launch("ddp", 2, number, 0.1 * number) for number in range(1, 2 * aa.ROUNDS + 1)]
+        save(measurement(runs[:-1]), folder / "measurement.json")
+        assert aa._pairs(folder) is None
+        save(measurement(runs), folder / "measurement.json")
+        pairs = aa._pairs(folder)
+        assert pairs == aa._pairs(folder)
+        assert [sorted(pair) for pair in pairs or []] == [
+            pytest.approx([0.1 * number, 0.1 * number + 0.1]) for number in range(1, 2 * aa.ROUNDS, 2)
+        ]
+        first_is_a += sum(a < b for a, b in pairs or [])
+    assert 30 <= first_is_a <= 70
