@@ -31,10 +31,11 @@ CASES: tuple[tuple[WorkloadSpec, int], ...] = (
     (WorkloadSpec(model="gpt", model_args={"layers": 12, "width": 768, "heads": 12, "sequence": 512}), 32),
     (WorkloadSpec(model="mlp", model_args={"features": 4096, "width": 4096, "depth": 16}), 8192),
 )
-VARIANTS: dict[str, dict[str, bool]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "no buffers": {"broadcast_buffers": False},
     "views": {"broadcast_buffers": False, "gradient_as_bucket_view": True},
+    "1 MiB": {"broadcast_buffers": False, "bucket_cap_mb": 1},
 }
 ROUNDS, BLOCK_S = 3, 0.5
 BLOCKS = (2, 4, 8, 16, 32)  # Of the kernel that stands for NCCL: one for each channel

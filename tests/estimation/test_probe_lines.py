@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scalescope.errors import WorkFailed
-from scalescope.estimation.probe import Group, findings, knobs_of, read_lines
+from scalescope.estimation.probe import Group, findings, gpu_model, knobs_of, read_lines
 from scalescope.estimation.probe_ranks import Around, Idle, Line, Overlapped, Round, Timed, file_of
 from scalescope.records.cluster import BACKENDS
 from scalescope.stats import standard_error
@@ -173,3 +173,18 @@ def test_a_rank_that_wrote_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / file_of(0)).write_text(msgspec.json.encode(overlapped()).decode() + "\n")
     with pytest.raises(WorkFailed, match="a rank of the probe wrote nothing"):
         read_lines(tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("Tesla V100-SXM2-32GB", "V100"),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA GeForce RTX 4090", None),
+        ("", None),
+    ],
+)
+def test_a_gpu_is_known_by_its_name(name: str, model: str | None) -> None:
+    assert gpu_model(name) == model

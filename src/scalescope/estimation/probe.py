@@ -1,10 +1,11 @@
 """Probes links and cores: ranks time collectives, group by group, and what they found makes a cluster."""
 
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import Protocol
+from typing import Protocol, get_args
 
 import msgspec
 
@@ -24,7 +25,7 @@ from scalescope.estimation.probe_ranks import (
     file_of,
 )
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
-from scalescope.records.cluster import BACKENDS, Cluster, Costs, Operation, Overlap
+from scalescope.records.cluster import BACKENDS, Cluster, Costs, Gpu, Operation, Overlap
 from scalescope.records.job import Host, Knobs
 from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
@@ -99,19 +100,26 @@ def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
             )
             if found[-1].remark:
                 listener.remark(f"{words}: {found[-1].remark}")
-    copies = [finding.copy_s_per_byte for finding in found]
+    # On a GPU the host's wait for each copy would count; what DDP costs there is known by the GPU's model.
+    copies = [finding.copy_s_per_byte for finding in found if device == "cpu"]
     return Cluster(
         name="this machine" if not request.hosts else ",".join(each.name for each in request.hosts),
         nodes=max(len(request.hosts), 1),
         slots_per_node=slots,
         cores_per_node=host.cores().physical,
         device="gpu" if device == "cuda" else "cpu",
+        gpu=gpu_model(next((card.name for card in host.cards()), "")) if device == "cuda" else None,
         copy_s_per_byte=sorted(copies)[len(copies) // 2] if copies else 0.0,
         costs=tuple(cost for finding in found for cost in finding.costs),
         overlaps=tuple(finding.overlap for finding in found if finding.overlap),
         threads_per_rank=request.threads_per_rank,
         disturbed="; ".join(dict.fromkeys(finding.disturbed for finding in found if finding.disturbed)),
     )
+
+
+def gpu_model(name: str) -> Gpu | None:
+    """The model that a GPU's name (`NVIDIA A100-SXM4-80GB`) says; None: another one."""
+    return next((model for model in get_args(Gpu) if re.search(rf"\b{model}\b", name)), None)
 
 
 def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
