@@ -12,7 +12,7 @@ import pytest
 import needs
 
 FOLDER = Path(__file__).parent / "end_to_end"
-FIXTURES = {"describe", "forked", "hosts", "plain", "ranks", "slurm", "this_machine", "watch"}
+FIXTURES = {"describe", "forked", "hosts", "plain", "ranks", "slurm", "switched", "this_machine", "watch"}
 """Tests in this folder and tests with these fixtures have the mark without asking for it."""
 EVENTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"}
 SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")

@@ -101,6 +101,12 @@ def own_addresses() -> list[str]:
     return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))
 
 
+def reach(address: str, port: int) -> None:
+    """An error where nobody listens there."""
+    with socket.create_connection((address, port), _ANSWERS_WITHIN_S):
+        pass
+
+
 def _kind_of_store() -> Any:
     """torch's key-value store; not every torch has it."""
     return importlib.import_module("torch.distributed").TCPStore
@@ -109,8 +115,7 @@ def _kind_of_store() -> Any:
 def _is_marked(address: str, port: int, mark: str) -> bool:
     """Whether rank 0's store answers there: every host has some addresses that others have, too."""
     try:
-        with socket.create_connection((address, port), _ANSWERS_WITHIN_S):
-            pass
+        reach(address, port)
         store = _kind_of_store()(address, port, None, False, datetime.timedelta(seconds=_ANSWERS_WITHIN_S), False)
         return bool(store.get("mark") == mark.encode())
     except Exception:  # nobody is there, or somebody else

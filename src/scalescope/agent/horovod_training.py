@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .control_group import ControlGroup, objection
-from .horovod_group import HorovodControlGroup
+from .horovod_group import HorovodControlGroup, reach
 from .knobs import engine_file, no_room_for
 from .recorder import guarded
 
@@ -114,23 +114,32 @@ class HorovodTraining:
     def meet(self) -> tuple[ControlGroup | None, str]:
         """In a store on rank 0's host: Horovod is stopped while they agree on a switch."""
         group = HorovodControlGroup(self._horovod)
-        return group, group.open_store()
+        refused = group.open_store()
+        if not refused and self._switcher.controller == "gloo":
+            refused = group.agree(objection(self._open_rendezvous) if group.rank == 0 else "")
+            if not refused:
+                self._port = group.share({"port": self._port})["port"]
+                refused = group.agree(objection(lambda: reach(group.address, self._port)))
+        return group, refused
+
+    def _open_rendezvous(self) -> None:
+        """Where Gloo's ranks find each other after a switch: the launcher's store keeps where they were before."""
+        store = self._live.rendezvous_server()
+        self._port = store.start()
+        self._store = store
 
     def refusal(self) -> str:
         """What speaks against a switch."""
         return str(self._switcher.refusal())
 
     def prepare(self, group: Any) -> dict[str, Any]:
-        """The first copy of the library, and rank 0's store."""
+        """The first copies of the library."""
         import torch
 
         switches = self._switcher.switches_left
         if no_room := no_room_for(_BYTES_PER_SWITCH * switches, torch.device("cpu"), group.ranks_here):
             raise MemoryError(no_room)
         self._switcher.load()
-        if group.rank == 0 and self._switcher.controller == "gloo":
-            self._store = self._live.rendezvous_server()
-            self._port = self._store.start()
         self._default = self._switcher.current()
         self._in_force = self._default, {}
         return {
@@ -183,11 +192,9 @@ class HorovodTraining:
 
     def _restart(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
         """On every rank, whatever fails on one of them; what failed first."""
-        problem = group.agree(objection(self._switcher.stop))
+        problem: str = group.agree(objection(self._switcher.stop))
         if self._store is not None:
             self._store.init([])  # what ranks wrote before they stopped is of no use any more
-        port = group.share({"port": self._port})["port"]
-        store = (group.address, port) if port else None
-        if not problem:
-            problem = group.agree(objection(lambda: self._switcher.start(values, variables, store)))
-        return str(problem)
+        problem = problem or group.agree("")  # from here on rank 0's store is empty
+        store = (group.address, self._port) if self._port else None
+        return problem or group.agree(objection(lambda: self._switcher.start(values, variables, store)))
