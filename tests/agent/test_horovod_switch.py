@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,7 +15,9 @@ import needs
 from controlled import one, sample
 from scalescope.engines import find_engine
 from scalescope.engines.horovod_switch_live import MOST_SWITCHES, _as_variables, loadable
+from scalescope.jobs.environment import why_not_live
 from scalescope.jobs.plan import AGENT_HOOK
+from watched import Watched
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "horovod_ranks.py"
 LAUNCHERS = {
@@ -86,6 +89,7 @@ def test_the_search_is_told_what_is_in_force_and_how_many_switches_there_are(swi
         "cycle_time_ms": 1.5 if set_at_launch else 1.0,
         "cache_capacity": 1024,
         "hierarchical_allreduce": False,
+        "torus_allreduce": False,
     }
     assert (hello["engine"], hello["world_size"], len(hello["hosts"])) == ("horovod", 2, 2)
     assert 30 < hello["most_switches"] < MOST_SWITCHES
@@ -139,3 +143,45 @@ def test_a_copy_holds_what_the_loader_takes_and_no_debug_information() -> None:
     assert 100_000 < len(image) <= path.stat().st_size
     assert image[:40] == path.read_bytes()[:40]
     assert image[40:48] == bytes(8)
+
+
+REFUSED = """
+import torch, horovod.torch as hvd
+hvd.init()
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if "WRAP": optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+for _ in range(9):
+    optimizer.zero_grad(); model(torch.randn(4, 8)).square().mean().backward(); optimizer.step()
+print("at its end", hvd.size())
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "variable", "why"),
+    [
+        (REFUSED, "HOROVOD_TIMELINE", "leave HOROVOD_TIMELINE out"),
+        (REFUSED.replace("WRAP", ""), "NOTHING", "without hvd.DistributedOptimizer"),
+    ],
+    ids=["timeline", "no optimizer"],
+)
+def test_what_cannot_be_switched_is_said_and_trains_to_its_end(
+    watch: Callable[..., Watched], tmp_path: Path, script: str, variable: str, why: str
+) -> None:
+    needs.horovod()
+    done = watch(script, SCALESCOPE_TUNE="1", **{variable: str(tmp_path / "timeline.json")})
+    lines = (tmp_path / "records" / "reports.jsonl").read_text().splitlines()
+    assert why in one([json.loads(line) for line in lines], "hello")["refused"]
+    assert "at its end 1" in done.stdout
+
+
+@pytest.mark.launches
+def test_whether_a_build_can_be_switched_is_tried_in_the_python_of_the_ranks(tmp_path: Path) -> None:
+    needs.horovod()
+    engine = find_engine("horovod")
+    assert why_not_live(sys.executable, engine) == ""
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\nshift; exec {sys.executable} -c \"import sys; sys.modules['horovod'] = None; $@\"\n")
+    other.chmod(0o755)
+    assert "cannot be used" in why_not_live(str(other), engine)
+    assert why_not_live(str(other), find_engine("ddp")) == ""

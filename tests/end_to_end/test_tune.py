@@ -254,6 +254,39 @@ def test_when_a_rank_is_killed_finished_samples_are_kept_and_nothing_is_left(sca
     assert scalescope.processes() == []
 
 
+def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalescope: CommandLine) -> None:
+    needs.horovod()
+    needs.openmpi()
+    words = ("--np", "2", "--launcher", "mpirun", *SHORT, "-o", "out", "--json")
+    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "150")
+    done = scalescope("tune", *words, *training)
+    document = json.loads(done.stdout)
+    assert document["method"] == "online"
+    record = load(scalescope.folder / "out" / "tuning.json", Tuning)
+    assert record.complete
+    assert {knob.name for knob in record.knobs} <= {"fusion_threshold_mb", "cycle_time_ms", "cache_capacity"}
+    assert any(sample.switch_s > 0 for sample in record.samples)
+    last = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last) == {"kind": "end", "steps": 150}
+    assert scalescope.processes() == []
+
+
+def test_horovods_own_autotune_and_the_comparison_share_one_launch(scalescope: CommandLine) -> None:
+    needs.horovod()
+    words = ("--np", "2", "--launcher", "horovodrun", "--method", "native", *SHORT, "-o", "out", "--json")
+    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "300")
+    done = scalescope("tune", *words, *training)
+    assert json.loads(done.stdout)["method"] == "native"
+    record = load(scalescope.folder / "out" / "tuning.json", Tuning)
+    assert record.complete
+    assert [sample.phase for sample in record.samples[:3]] == ["default", "confirm", "confirm"]
+    assert len({str(sample.values) for sample in record.samples}) == 2
+    assert "Horovod's autotune finished" in record.notes[0]
+    assert not (scalescope.folder / "out" / "launches").exists()
+    reports = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()
+    assert json.loads(reports[-1]) == {"kind": "end", "steps": 300}
+
+
 def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:
     needs.horovod()
     words = ("--np", "2", "--engine", "horovod", "--steps-per-sample", "8", "--max-samples", "1", "-o", "out", "--json")

@@ -64,7 +64,7 @@ def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(LOG)
     request, settings = prepared(tmp_path, 'cp log.csv "$HOROVOD_AUTOTUNE_LOG"', max_samples=4, steps_per_sample=5)
     found = tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
-    assert (found.decision, found.values, found.method) == ("use", FOUND, "native")
+    assert (found.decision, found.values, found.method) == ("use", FOUND, "offline")
     assert found.gain is not None
     assert found.gain.value == pytest.approx(0.25)
     assert {knob.name: knob.values for knob in found.knobs} == {name: (None, value) for name, value in FOUND.items()}

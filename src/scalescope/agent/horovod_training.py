@@ -159,7 +159,7 @@ class HorovodTraining:
         wanted = ({**self._default, **known}, variables)
         if wanted == self._in_force:
             return ""
-        problem: str = group.agree(objection(self._switcher.load))
+        problem: str = group.agree(objection(lambda: self._switcher.load(variables)))
         if problem and self._in_force == at_first:
             return problem
         problem = problem or self._restart(known, variables, group)

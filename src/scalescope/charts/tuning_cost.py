@@ -87,7 +87,7 @@ def cost_chart(tuning: Tuning) -> Any:
 
 def _spent(tuning: Tuning) -> str:
     cost = tuning.cost
-    spent = f"{format_seconds(cost.seconds)} for all launches" if tuning.method != "online" else lost_words(tuning)
+    spent = f"{format_seconds(cost.seconds)} for all launches" if tuning.method == "offline" else lost_words(tuning)
     return spent + (f"; slowest sample {times(cost.worst)} as long as the default" if cost.worst is not None else "")
 
 
@@ -102,7 +102,7 @@ def _axes(tuning: Tuning, rows: Rows, unit: str, factor: float) -> _Axes:
     lost = [row["lost"] for row in rows]
     low, high = min(-least / 2, *lost), max(least, *lost)
     room = 0.1 * (high - low) or 1.0
-    name = "time lost against the default" if tuning.method == "online" else "time spent on launches"
+    name = "time lost against the default" if tuning.method != "offline" else "time spent on launches"
     return _Axes(max(row["step"] for row in rows), low - room, high + room, f"{name}, {unit}")
 
 
@@ -113,7 +113,7 @@ def _path(tuning: Tuning, pace: float) -> Rows:
     for sample in tuning.samples:
         here = sample.steps + sample.other_steps
         steps += here
-        lost += sample.seconds - (here * pace if tuning.method == "online" else 0.0)
+        lost += sample.seconds - (here * pace if tuning.method != "offline" else 0.0)
         rows.append(_row(steps, lost, _sample_words(sample), "confirmation" if sample.phase == "confirm" else "search"))
     decided = max(steps, tuning.cost.search_steps + tuning.cost.confirm_steps)
     return [*rows, _row(decided, tuning.cost.lost_s, "decided" if tuning.complete else "ended", rows[-1]["phase"])]

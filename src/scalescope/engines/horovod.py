@@ -71,6 +71,7 @@ class Horovod(Engine):
             default=False,
             tried=(False, True),
             variable="HOROVOD_TORUS_ALLREDUCE",
+            changes="live",
             meaning="reduce in rows of hosts, then in columns (NCCL builds only)",
         ),
         Knob(

@@ -23,8 +23,14 @@ MOST_SWITCHES = 60
 _FILES_PER_SWITCH = 10  # What Gloo leaves open in a library that was stopped, at least
 _MIB = 1024 * 1024
 _FUSION, _CYCLE, _CACHE = "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_CACHE_CAPACITY"
-_HIERARCHICAL = "HOROVOD_HIERARCHICAL_ALLREDUCE"
-_DEFAULTS = {_FUSION: 128 * _MIB, _CYCLE: 1.0, _CACHE: 1024, _HIERARCHICAL: 0}
+_HIERARCHICAL, _TORUS = "HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"
+_DEFAULTS = {_FUSION: 128 * _MIB, _CYCLE: 1.0, _CACHE: 1024, _HIERARCHICAL: 0, _TORUS: 0}
+_AS_THEY_ARE = {
+    "cycle_time_ms": _CYCLE,
+    "cache_capacity": _CACHE,
+    "hierarchical_allreduce": _HIERARCHICAL,
+    "torus_allreduce": _TORUS,
+}
 _STORE = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")
 _MULTIPLE = 3  # MPI_THREAD_MULTIPLE of Open MPI, MPICH and those made from them
 
@@ -89,6 +95,7 @@ class Switcher:
             "cycle_time_ms": found[_CYCLE],
             "cache_capacity": int(found[_CACHE]),
             "hierarchical_allreduce": bool(found[_HIERARCHICAL]),
+            "torus_allreduce": bool(found[_TORUS]),
         }
 
     def refusal(self) -> str:
@@ -118,10 +125,16 @@ class Switcher:
 
     # A switch: every rank loads, stops, starts, in this order; ranks agree in between
 
-    def load(self) -> None:
-        """Have two fresh copies of the library ready: one to use, one for the way back."""
+    def load(self, variables: dict[str, str] | None = None) -> None:
+        """Have two fresh copies of the library ready: one to use, one for the way back.
+
+        Autotune's variables are read as a library is loaded, and not as it starts.
+        """
         while len(self._spares) < 2:
             self._spares.append(self._fresh_copy())
+        if variables:
+            with _environment(variables):
+                self._spares[-1] = self._fresh_copy()
 
     def _fresh_copy(self) -> tuple[Any, Any]:
         self._image = self._image or loadable(self._ops.mpi_lib.__file__)
@@ -224,8 +237,7 @@ def loadable(path: str) -> bytes:
 
 
 def _as_variables(values: dict[str, Any]) -> dict[str, str]:
-    names = {"cycle_time_ms": _CYCLE, "cache_capacity": _CACHE, "hierarchical_allreduce": _HIERARCHICAL}
-    found = {names[name]: f"{float(value):g}" for name, value in values.items() if name in names}
+    found = {_AS_THEY_ARE[name]: f"{float(value):g}" for name, value in values.items() if name in _AS_THEY_ARE}
     if "fusion_threshold_mb" in values:
         found[_FUSION] = str(int(values["fusion_threshold_mb"] * _MIB))
     return found

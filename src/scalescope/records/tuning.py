@@ -25,7 +25,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = ""
     launcher: str = ""
     hosts: tuple[Host, ...] = ()
-    # None: online where knobs can change while training (DDP), offline otherwise (Horovod)
+    # None: online where knobs can change while training, offline otherwise
     method: Method | None = None
     hold: tuple[str, ...] = ()  # name=value texts: knobs that stay fixed
     search: tuple[str, ...] = ()  # Knobs that are searched on request only

@@ -15,7 +15,7 @@ _METHOD_WORDS = {
     "native": "by Horovod's own autotune",
 }
 _LONG_LINE = 100
-_SIDES_WORDS = {"online": "blocks", "offline": "launches", "native": "launches"}
+_SIDES_WORDS = {"online": "blocks", "offline": "launches", "native": "blocks"}
 
 
 def value_words(value: KnobValue | None) -> str:
@@ -169,9 +169,9 @@ def cost_lines(tuning: Tuning) -> list[str]:
     parts = [plural(cost.search_steps, "step") + " of search", f"{cost.confirm_steps:,} of confirmation"]
     parts += [f"{cost.warmup_steps:,} of warm-up before"] if cost.warmup_steps else []
     whole = f"from the first sample to the {'decision' if tuning.complete else 'end'}"
-    over = whole if tuning.method == "online" else "for all launches"
+    over = whole if tuning.method != "offline" else "for all launches"
     lines = [f"{', '.join(parts)}; {format_seconds(cost.seconds)} {over}"]
-    if tuning.method == "online" and tuning.default_step_s:
+    if tuning.method != "offline" and tuning.default_step_s:
         lines.append(lost_words(tuning))
     if cost.worst is not None:
         lines.append(f"the slowest sample took {times(cost.worst)} as long as the default")
@@ -201,7 +201,7 @@ def break_even_words(tuning: Tuning) -> str:
 _GO_ON = {
     "online": "train longer, or ask for less with --steps-per-sample and --max-samples",
     "offline": "--resume continues where it ended",
-    "native": "give it more steps",
+    "native": "train longer, or ask for less with --steps-per-sample and --max-samples",
 }
 
 

@@ -151,7 +151,7 @@ class Journal:
             counts[sample.phase] += sample.steps + sample.other_steps
         seconds = sum(sample.seconds for sample in self._samples)
         steps = sum(counts.values())
-        online = self._method == "online"
+        online = self._method != "offline"
         lost_s = seconds - steps * default_s if online and default_s else seconds
         steps_s = [sample.step_s for sample in self._samples if sample.step_s]
         return TuningCost(

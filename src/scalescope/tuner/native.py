@@ -9,7 +9,7 @@ from scalescope.jobs.plan import Settings
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
-from scalescope.records.tuning import SearchedKnob, TuneRequest, Tuning, Values
+from scalescope.records.tuning import Method, SearchedKnob, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.journal import Journal, TuneListener
@@ -64,7 +64,13 @@ class NativeSearch(OnlineSearch):
             left = -(-enough // 4)
         space = _space(hello.engine, said, self._fixed)
         tuner, journal = _begin_comparison(
-            self._folder, self._request, space, said, self._options, nodes=len(set(hello.hosts)) or 1
+            self._folder,
+            self._request,
+            space,
+            said,
+            self._options,
+            method="native",
+            nodes=len(set(hello.hosts)) or 1,
         )
         journal.warmup_steps = self._warmup_steps + made
         asked = tuner.next()
@@ -90,7 +96,7 @@ def tune_native_by_relaunch(
         raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
     said = _read(log, outcome.steps, steps)
     space = _space(point.engine, said, fixed_by_user(request, settings, point))
-    tuner, journal = _begin_comparison(folder, request, space, said, launches.options)
+    tuner, journal = _begin_comparison(folder, request, space, said, launches.options, method="offline")
     journal.warmup_steps = outcome.steps
     return search_by_launches(launches, tuner, journal, listener)
 
@@ -130,13 +136,20 @@ def _space(engine: str, said: Autotune, fixed: Values) -> Space:
 
 
 def _begin_comparison(
-    folder: Path, request: TuneRequest, space: Space, said: Autotune, options: Options, nodes: int = 1
+    folder: Path,
+    request: TuneRequest,
+    space: Space,
+    said: Autotune,
+    options: Options,
+    *,
+    method: Method,
+    nodes: int = 1,
 ) -> tuple[Tuner, Journal]:
     tuner = Tuner(space, None, options, finalist=_choice(said))
     end = "finished" if said.finished else "did not finish"
     note = f"Horovod's autotune {end}: {plural(len(said.samples), 'sample')}, read it with explain {LOG}"
     prior = "none: Horovod's autotune chose"
-    return tuner, Journal(folder, request, space, tuner, method="native", nodes=nodes, prior=prior, notes=(note,))
+    return tuner, Journal(folder, request, space, tuner, method=method, nodes=nodes, prior=prior, notes=(note,))
 
 
 def _autotune_steps(request: TuneRequest, *, nccl_build: bool = False) -> int:
