@@ -98,8 +98,7 @@ class Search:
     method: Annotated[
         MethodChoice | None,
         _search(
-            help="online: while it trains (DDP's default); offline: one launch per setting (Horovod's default); "
-            "native: Horovod's own autotune."
+            help="online: while it trains (default); offline: one launch per setting; native: Horovod's own autotune."
         ),
     ] = None
     offline: Annotated[bool, _search("--offline", help="Short for --method offline.")] = False
