@@ -6,6 +6,7 @@ The training is a shell script: it reads Horovod's variables, writes the log of 
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.api import Silent
@@ -18,7 +19,8 @@ from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import tune_native_by_relaunch
-from scalescope.tuner.offline import use_setting
+from scalescope.tuner.offline import tune_offline, use_setting
+from scalescope.tuner.run import _search
 
 pytestmark = pytest.mark.launches
 
@@ -105,3 +107,25 @@ def test_a_setting_with_which_the_training_fails_is_told(tmp_path: Path) -> None
     request, settings = prepared(tmp_path, code=3, start_from=FOUND)
     with pytest.raises(WorkFailed, match="the training failed with the setting found earlier: "):
         use_setting(request, settings, POINT, tmp_path, "offline", None, Silent())
+
+
+def test_where_a_build_cannot_be_switched_launches_take_the_place_of_switches(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho its library cannot be copied\n")
+    python.chmod(0o755)
+    request, settings = prepared(tmp_path)
+    settings = msgspec.structs.replace(settings, python=str(python))
+    said: list[str] = []
+
+    class Told(Silent):
+        def planned(self, text: str) -> None:
+            said.append(text)
+
+    assert _search(request, settings, POINT, "online", Told()) is tune_offline
+    assert _search(request, settings, POINT, "native", Told()) is tune_native_by_relaunch
+    assert said == 2 * [
+        "Horovod's knobs cannot change while it trains: its library cannot be copied. Tuning by relaunch instead."
+    ]
+    asked = msgspec.structs.replace(request, method="online")
+    with pytest.raises(UsageError, match="its library cannot be copied: use --offline"):
+        _search(asked, settings, POINT, "online", Told())
