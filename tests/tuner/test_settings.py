@@ -259,3 +259,18 @@ def test_a_place_without_a_setting_is_told(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.yaml", written(tmp_path, "autotune:\n  enabled: true\n")):
         with pytest.raises(UsageError):
             read_found(path)
+
+
+def test_what_was_found_for_nccl_is_also_a_file_for_its_tuner_plugin(tmp_path: Path) -> None:
+    values = {"nccl_algo": "CollnetDirect", "nccl_proto": "LL128", "bucket_cap_mb": 4.0}
+    paths = write_settings(tmp_path, "ddp", values, nodes=2, ranks=16)
+    conf = tmp_path / "nccl_tuner.conf"
+    assert conf in paths
+    rows = [line for line in conf.read_text().splitlines() if not line.startswith("#")]
+    assert rows == ["allreduce,0,4294967295,collnet_direct,ll128,-1,2,16,-1,-1"]
+    write_settings(tmp_path, "ddp", {"nccl_max_nchannels": 8})
+    text = conf.read_text()
+    assert "allreduce,0,4294967295,ring,simple,8,-1,-1,-1,-1" in text
+    assert "algorithm ring and protocol simple: not searched" in text
+    write_settings(tmp_path, "ddp", {"bucket_cap_mb": 4.0})
+    assert not conf.exists()

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
+import msgspec
+
 from scalescope.api.requests import (
     Assignments,
     LaunchOptions,
@@ -23,6 +25,7 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.text import assignment, did_you_mean, knob_name, plain
 from scalescope.tuner.journal import check_log_file
+from scalescope.tuner.remembered import LAST, recall
 from scalescope.tuner.settings import THREADS, SettingsFile, read_found, read_settings, shown_value
 from scalescope.tuner.space import check_searched
 
@@ -38,7 +41,8 @@ class TuneOptions(ModelOptions, LaunchOptions, total=False):
     hold: Assignments | None  # Knobs that are not searched
     search: Sequence[str] | None  # Knobs that are searched on request only
     config_file: Place  # As horovodrun takes it
-    start_from: Place | Values  # A setting found earlier, used at once
+    start_from: Place | Values  # A setting found earlier, used at once; `last`: compared with the default first
+    watch: int | None  # After the decision, look for a change every N steps
     warmup_samples: int | None
     steps_per_sample: int | None
     max_samples: int | None
@@ -76,9 +80,10 @@ def tune_request(
     _check_threads(asked.get("threads_per_rank"), held)
     asked = {**config.options, **asked}
     _check_search(asked)
-    if isinstance(start := asked.get("start_from"), str | Path):
-        start = files["--start-from"].values
-    return TuneRequest(
+    start = asked.get("start_from")
+    if isinstance(start, str | Path):
+        start = files["--start-from"].values if str(start) != LAST else LAST
+    request = TuneRequest(
         **{
             **asked,
             "workload": workload,
@@ -86,9 +91,18 @@ def tune_request(
             "batch": asked["batch"][0] if "batch" in asked else None,
             "hold": tuple(f"{name}={shown_value(value)}" for name, value in held.items()),
             "search": check_searched(engine, asked.get("search", ()), held),
-            "start_from": _unopposed(start, held) if start is not None else None,
+            "start_from": _unopposed(start, held) if isinstance(start, dict) else None,
         }
     )
+    return _with_last(request, engine, held) if start == LAST else request
+
+
+def _with_last(request: TuneRequest, engine: str, held: Values) -> TuneRequest:
+    """The request to compare what was found last for the same training, cluster and number of processes."""
+    found = recall(request, engine)
+    if found is None:
+        raise UsageError("nothing is remembered for this training, these hosts and --np: leave --start-from last out")
+    return msgspec.structs.replace(request, confirm=_unopposed(found.values, held))
 
 
 def budget_of(said: Seconds | None) -> float | None:
@@ -98,7 +112,7 @@ def budget_of(said: Seconds | None) -> float | None:
 
 def _files(config_file: Place, start_from: Place | Values) -> dict[str, SettingsFile]:
     files = {"--config-file": read_settings(Path(config_file))} if config_file else {}
-    if isinstance(start_from, str | Path):
+    if isinstance(start_from, str | Path) and str(start_from) != LAST:
         files["--start-from"] = read_found(Path(start_from))
     return files
 

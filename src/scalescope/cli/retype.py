@@ -30,8 +30,20 @@ _OF_ONE_RUN = {
         "log_file",
         "method",
         "start_from",
+        "confirm",
     ),
-    *("warmup_samples", "steps_per_sample", "max_samples", "gp_noise", "verify", "repeats", "seconds", "profile"),
+    *(
+        "warmup_samples",
+        "steps_per_sample",
+        "max_samples",
+        "gp_noise",
+        "autotune_noise",
+        "watch",
+        "verify",
+        "repeats",
+        "seconds",
+        "profile",
+    ),
 }
 
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import msgspec
+
 from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.jobs.watch import Listener as LaunchListener
@@ -184,8 +186,10 @@ def begin_search(
     notes: Sequence[str] = (),
 ) -> tuple[Tuner, Journal]:
     """A search that knows what the simulator makes of a survey, and its journal."""
+    if request.confirm and request.confirm not in space.settings:
+        space = msgspec.structs.replace(space, settings=(*space.settings, request.confirm))
     predicted = space.predict(survey) if survey else None
-    tuner = Tuner(space, predicted, options)
+    tuner = Tuner(space, predicted, options, request.confirm)
     prior = "a survey of this training" if predicted else "none: the search goes by samples alone"
     return tuner, Journal(folder, request, space, tuner, method=method, nodes=nodes, prior=prior, notes=notes)
 

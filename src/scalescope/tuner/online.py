@@ -119,6 +119,7 @@ class OnlineSearch:
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self._options.steps_per_sample
         self._ended_ns = 0
+        self._switches_left = math.inf
         self._problem: ScalescopeError | None = None
         self.tuning: Tuning | None = None  # None until there is a sample
         self.has_given_up = False  # Whether nothing will be decided while the training goes on
@@ -176,25 +177,29 @@ class OnlineSearch:
             raise UsageError(f"not tuned: {hello.refused}")
         self._listener.planned(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
+        self._switches_left = math.inf if hello.most_switches is None else hello.most_switches
+        self._tune(hello)
+
+    def _tune(self, hello: Hello) -> None:
+        """One search and its comparison, to the decision."""
         tuner, journal = self._begin(hello)
         if self._finished:
             tuner.restore(self._finished)
             tuner.resume()
             journal.take_up(self._finished)
-        left = math.inf if hello.most_switches is None else hello.most_switches
         try:
-            sent = self._send(tuner, left)
+            sent = self._send(tuner)
             while sent:
                 asked, number = sent.pop(0)
                 self._listener.begins(asked.index, asked.phase, asked.values, self._options.max_samples)
                 report = self._files.sample(number)
                 sample = tuner.tell(asked, self._block(report))
-                left -= report.switch_ns > 0
+                self._switches_left -= report.switch_ns > 0
                 for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
                 if not sent:
-                    sent = self._send(tuner, left)  # first: the ranks wait for it
+                    sent = self._send(tuner)  # first: the ranks wait for it
                 journal.add(sample, self._listener)
         except TrainingEnded:
             if tuner.default_step_s is None:
@@ -203,7 +208,7 @@ class OnlineSearch:
                 complete=False, why_not=self._files.problem or "the training ended before it was decided"
             )
             return
-        self._finish(tuner, journal)
+        self._settle(tuner, journal)
 
     def _plan(self) -> str:
         return (
@@ -227,10 +232,10 @@ class OnlineSearch:
         """One sample outside the search."""
         return self._files.sample(self._files.send("sample", check=0, **fields))
 
-    def _send(self, tuner: Tuner, switches_left: float) -> list[tuple[SampleRequest, int]]:
+    def _send(self, tuner: Tuner) -> list[tuple[SampleRequest, int]]:
         """Every sample that is wanted next, with the number of its directive; ranks do not wait between several."""
         plan = tuner.plan()
-        if len(plan) > switches_left:
+        if len(plan) > self._switches_left:
             tuner.stop("this training allows no more switches")
             return []
         return [
@@ -248,7 +253,7 @@ class OnlineSearch:
             for asked in plan
         ]
 
-    def _finish(self, tuner: Tuner, journal: Journal) -> None:
+    def _settle(self, tuner: Tuner, journal: Journal) -> None:
         """The winner stays in force; a MODEL has nothing more to do."""
         tuning = journal.close(complete=True)  # first: what cannot be kept is not put in force either
         if self.ends_the_training:

@@ -25,6 +25,7 @@ THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
 ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
+CHANNELS, _ROUTES = "nccl_max_nchannels", ("nccl_algo", "nccl_proto")
 _NCCL, _ALLGATHER, TORUS = "nccl_", "hierarchical_allgather", "torus_allreduce"
 _NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # What can matter to one process, too
 
@@ -235,7 +236,7 @@ def _combinations(engine: str, free: Dimensions, start: Values) -> list[Values]:
     for values in itertools.product(*free.values()):
         chosen = {name: value for name, value in zip(free, values, strict=True) if value is not None}
         complete = {**start, **chosen}
-        if sum(name.startswith(_NCCL) for name in chosen) > 1:  # one of them at a time
+        if CHANNELS in chosen and any(name in chosen for name in _ROUTES):  # channels, or routes of messages
             continue
         if complete.get(HIERARCHICAL) is True and complete.get(TORUS) is True:  # either one replaces the other
             continue
