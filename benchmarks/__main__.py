@@ -36,6 +36,8 @@ SECTIONS = {
     "explain_fixes": "what explain says that a fix would save, beside what it saves",
     "tune_hook": "what a search adds to a step, and a switch beside a step",
     "tune_power": "simulated comparisons and searches: how often what gains something, or nothing, wins",
+    "tune_record": "grids of seven real cases, DDP and Horovod over MPI and Gloo, kept in benchmarks/landscapes",
+    "tune_recorded": "searches over the grids that are kept: tune beside random search and Optuna",
     "tune_synthetic": "searches over simulated landscapes: samples to the best setting, and wrong winners",
     "tune_landscapes": "grids of 200 small tensors and of the transformer: tune beside random search and Optuna",
     "tune_example": "the examples' DDP script tuned on 2 hosts x 2 ranks at 50 Mbit/s, then measured (needs root)",

@@ -78,6 +78,35 @@ def test_a_long_cycle_is_expected_to_cost_horovod_time() -> None:
     assert seconds[str({"cycle_time_ms": 50.0})] > 1.05 * seconds["{}"]
 
 
+def horovod_seconds(told: dict) -> dict[float, float]:
+    """Seconds by cycle time in ms; the default's are 1 ms."""
+    fixed: Values = {"fusion_threshold_mb": 64, "cache_capacity": 1024}
+    space = offline_space("horovod", told, fixed, hosts=["a", "a"], cores=2, threads=1)
+    seconds = space.predict(told)
+    assert seconds is not None
+    by_cycle = {
+        float(values.get("cycle_time_ms", 1.0)): each for values, each in zip(space.settings, seconds, strict=True)
+    }
+    return dict(sorted(by_cycle.items()))
+
+
+def test_a_step_shorter_than_a_cycle_takes_a_cycle() -> None:
+    told = survey(0.5, tensors=6, engine="horovod", backward_s=0.002, cpu_share=0.1)
+    told |= {"forward_s": 0.001, "optimizer_s": 0.0005, "step_s": 0.0}
+    seconds = horovod_seconds(told)
+    for cycle_ms in (10.0, 25.0, 50.0):
+        assert seconds[cycle_ms] == pytest.approx(cycle_ms / 1000, rel=0.1)
+    assert seconds[1.0] < 0.008
+
+
+def test_short_cycles_cost_the_cores_that_compute_needs() -> None:
+    told = survey(8, tensors=6, engine="horovod", cpu_share=0.9, cores=2, backward_s=0.2)
+    seconds = horovod_seconds(told)
+    assert seconds[0.1] > seconds[1.0]
+    idle = survey(8, tensors=6, engine="horovod", cpu_share=0.9, cores=8, backward_s=0.2)
+    assert horovod_seconds(idle)[0.1] <= horovod_seconds(idle)[1.0] * 1.001
+
+
 def test_a_small_message_that_was_disturbed_does_not_count() -> None:
     told, disturbed = survey(8), survey(8)
     disturbed["costs"]["flat"][2][1] *= 20

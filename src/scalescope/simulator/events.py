@@ -31,6 +31,8 @@ class Traffic:
     fuse_bytes: float = 0.0  # Messages that are ready together travel as one up to this size; 0: each for itself
     cycle_s: Floats | float = 0.0  # Messages leave at the end of a cycle; 0: at once
     agreement_s: Floats | float = 0.0  # What ranks take to agree on a message before it leaves
+    # Since the last cycle began, when backward begins; None: not known, half a cycle is waited for on average.
+    since_cycle_s: Floats | float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Outcome:
     hidden_s: Floats  # Time in which a message travelled under backward
     starts_s: Floats  # One row per message; of messages that travel together only the first has a time, the others 0
     ends_s: Floats
+    since_cycle_s: Floats  # Since the last cycle began, at the end of all; 0 where that is not known
 
     @property
     def exposed_s(self) -> Floats:
@@ -67,6 +70,9 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
     starts, ends = np.zeros((count, width)), np.zeros((count, width))
     now, done, left, hidden, backward = (np.zeros(width) for _ in range(5))
     since_message = np.full(width, np.inf)
+    cycle_s = np.broadcast_to(np.asarray(traffic.cycle_s, dtype=float), width)
+    locked = traffic.since_cycle_s is not None and bool((cycle_s > 0).all())
+    cycle_began = -np.broadcast_to(np.asarray(traffic.since_cycle_s or 0.0, dtype=float), width).copy()
     first, after = np.zeros(width, dtype=int), np.zeros(width, dtype=int)
     state = np.full(width, _IDLE)
     for _ in range(4 * count + 4):
@@ -76,7 +82,9 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
         next_ready = ready[first, cells]
         wakes = (state == _IDLE) & (done >= next_ready - _TINY)
         state[wakes] = _PAUSING
-        left = np.where(wakes, _until_cycle(traffic.cycle_s, since_message) + traffic.agreement_s, left)
+        wait = _until_next(cycle_s, now - cycle_began) if locked else _until_cycle(traffic.cycle_s, since_message)
+        cycle_began = np.where(wakes, now + wait, cycle_began)
+        left = np.where(wakes, wait + traffic.agreement_s, left)
         leaves = (state == _PAUSING) & (left <= _TINY)
         if leaves.any():
             here = np.flatnonzero(leaves)
@@ -101,14 +109,22 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
         arrived = sending & (left <= _TINY)
         ends[first[arrived], cells[arrived]] = now[arrived]
         since_message[arrived] = 0.0
+        cycle_began = np.where(arrived & (now - cycle_began >= cycle_s), now, cycle_began)  # no pause when it is late
         first = np.where(arrived, after, first)
         state[arrived] = _IDLE
-    return Outcome(backward, np.maximum(now, backward), hidden, starts, ends)
+    sent = np.maximum(now, backward)
+    since = np.mod(sent - cycle_began, cycle_s) if locked else np.zeros(width)
+    return Outcome(backward, sent, hidden, starts, ends, since)
 
 
 def _until_cycle(cycle_s: Floats | float, since_message: Floats) -> Floats:
     """Until the ranks look again: half a cycle on average for what gets ready at any moment, nothing for what waits."""
     return np.where(since_message < _TINY, 0.0, cycle_s / 2)
+
+
+def _until_next(cycle_s: Floats, since_cycle: Floats) -> Floats:
+    """Until the next cycle begins, of cycles that follow each other."""
+    return np.asarray(np.maximum(np.ceil(since_cycle / cycle_s - _TINY) * cycle_s - since_cycle, 0.0))
 
 
 def _fused(traffic: Traffic, ready: Floats, travelled: Floats, first: Cells, done: Floats, cells: Cells) -> Cells:

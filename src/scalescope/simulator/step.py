@@ -55,10 +55,11 @@ def steps(
     batches: NDArray[np.int_],
     *,
     wrapped: bool = False,
+    since_cycle_s: float | None = None,
 ) -> Steps:
     """The step of every cell (ranks[i] processes with batches[i] samples each).
 
-    One process is alone, without the engine, unless it is `wrapped`.
+    One process is alone, without the engine, unless it is `wrapped`. `since_cycle_s` is what Traffic has.
     """
     sizes, row = np.unique(batches, return_inverse=True)
     alone = work(profile, sizes)
@@ -87,6 +88,7 @@ def steps(
             fuse_bytes=exchange.fuse_bytes,
             cycle_s=np.where(together, exchange.cycle_s, 0.0),
             agreement_s=links.agreement_s(),
+            since_cycle_s=since_cycle_s,
         ),
         OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )

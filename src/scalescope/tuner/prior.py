@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from scalescope.tuner.settings import THREADS
 
 HIERARCHICAL = "hierarchical_allreduce"
 _ROUNDS = 6
+_CYCLED = 6  # Steps one after another: the next one begins where the last one left the engine's cycle
 _LEAST = 0.2  # Of what backward was seen to take; no overlap slowdown takes more
 _BY_THREADS = 0.5  # Twice the threads are expected to make compute faster by 2 to the power of this
 # Slowdown beyond fair shares where compute and messages want more cores than there are: of two ranks on two cores, each
@@ -90,24 +92,40 @@ class _Simulation:
             together = float(self._steps(profile_of(self._survey, alone), default).outcome.backward_s[0])
             alone = min(max(alone * seen / together, _LEAST * seen), seen)
         self._profile = profile_of(self._survey, alone)
+        self._default_cycle_s = engine.exchange(self._profile, default).cycle_s
 
     def step_s(self, values: Values) -> float:
         """One step, messages and compute; settings that exchange the same are simulated once."""
         exchange = self._engine.exchange(self._profile, values)
         key = exchange, self._kind(values), values.get(THREADS.name)
         if key not in self._simulated:
-            made = self._steps(self._profile, values)
-            compute_s = float((made.forward_s + made.outcome.backward_s + made.optimizer_s)[0])
             threads = float(values.get(THREADS.name, self._survey.threads))
             faster = math.pow(threads / self._survey.threads, _BY_THREADS)
-            self._simulated[key] = float(made.step_s[0]) - compute_s + compute_s / faster
+            polls = self._polls(exchange.cycle_s) / self._polls(self._default_cycle_s)
+            found, since_s = [], 0.0
+            for _ in range(_CYCLED if exchange.cycle_s else 1):
+                made = self._steps(self._profile, values, since_s if exchange.cycle_s else None)
+                compute_s = float((made.forward_s + made.outcome.backward_s + made.optimizer_s)[0])
+                found.append(float(made.step_s[0]) - compute_s + compute_s * polls / faster)
+                since_s = float((made.outcome.since_cycle_s + made.finish_s + made.optimizer_s + made.forward_s)[0])
+            self._simulated[key] = fmean(found[len(found) // 2 :])
         return self._simulated[key]
 
-    def _steps(self, profile: ModelProfile, values: Values) -> Steps:
+    def _polls(self, cycle_s: float) -> float:
+        """How much longer compute takes because the ranks agree in every cycle, whether there is something or not."""
+        if not cycle_s or self._survey.ranks < 2:
+            return 1.0
+        _, seconds, processor = min(self._survey.costs["flat"])
+        share = min(processor, seconds) / max(cycle_s, seconds)
+        wanted = self._survey.ranks_per_host * (self._survey.threads + share)
+        return 1 + max(wanted / self._survey.cores - 1, 0.0)
+
+    def _steps(self, profile: ModelProfile, values: Values, since_cycle_s: float | None = None) -> Steps:
         exchange = self._engine.exchange(profile, values)
         threads = int(values.get(THREADS.name, self._survey.threads))
         cluster = cluster_of(self._survey, exchange.backend, self._kind(values), threads)
-        return steps(profile, cluster, exchange, np.array([self._survey.ranks]), np.array([1]))
+        ranks = np.array([self._survey.ranks])
+        return steps(profile, cluster, exchange, ranks, np.array([1]), since_cycle_s=since_cycle_s)
 
     def _kind(self, values: Values) -> str:
         return "hierarchical" if values.get(HIERARCHICAL) and "hierarchical" in self._survey.costs else "flat"
