@@ -42,7 +42,7 @@ SECTIONS = {
     "tune_landscapes": "grids of 200 small tensors and of the transformer: tune beside random search and Optuna",
     "tune_example": "the examples' DDP script tuned on 2 hosts x 2 ranks at 50 Mbit/s, then measured (needs root)",
     "tune_hosts": "the same on 2 hosts x 2 ranks at 200 Mbit/s and 1 Gbit/s (needs root)",
-    "tune_horovod": "the same for Horovod over MPI, small and mid-sized, beside Horovod's own autotune",
+    "tune_horovod": "the same for Horovod over MPI and Gloo, small and mid-sized, beside Horovod's own autotune",
     "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",
     "overhead": "what being measured costs a training: the agent on and off in blocks by turns inside one launch",
     "verbs": "how long whole commands take that start no ranks (REVISION=... compares with another state)",

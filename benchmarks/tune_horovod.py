@@ -1,4 +1,4 @@
-"""Landscapes of Horovod over MPI, small and mid-sized, every block a launch, beside Horovod's own autotune."""
+"""Landscapes of Horovod over MPI and Gloo, switched while it trains, beside Horovod's own autotune."""
 
 from typing import Any
 
@@ -9,20 +9,21 @@ from scalescope.records.tuning import TuneRequest
 
 SMALL = WorkloadSpec(model="benchmarks/tune_models.py:small_tensors", model_args={"layers": 30})
 MID = WorkloadSpec(model="transformer", model_args={"layers": 2, "width": 128, "vocab": 2000, "sequence": 32})
-PLAN = Plan(rounds=2, again=3, most_cells=20)
+PLAN = Plan(rounds=4, again=8, most_cells=20)
 CASES = tuple(
     Case(
-        name,
-        TuneRequest(workload=workload, np=2, batch=16, engine="horovod", launcher="mpirun", method="offline"),
+        f"Horovod over {moved_by}, {name}",
+        TuneRequest(workload=workload, np=2, batch=16, engine="horovod", launcher=launcher),
         PLAN,
-        steps=0,
-        runs=1,
+        steps=10,
+        runs=5,
         native=True,
     )
-    for name, workload in (("Horovod, small", SMALL), ("Horovod, mid", MID))
+    for moved_by, launcher in (("MPI", "mpirun"), ("Gloo", "horovodrun"))
+    for name, workload in (("small", SMALL), ("mid", MID))
 )
 
 
 def run() -> list[dict[str, Any]]:
-    """Both of them."""
+    """All four."""
     return run_section("tune_horovod", CASES, study)

@@ -82,6 +82,7 @@ class Trained:
         files.send("survey", steps=_SURVEY_STEPS)
         self.survey: dict[str, Any] = files.survey()
         self.space: Space = online_space(self._hello, self.survey, {}, ON_REQUEST)
+        self.most_switches = self._hello.most_switches
 
     def blocks(self, settings: Sequence[Values], steps: int) -> list[list[float]]:
         """All directives are there at once, so that no rank waits for the next one."""
@@ -125,11 +126,12 @@ def while_training(request: TuneRequest, folder: Path, work: Callable[[Trained],
 def landscape_online(
     request: TuneRequest, plan: Plan, steps: int, folder: Path, chosen: Sequence[Values], until: float
 ) -> Landscape:
-    """The grid of one training, then its best cells once more; a cut one goes on in another launch."""
+    """The grid of one training, then its best cells once more; a cut one goes on in another launch.
+
+    Where an engine allows few switches, as Horovod does, every launch makes as many rounds as it can.
+    """
     path = folder / "landscape.json"
     found = load(path)
-    if found and len(found.again) >= plan.again:
-        return found
 
     def work(trained: Trained) -> None:
         nonlocal found
@@ -145,8 +147,18 @@ def landscape_online(
             blocks = trained.blocks([settings[cell] for cell in cells], steps)
             return dict(zip(cells, blocks, strict=True))
 
-        measure(found, plan, path, chosen, measure_round, until)
+        measure(found, _part(plan, found, trained.most_switches), path, chosen, measure_round, until)
 
-    while_training(request, folder, work)
-    assert found
+    while found is None or len(found.grid) < plan.rounds or len(found.again) < plan.again:
+        while_training(request, folder, work)
     return found
+
+
+def _part(plan: Plan, found: Landscape, most_switches: int | None) -> Plan:
+    """What one launch can do of a plan."""
+    if most_switches is None:
+        return plan
+    if len(found.grid) < plan.rounds:
+        rounds = len(found.grid) + max(most_switches // len(found.space.settings), 1)
+        return plan._replace(rounds=min(rounds, plan.rounds), again=0)
+    return plan._replace(again=min(len(found.again) + most_switches // 6, plan.again))

@@ -1,11 +1,12 @@
 """Records real landscapes once, small enough to be kept: grids of DDP and Horovod, switched while they train.
 
-`make bench SECTION=tune_record` measures what benchmarks/landscapes does not hold yet, a few rounds per launch because
-Horovod allows 60 switches in one. `make bench SECTION=tune_recorded` searches over what is recorded.
+`make bench SECTION=tune_record` measures what benchmarks/landscapes does not hold yet; SECTION=tune_recorded searches
+over what is recorded.
 """
 
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,11 +16,12 @@ from benchmarks.tune_horovod import MID, SMALL
 from benchmarks.tune_online import landscape_online
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
+from scalescope.stats import relative_deviation
 
 KEPT = Path(__file__).with_name("landscapes")
 WORK = Path("results") / "bench" / "tune_record"
 LONGEST_S = 18 * 60
-MOST_SWITCHES = 50  # Of one launch
+MOST_SPREAD = 0.1  # Of the default's blocks: a landscape of a machine that others use tells nothing
 STEPS, ROUNDS, AGAIN, CELLS = 6, 4, 4, 20
 
 
@@ -68,19 +70,12 @@ def record(case: Recorded, kept: Path, until: float) -> Landscape:
     """Rounds over the grid, then the best settings and the default once more; kept when it is whole."""
     folder = WORK / case.name
     folder.mkdir(parents=True, exist_ok=True)
-    rounds, again = 0, 0
-    found: Landscape | None = None
-    while rounds < ROUNDS or again < AGAIN:
-        if time.monotonic() > until:
-            raise OutOfTime("out of time")
-        cells = len(found.space.settings) if found else CELLS
-        if rounds < ROUNDS:
-            rounds = min(rounds + max(MOST_SWITCHES // cells, 1), ROUNDS)
-        else:
-            again = AGAIN
-        plan = Plan(rounds=rounds, again=again, most_cells=CELLS)
-        found = landscape_online(case.request, plan, STEPS, folder, [], until)
-    assert found
+    found = landscape_online(case.request, Plan(ROUNDS, AGAIN, CELLS), STEPS, folder, [], until)
+    medians = [median(found.grid[at][0]) for at in range(len(found.grid))] + [median(each[0]) for each in found.again]
+    if (spread := relative_deviation(medians)) > MOST_SPREAD:
+        raise RuntimeError(
+            f"the default's blocks differ by {spread:.0%}: remove {folder} and record on a quiet machine"
+        )
     save(_rounded(found), kept)
     return found
 
