@@ -1,5 +1,7 @@
 """Predicted against real steps: profile, probe and truth take turns in one launch; nothing is fitted to them."""
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -24,6 +26,7 @@ from scalescope.records.store import complete_lines
 from scalescope.simulator.compute import contention
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.step import steps
+from scalescope.stats import PREDICTED, normal_width
 from scalescope.steady import step_times
 
 CASES = (
@@ -37,18 +40,26 @@ LATER = (
     Case(workload=WorkloadSpec(model="vgg19"), batches=(4, 16)),
 )  # Models that nobody looked at while the simulator was written
 FOLDER = Path("results") / "bench" / "accuracy"
-_NINETY = 1.645
+POINTS = Path("results") / "bench" / "points"  # What `intervals` counts, a file for each section
 
 
 def run() -> list[dict[str, Any]]:
     """DDP over gloo on two ranks of this machine."""
     rows = compare((*CASES, *LATER), Group(backend="gloo", ranks=2, nodes=1), 5, FOLDER / "gloo")
     print_table(rows)
+    keep_points("accuracy", rows)
     later = {case.workload.model for case in LATER}
     return [
         {"models": "the four of the goal", **summary([row for row in rows if row["model"] not in later])},
         {"models": "looked at only here", **summary([row for row in rows if row["model"] in later])},
     ]
+
+
+def keep_points(section: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Keep errors and intervals of a section's points for `make bench SECTION=intervals`."""
+    POINTS.mkdir(parents=True, exist_ok=True)
+    kept = [{"inside": row["covered"], "half-width %": row["half-width %"], "error %": row["error %"]} for row in rows]
+    (POINTS / f"{section}.json").write_text(json.dumps(kept))
 
 
 def compare(
@@ -113,6 +124,7 @@ def rows_of(
         alone = next(point.step_s for point in profile.points if point.batch == batch)
         predicted, real = float(made.step_s[column]), median(truth[batch])
         sigma = float(np.hypot(made.error[column], find_engine(knobs.engine).model_error))
+        half = normal_width(PREDICTED) * sigma
         rows.append(
             {
                 "model": profile.workload.model.rpartition(":")[2],
@@ -127,7 +139,8 @@ def rows_of(
                 "halves %": 100 * (median(truth[batch][::2]) / median(truth[batch][1::2]) - 1),
                 "speedup": group.ranks * alone / real,
                 "sign right": (alone * group.ranks > predicted) == (alone * group.ranks > real),
-                "covered": bool(abs(np.log(predicted / real)) <= _NINETY * sigma),
+                "half-width %": 100 * math.expm1(half),
+                "covered": abs(math.log(predicted / real)) <= half,
             }
         )
     return rows
@@ -173,5 +186,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seed's worst %": of("seed %")[-1],
         "truth's halves %": fmean(of("halves %")),
         "sign right": f"{sum(row['sign right'] for row in rows)} of {len(rows)}",
+        "half-width %": median(row["half-width %"] for row in rows),
         "in 90 % interval": f"{sum(row['covered'] for row in rows)} of {len(rows)}",
     }

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.accuracy import FOLDER, analyse, launch, summary
+from benchmarks.accuracy import FOLDER, analyse, keep_points, launch, summary
 from benchmarks.accuracy_ranks import AccuracyTask, Case
 from benchmarks.table import print_table
 from scalescope.estimation.link_probe import SIZES
@@ -22,7 +22,7 @@ ROUNDS = 3
 
 def run() -> list[dict[str, Any]]:
     """Both controllers, one after the other; launches with Horovod and without take turns."""
-    rows = []
+    rows, points = [], []
     for backend in BACKENDS:
         group, knobs = Group(backend=backend, ranks=2, nodes=1), knobs_of(backend)
         folder = FOLDER / backend
@@ -33,6 +33,8 @@ def run() -> list[dict[str, Any]]:
             launch(_task(knobs, ("probe", "truth")), group, with_horovod)
         found = analyse(CASES, group, knobs, plain, ours)
         print_table(found)
+        points += found
+        keep_points("accuracy_horovod", points)
         rows.append({"backend": backend, **summary(found)})
     return rows
 

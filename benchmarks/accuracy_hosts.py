@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy import FOLDER, compare, summary
+from benchmarks.accuracy import FOLDER, compare, keep_points, summary
 from benchmarks.accuracy_ranks import Case
 from benchmarks.table import print_table
 from scalescope.estimation.link_probe import SIZES
@@ -33,7 +33,7 @@ def run() -> list[dict[str, Any]]:
     sys.path.insert(0, "tests")
     from hosts import Lab
 
-    rows = []
+    rows, points = [], []
     for name, rate in RATES.items():
         with tempfile.TemporaryDirectory() as folder:
             lab = Lab(2, rate, Path(folder))
@@ -44,6 +44,8 @@ def run() -> list[dict[str, Any]]:
                 lab.remove()
         found = json.loads(done.stdout.splitlines()[-1])
         print_table(found)
+        points += found
+        keep_points("accuracy_hosts", points)
         rows.append({"link": name, **summary(found)})
     return rows
 

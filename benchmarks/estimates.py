@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.accuracy import keep_points
 from benchmarks.command import scalescope
 from benchmarks.table import Unfinished, print_table
 from scalescope.records.prediction import Advice, Cell
@@ -45,7 +46,7 @@ def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # they learn from each other, and from nothing else
-    truth, began, rows = _truth(), time.monotonic(), []
+    truth, began, rows, points = _truth(), time.monotonic(), [], []
     for number in range(1, COUNT + 1):
         path = folder / f"{number}.json"
         if not path.exists():
@@ -57,9 +58,19 @@ def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:
             path.write_text(json.dumps({**document, "seconds": seconds}))
         (profile,) = folder.glob(f"{number}-*/profile.json")
         doubts = profile_doubts(load(profile, ModelProfile))
-        rows.append(_row(number, json.loads(path.read_text()), doubts, truth))
+        made = json.loads(path.read_text())
+        rows.append(_row(number, made, doubts, truth))
+        points += [
+            {
+                "covered": check["inside"],
+                "half-width %": 100 * (math.sqrt(check["high_s"] / check["low_s"]) - 1),
+                "error %": 100 * check["error"],
+            }
+            for check in made["checks"]
+        ]
         print_table(rows[-1:])
     print_table(rows)
+    keep_points(f"estimates_{name}", points)
     return [{"estimates": name, **summary(rows)}]
 
 
@@ -109,7 +120,7 @@ def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> A
                 throughput=cell.global_batch / step_s,
             )
         )
-    return recommend(real, EFFICIENT)
+    return recommend(real, EFFICIENT, len(real))
 
 
 def _row(
@@ -118,7 +129,7 @@ def _row(
     cells = [msgspec.convert(cell, Cell) for cell in document["cells"]]
     best = _truly_best(cells, truth)
     trusted = document["trusted"] and not doubts  # by today's rules, also of an older map
-    advice = recommend(cells, EFFICIENT) if trusted else None
+    advice = recommend(cells, EFFICIENT, len(cells)) if trusted else None
     assert best
     checks = document["checks"]
     halves = [math.sqrt(check["high_s"] / check["low_s"]) - 1 for check in checks]

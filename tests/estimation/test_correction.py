@@ -30,7 +30,7 @@ def asked(np: tuple[int, ...] = (1, 2, 4), too_large: int | None = None, rate: f
 
 def chosen(count: int, slots: int = 16, **more) -> list[tuple[int, int]]:
     found = asked(**more)
-    return [(cell.np, cell.batch) for cell in deciding_cells(found.cells, count, slots, found.efficiency_goal)]
+    return [(cell.np, cell.batch) for cell in deciding_cells(found, count, slots)]
 
 
 def cell(prediction: Prediction, np: int, batch: int) -> Cell:
@@ -65,12 +65,12 @@ def test_then_the_cells_whose_error_would_change_the_recommendation() -> None:
     found = asked(rate=0.02)  # so slow a link that one process is recommended, and two almost pay at a large batch
     assert found.recommended is not None
     assert found.recommended.np == 1
-    (first,) = deciding_cells(found.cells, 1, 16, found.efficiency_goal)
+    (first,) = deciding_cells(found, 1, 16)
     faster = [
         msgspec.structs.replace(one, efficiency=1.0, throughput=2 * first.throughput) if one == first else one
         for one in found.cells
     ]
-    then = recommend(faster, found.efficiency_goal)
+    then = recommend(faster, found.efficiency_goal, found.slots_per_node)
     assert then is not None
     assert (then.np, then.batch) == (first.np, first.batch)
     nearest = max((one for one in found.cells if one.np > 1), key=lambda one: one.efficiency)

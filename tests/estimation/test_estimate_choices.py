@@ -1,21 +1,25 @@
 """What an estimate decides before and after it measures anything."""
 
 import importlib.util
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from scalescope.cli.estimate import next_command
+from scalescope.engines import exchanging, find_engine
 from scalescope.errors import UsageError
-from scalescope.estimation.estimate import check_profile, doublings, step_to_draw
+from scalescope.estimation.estimate import check_profile, doublings, dry_run, step_to_draw
 from scalescope.estimation.probe import check_backend, groups
 from scalescope.jobs.environment import torch_version
 from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.grid import Question, predict
-from simulator.made import described, profile, proportional
+from simulator.made import described, gradients, profile, proportional
 
 BATCHES = (8, 16, 32, 64, 128)
+CLUSTER = str(Path(__file__).parents[2] / "examples" / "clusters" / "gpu-16x8.toml")
 
 
 def test_the_step_that_is_drawn_is_the_recommended_one_or_the_nearest_that_communicates() -> None:
@@ -60,7 +64,10 @@ def test_a_profile_of_this_model_and_torch_is_taken_however_torch_was_built() ->
     ("workload", "said"),
     [
         (WorkloadSpec(model="cnn"), "mine.json is a profile of mlp, not of cnn: leave --profile out"),
-        (WorkloadSpec(model="mlp", optimizer="adam"), "mine.json is a profile of mlp with other arguments, inputs or"),
+        (
+            WorkloadSpec(model="mlp", optimizer="adam"),
+            "mine.json is a profile of mlp with other arguments, inputs",
+        ),
         (WorkloadSpec(model="mlp", model_args={"width": 8}), "of mlp with other arguments"),
     ],
 )
@@ -126,3 +133,68 @@ def test_horovod_is_probed_where_there_is_horovod() -> None:
     else:
         with pytest.raises(UsageError, match="horovod-mpi needs Horovod, which this Python does not have"):
             check_backend("horovod-mpi", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("engine", "knob"),
+    [
+        ("ddp", "find_unused_parameters=true"),
+        ("ddp", "nccl_max_nchannels=4"),
+        ("ddp", "nccl_algo=NVLS"),
+        ("horovod", "hierarchical_allgather=1"),
+    ],
+)
+def test_a_knob_that_the_model_does_not_know_is_refused(engine: str, knob: str) -> None:
+    name = knob.partition("=")[0]
+    request = EstimateRequest(workload=WorkloadSpec(model="mlp"), engine=engine, knobs=(knob,), cluster=CLUSTER)
+    with pytest.raises(UsageError, match=f"does not know what {name}=.* changes: leave it out, or .* --knob {name}="):
+        dry_run(request)
+
+
+def test_a_knob_that_the_model_knows_is_taken() -> None:
+    knobs = ("nccl_algo=Tree", "nccl_proto=LL", "hierarchical_allreduce=true")
+    assert dry_run(EstimateRequest(workload=WorkloadSpec(model="mlp"), knobs=knobs, cluster=CLUSTER))
+
+
+def test_a_profile_serves_any_accumulation_and_one_dtype() -> None:
+    taken = msgspec.structs.replace(HERE, workload=WorkloadSpec(model="mlp"))
+    check_profile(taken, msgspec.structs.replace(MLP, workload=WorkloadSpec(model="mlp", accumulate=4)))
+    with pytest.raises(UsageError, match="other arguments, inputs, dtype"):
+        check_profile(taken, msgspec.structs.replace(MLP, workload=WorkloadSpec(model="mlp", dtype="bf16")))
+
+
+def test_every_knob_is_modelled_or_refused() -> None:
+    """A knob that changes nothing in any exchange must not be taken as if it did."""
+    models = [
+        profile(gradients=gradients(0.1, 0.3, 2, 30, 4), buffers_bytes=(8,), device=kind) for kind in ("cpu", "gpu")
+    ]
+    without_effect = {"static_graph"}  # buckets are rebuilt all the same
+    for engine in map(find_engine, exchanging()):
+        for knob in engine.knobs:
+            values = [value for value in knob.tried if value is not None and value != knob.default]
+            if not knob.modelled or knob.name in without_effect or not values:
+                continue
+            told = [engine.exchange(model, {knob.name: value}) for model in models for value in values]
+            usual = [engine.exchange(model, {}) for model in models for _ in values]
+            assert told != usual, knob.name
+
+
+def test_next_keeps_the_engine_and_its_knobs() -> None:
+    request = EstimateRequest(
+        workload=WorkloadSpec(model="mlp"), engine="horovod", knobs=("cycle_time_ms=2",), cluster=CLUSTER
+    )
+    found = predict(
+        Question(
+            profile=proportional(8, 128),
+            cluster=described(slots=16),
+            knobs=Knobs(engine="horovod"),
+            np=(1, 2),
+            batches=(8,),
+        )
+    )
+    for follow in (
+        next_command(request, found, Path("results")),
+        next_command(request, msgspec.structs.replace(found, doubts=("busy",)), Path("results")),
+        next_command(msgspec.structs.replace(request, cluster=""), found, Path("results")),
+    ):
+        assert "--engine horovod --knob cycle_time_ms=2" in follow

@@ -206,7 +206,8 @@ def test_contention_is_its_typical_rank_over_the_steps_alone_right_after() -> No
     others = [[block(8, 1.8, copies=3)], [block(8, 2.5, copies=3)]]
     (contention,) = assembled(mine, *others).crowds
     assert (contention.copies, contention.batch) == (3, 8)
-    assert contention.slowdown == pytest.approx(1.8 / 1.25)
+    # Between the block right after it (1.25) and the typical one of all (1.125): both are measured.
+    assert contention.slowdown == pytest.approx(1.8 / (1.25 * 1.125) ** 0.5)
     assert contention.error == 0.03
     # A rank that is always slower is in the residuals, which are over the typical step of all.
     assert contention.residuals is not None
@@ -230,6 +231,22 @@ def test_several_contentions_are_told_apart_and_repetitions_tell_their_error() -
     assert found[0].error == pytest.approx(standard_error([1.2, 1.3, 1.4]))
     assert found[1].residuals is not None
     assert sum(found[1].residuals.counts) == 9
+
+
+def test_contention_that_two_batches_disagree_on_by_chance_moves_to_their_mean() -> None:
+    def rounds(batch: int, *among_others: float) -> list[Block]:
+        return [each for step_s in among_others for each in (block(batch, step_s, copies=2), block(batch, 1.0))]
+
+    mine = [block(8, 1.0), *rounds(8, 0.9, 1.1, 1.3), block(16, 1.0), *rounds(16, 1.1, 1.3, 1.5)]
+    other = [each for each in mine if each.copies == 2]
+    small, large = assembled(mine, other).crowds
+    assert 1.1 < small.slowdown < 1.19 < 1.2 < large.slowdown < 1.22
+    alone = assembled(mine[:7], other[:3]).crowds[0]
+    assert alone.slowdown == pytest.approx(1.1)
+    assert small.error < alone.error
+    sure = [block(8, 1.0), *rounds(8, 1.1, 1.1, 1.101), block(16, 1.0), *rounds(16, 1.3, 1.3, 1.301)]
+    found = assembled(sure, [each for each in sure if each.copies == 2]).crowds
+    assert [each.slowdown for each in found] == pytest.approx([1.1, 1.3], rel=1e-3), "what is certain stays"
 
 
 def test_contention_of_another_batch_and_failed_ones_are_left_out() -> None:

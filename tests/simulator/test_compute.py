@@ -117,9 +117,16 @@ def test_contention_that_falls_does_not_go_on_falling() -> None:
     assert among(falling, [2, 4, 64]).slowdown == pytest.approx([1.5, 1.2, 1.2])
 
 
-def test_contention_that_seems_faster_than_one_alone_is_not_cut_off() -> None:
-    # The mean of max(1 + noise, 1) is above 1: cutting off would make noise into a slowdown.
-    assert among(profile(crowds=(contention(2, 0.97),)), [2]).slowdown[0] == 0.97
+def test_contention_that_seems_faster_than_one_alone_is_not() -> None:
+    assert among(profile(crowds=(contention(2, 0.97),)), [2]).slowdown[0] == 1
+
+
+def test_passes_of_a_step_are_steps_of_a_part_of_the_batch_with_one_optimizer_step() -> None:
+    found, part = work(THREE, [32], passes=4), work(THREE, [8])
+    assert found.step_s[0] == 4 * (SMALL.forward_s + SMALL.backward_s) + SMALL.optimizer_s
+    assert (found.backward_s[0], found.memory_bytes[0]) == (part.backward_s[0], part.memory_bytes[0])
+    assert found.ready_s.tolist() == part.ready_s.tolist()
+    assert work(THREE, [30], passes=4).step_s[0] == found.step_s[0], "8 samples in the largest pass"
 
 
 def test_contention_at_two_batches_tell_those_in_between() -> None:

@@ -96,12 +96,64 @@ GROWING = proportional(8, 64, sample_bytes=GIB, memory_limit_bytes=65 * GIB)
 
 
 def test_a_batch_beyond_memory_is_marked_and_never_recommended() -> None:
-    found = asked(profile=GROWING, np=(1, 2), batches=(32, 64, 128))
+    found = asked(profile=GROWING, np=(1, 2), batches=(32, 64, 128), cluster=described(device="gpu"))
     assert [(one.np, one.batch) for one in found.cells if one.fits] == [(1, 32), (2, 32), (1, 64)]
     assert cell(found, 1, 128).memory_bytes == 129 * GIB
     assert cell(found, 2, 64).memory_bytes == 65 * GIB + 2**20  # buckets
     assert found.largest_batch == 64
     assert (found.recommended.np, found.recommended.batch) == (2, 32)
+
+
+def test_processes_share_the_memory_of_a_node_and_each_gpu_has_its_own() -> None:
+    large = proportional(8, 64, sample_bytes=GIB // 8, memory_limit_bytes=64 * GIB)  # 9 GiB with batch 64
+    found = asked(profile=large, np=(1, 4, 8, 16), batches=(64,), cluster=described(slots=8, nodes=2))
+    assert [one.np for one in found.cells if one.fits] == [1, 4]  # 8 of 9 GiB do not fit, on two nodes neither
+    assert cell(found, 8, 64).memory_bytes < 10 * GIB, "of one process"
+    assert (found.largest_batch, found.memory_shared_by) == (56, 8)
+    gpus = asked(profile=large, np=(1, 4, 8, 16), batches=(64,), cluster=described(slots=8, nodes=2, device="gpu"))
+    assert all(one.fits for one in gpus.cells)
+    assert gpus.memory_shared_by == 1
+
+
+def test_strong_speedups_over_a_step_that_nobody_can_run_are_marked() -> None:
+    large = proportional(8, 64, sample_bytes=GIB, memory_limit_bytes=128 * GIB)
+    found = asked(
+        profile=large, np=(1, 8), batches=(64, 512), scalings=("strong",), cluster=described(slots=8, device="gpu")
+    )
+    assert [(one.np, one.global_batch, one.baseline_fits, one.measured_batch) for one in found.cells] == [
+        (1, 64, True, True),
+        (8, 64, True, True),
+        (1, 512, False, False),
+        (8, 512, False, False),
+    ]
+    assert found.cells[3].fits
+    assert any(words.startswith("a global batch of 512 or more does not fit one process") for words in found.warnings)
+    extrapolated = asked(np=(8,), batches=(512,), scalings=("strong",))
+    assert [(one.baseline_fits, one.measured_batch) for one in extrapolated.cells] == [(True, False)]
+
+
+def test_beyond_one_node_whole_nodes_are_recommended() -> None:
+    wide = described(1e6, slots=8, nodes=4, device="gpu")
+    found = asked(np=tuple(range(1, 33)), cluster=wide).recommended
+    assert (found.np, found.regret) == (32, 0)
+    assert "the fewest nodes within 5%" in found.why
+    partly = asked(np=(1, 31), cluster=wide).recommended
+    assert partly.np == 31, "where there is nothing else"
+    inside = asked(np=(1, 5), cluster=wide).recommended
+    assert inside.np == 5
+
+
+def test_accumulation_exchanges_once_for_several_passes_and_needs_the_memory_of_one() -> None:
+    # A sample takes a second, 0.1 of it in the optimizer; a message among 2 ranks takes a second.
+    usual, accumulated = (asked(np=(1, 2), batches=(32,), accumulate=passes) for passes in (1, 4))
+    assert cell(usual, 2, 32).step_s == pytest.approx(32 + 1)
+    assert cell(accumulated, 2, 32).step_s == pytest.approx(32 * 0.9 + 0.8 + 1), "one optimizer step, of a small batch"
+    assert cell(accumulated, 2, 32).exposed_s == cell(usual, 2, 32).exposed_s == 1
+    assert cell(accumulated, 1, 32).speedup == 1
+    large = asked(profile=GROWING, np=(1,), batches=(128, 256), accumulate=4)
+    assert [(one.batch, one.fits, one.measured_batch) for one in large.cells] == [(128, True, True), (256, True, True)]
+    assert large.largest_batch == 256
+    assert [one.batch for one in asked(np=(1,), batches=(2, 8), accumulate=4).cells] == [8]
 
 
 def test_a_batch_that_did_not_fit_when_it_was_tried_does_not_fit() -> None:

@@ -235,6 +235,50 @@ def test_the_error_of_overlap_factors_counts_as_far_as_messages_are_hidden_and_g
     assert error(2, compute_error=0.2) == pytest.approx(np.hypot(sure, 0.2 / 2 * share), rel=1e-3)
 
 
+LAST = point(ready_s=(4.0,))
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_hierarchical_allreduce_crosses_hosts_once(nodes: int) -> None:
+    """Two ranks on each host over a slow link: flat sends 2 (p - 1) / p, by hosts 2 (m - 1) / m of a message."""
+    slow = described(slots=2, nodes=nodes, inside=described(1e6).inside)
+    model, ranks = profile(LAST, gradients=gradients(8)), 2 * nodes
+    flat, by_hosts = (stepped(model, slow, ranks, hierarchical_allreduce=on).exposed_s[0] for on in (False, True))
+    assert flat / by_hosts == pytest.approx((ranks - 1) / ranks * nodes / (nodes - 1), rel=1e-3)  # 1.5 for 2 x 2
+    for count in (2, 3):  # one host, and hosts with unequal numbers of ranks, have no such groups
+        same = [float(stepped(model, slow, count, hierarchical_allreduce=on).step_s[0]) for on in (False, True)]
+        assert same[0] == same[1]
+
+
+def test_a_hierarchical_allreduce_uses_what_was_probed_inside_and_between() -> None:
+    def probed(ranks: int, nodes: int, second_s: float) -> Costs:
+        return Costs(
+            backend="gloo",
+            operation="allreduce",
+            ranks=ranks,
+            nodes=nodes,
+            sizes_bytes=(4, MIB),
+            seconds=(1e-6, second_s),
+            cpu_seconds=(0.0, 0.0),
+            error=0.0,
+        )
+
+    cluster = described(slots=2, nodes=2, costs=(probed(2, 1, 0.5), probed(2, 2, 4.0), probed(4, 2, 7.0)))
+    model = profile(LAST, gradients=gradients(1))
+    flat, by_hosts = (stepped(model, cluster, 4, hierarchical_allreduce=on) for on in (False, True))
+    assert (flat.exposed_s[0], by_hosts.exposed_s[0]) == pytest.approx((7.0, 4.5))
+
+
+def test_synchronized_batch_norms_wait_for_their_statistics_in_both_directions() -> None:
+    # 2 ranks: two latencies of 0.25 s for each of two exchanges of each layer, and hardly a byte.
+    plain, synchronized = profile(), profile(norm_channels=(64, 64, 128))
+    before, after = (stepped(model, described(latency_s=0.25), [1, 2]) for model in (plain, synchronized))
+    more = after.step_s - before.step_s
+    sent = sum(4 * (2 * size + 1) + 8 * size for size in (64, 64, 128)) / MIB
+    assert more == pytest.approx([0, 3 * 2 * 2 * 0.25 + sent])
+    assert after.exposed_s - before.exposed_s == pytest.approx(more)
+
+
 SIZES_MIB = st.floats(0.001, 40)
 
 

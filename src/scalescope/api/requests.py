@@ -16,6 +16,7 @@ from scalescope.units import parse_counts, parse_fraction, parse_seconds
 from scalescope.workloads import spec_from_options
 
 DEVICES = ("cpu", "cuda", "auto")
+DTYPES = ("fp32", "bf16")
 
 Counts = str | int | Sequence[int]  # `1,2,4`, `1..8`, `8,16,...,512`, or the numbers
 Seconds = str | float  # `90s`, `10m`, `2h`, or seconds
@@ -32,6 +33,8 @@ class ModelOptions(TypedDict, total=False):
     loss: str
     optimizer: str
     learning_rate: float | None
+    dtype: str  # fp32, or bf16 for mixed precision
+    accumulate: int  # Passes that a step's batch is split into
     device: str  # cpu, cuda or auto
 
 
@@ -186,7 +189,7 @@ def workload_of(model: str | WorkloadSpec, asked: dict[str, Any], verb: str) -> 
         raise UsageError(f"name one thing to {verb}: a MODEL such as cnn, or -- and your command")
     own = {
         name: asked.pop(name)
-        for name in ("model_args", "inputs", "loss", "optimizer", "learning_rate")
+        for name in ("model_args", "inputs", "loss", "optimizer", "learning_rate", "dtype", "accumulate")
         if name in asked
     }
     if isinstance(model, WorkloadSpec):
@@ -194,6 +197,8 @@ def workload_of(model: str | WorkloadSpec, asked: dict[str, Any], verb: str) -> 
     if not model:
         if own.keys() & {"model_args", "inputs", "loss"}:
             raise UsageError("--model-arg, --input and --loss go with a MODEL: pass them in your command instead")
+        if own.get("dtype", DTYPES[0]) != DTYPES[0] or own.get("accumulate", 1) != 1:
+            raise UsageError("--dtype and --accumulate go with a MODEL: let your script do it")
         return None
     arguments = own.pop("model_args", ())
     if isinstance(arguments, Mapping):
@@ -283,6 +288,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "batch": _counts("--batch"),
     "scaling": lambda value: SCALINGS[_choice("--scaling", tuple(SCALINGS))(value)],
     "device": _choice("--device", DEVICES),
+    "dtype": _choice("--dtype", DTYPES),
     "command": tuple,
     "inputs": tuple,
     "hosts": parse_hosts,

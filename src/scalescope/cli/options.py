@@ -81,6 +81,10 @@ class ModelOptions:
     loss: Annotated[str, _model(help="Name or file.py:function (default: that of the model).")] = ""
     optimizer: Annotated[str, _model(help="Name or file.py:function.")] = "sgd"
     learning_rate: Annotated[float | None, _model(metavar="X", help="Learning rate of a named optimizer.")] = None
+    dtype: Annotated[str, _model(metavar="fp32|bf16", help="bf16: mixed precision of a MODEL (autocast).")] = "fp32"
+    accumulate: Annotated[
+        int, _model(min=1, metavar="N", help="Gradient accumulation: passes that a step's batch is split into.")
+    ] = 1
     device: Device = "auto"
 
 

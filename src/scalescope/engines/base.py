@@ -32,6 +32,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     broadcasts: tuple[int, ...] = ()  # Bytes of what rank 0 sends to all before the forward
     broadcast_tensors: int = 0  # Of which they are made
     copies: bool = False  # Whether gradients are copied into messages during backward and back after it
+    by_hosts: bool = False  # Whether a message is summed inside each host, then between hosts, then shared inside
     fuse_bytes: int = 0  # Messages that are ready together travel as one up to this size; 0: each for itself
     cycle_s: float = 0.0  # How often the ranks look for what is ready; 0: messages leave as soon as they are ready
     negotiated: bool = False  # Whether the ranks agree on every message before it leaves
@@ -83,7 +84,7 @@ class Engine(ABC):
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).
-    model_error: float = 0.05
+    model_error: float = 0.055
 
     @property
     def changes_live(self) -> bool:

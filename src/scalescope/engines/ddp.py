@@ -76,6 +76,7 @@ class Ddp(Engine):
             is_argument=True,
             type="bool",
             default=False,
+            modelled=False,
             meaning="search the graph each step for parameters without a gradient",
         ),
         Knob(
@@ -92,6 +93,7 @@ class Ddp(Engine):
             tried=(None, "Ring", "Tree"),
             choices=("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"),
             variable="NCCL_ALGO",
+            modelled=tuple(map(str, _ROUTES)),
             meaning="the route of NCCL's messages: rings for bandwidth, trees for latency (unset: NCCL decides)",
         ),
         Knob(
@@ -111,6 +113,7 @@ class Ddp(Engine):
             low=1,
             high=64,
             variable="NCCL_MAX_NCHANNELS",
+            modelled=False,
             meaning="how many blocks of the GPU NCCL may take: more move more, fewer leave more to compute "
             "(unset: NCCL decides)",
         ),
@@ -138,6 +141,7 @@ class Ddp(Engine):
             copies=not values.get("gradient_as_bucket_view", False),
             algorithm=_ROUTES.get(values.get("nccl_algo"), "auto"),
             protocol=protocol if isinstance(protocol := values.get("nccl_proto"), str) else None,
+            by_hosts=bool(values.get("hierarchical_allreduce", False)),
         )
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:

@@ -27,8 +27,8 @@ def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
-    """The model in DistributedDataParallel with these knobs; the optimizer as it is."""
+def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
+    """The model in DistributedDataParallel with these knobs, which has no_sync for `passes`; the optimizer as it is."""
     import torch
 
     device = next(model.parameters()).device

@@ -72,6 +72,7 @@ class Horovod(Engine):
             tried=(False, True),
             variable="HOROVOD_TORUS_ALLREDUCE",
             changes="live",
+            modelled=False,
             meaning="reduce in rows of hosts, then in columns (NCCL builds only)",
         ),
         Knob(
@@ -79,6 +80,7 @@ class Horovod(Engine):
             type="bool",
             default=False,
             variable="HOROVOD_HIERARCHICAL_ALLGATHER",
+            modelled=False,
             meaning="gather inside each host first (MPI builds only)",
         ),
         Knob(
@@ -125,6 +127,7 @@ class Horovod(Engine):
             fuse_bytes=int(float(str(chosen["fusion_threshold_mb"])) * MIB),
             cycle_s=float(str(chosen["cycle_time_ms"])) / 1000,
             negotiated=True,
+            by_hosts=moved_by == "nccl" and bool(chosen["hierarchical_allreduce"]),
             agreements_kept=int(str(chosen["cache_capacity"])) >= len(profile.gradients),
         )
 

@@ -13,13 +13,14 @@ def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
     return hvd.rank(), hvd.size()
 
 
-def wrap(model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
-    """The model as it is, equal on all ranks; the optimizer averages gradients before each step."""
+def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
+    """The model as it is, equal on all ranks; the optimizer averages gradients before each step, of `passes`."""
     import horovod.torch as hvd
 
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    named = model.named_parameters()
+    return model, hvd.DistributedOptimizer(optimizer, named_parameters=named, backward_passes_per_step=passes)
 
 
 def agree(value: int) -> int:

@@ -27,7 +27,7 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
-from scalescope.records.profile import ModelProfile
+from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
 from scalescope.records.store import load, save
 from scalescope.simulator.grid import Question, predict, recommend
@@ -93,6 +93,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
                 scalings=request.scaling,
                 calibration=known,
                 efficiency_goal=request.efficiency,
+                accumulate=request.workload.accumulate,
             )
         )
         prediction = _with_warnings(
@@ -103,7 +104,8 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
             listener.mapped(prediction)
             prediction = _checked(request, prediction, profile, threads, cluster, folder, listener)
         if (best := step_to_draw(prediction)) is not None:
-            save(predicted_step(profile, cluster, knobs, best.np, best.batch), folder / STEP)
+            drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.workload.accumulate)
+            save(drawn, folder / STEP)
         save(prediction, folder / PREDICTION)
         save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
     return folder, prediction
@@ -183,6 +185,14 @@ def _knobs(request: EstimateRequest) -> Knobs:
         raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
     engine = find_engine(request.engine)
     knobs = parse_knobs(engine, request.knobs)
+    for knob in engine.knobs:
+        known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
+        if knob.name in knobs.values and not (knob.modelled and known):
+            told = f"{knob.name}={knobs.values[knob.name]}"
+            raise UsageError(
+                f"an estimate does not know what {told} changes: leave it out, or try it for real with "
+                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {told}"
+            )
     if request.cluster:
         return knobs
     return Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", lambda: horovod_speaks_mpi(sys.executable)))
@@ -231,17 +241,20 @@ def _profile(
     on_gpu = request.device != "cpu" and host.gpus() > 0
     most = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
     together = () if on_gpu else tuple(sorted({count for count in (2, 4, most) if 1 < count <= most}))
+    passes = request.workload.accumulate
     batches = {
-        -(-batch // count) if scaling == "strong" else batch
+        -(-each // passes)
         for scaling in request.scaling
         for batch in request.batch
         for count in processes
-        if scaling == "weak" or batch >= count
+        if (each := -(-batch // count) if scaling == "strong" else batch) >= passes
     }
+    if not batches:
+        raise UsageError(f"--accumulate {passes} is more than the samples of any batch: lower it, or raise --batch")
     ranks = max(together, default=1)
     listener.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
     task = ProfileTask(
-        workload=request.workload,
+        workload=_of_one_pass(request.workload),
         batches=tuple(sorted(batches)),
         device=request.device,
         seconds=request.seconds,
@@ -252,11 +265,20 @@ def _profile(
     return take_profile(task, threads_per_rank=threads, folder=place, tell=listener.tick, timeout_s=patience_s)
 
 
+def _of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
+    """What is profiled: the passes of a step are alike."""
+    return msgspec.structs.replace(workload, accumulate=1)
+
+
 def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
     """The profile is of this model and of the torch that is here."""
-    if profile.workload != request.workload:
+    if profile.workload != _of_one_pass(request.workload):
         given, found = request.workload.model, profile.workload.model
-        other = f"{found}, not of {given}" if given != found else f"{found} with other arguments, inputs or optimizer"
+        other = (
+            f"{found}, not of {given}"
+            if given != found
+            else f"{found} with other arguments, inputs, dtype or optimizer"
+        )
         raise UsageError(f"{request.profile} is a profile of {other}: leave --profile out to take a new one")
     here = "" if request.step_time else torch_version()  # shares of a step carry over to another version
     if here and here.partition("+")[0] != profile.torch.partition("+")[0]:
@@ -292,7 +314,7 @@ def _this_machine(
 
 def step_to_draw(prediction: Prediction) -> Cell | None:
     """The recommended cell, or with one process the one next to it: a step without communication shows nothing."""
-    advice = recommend(prediction.cells, prediction.efficiency_goal)
+    advice = recommend(prediction.cells, prediction.efficiency_goal, prediction.slots_per_node)
     if advice is None:
         return None
     several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]

@@ -1,9 +1,10 @@
 """Takes the profile of a model on this machine, and makes a record of what its ranks wrote."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from scalescope.stats import relative_deviation, standard_errors
 
 _ERROR_OF_ONE = 0.03  # Relative standard error that is assumed where nothing was repeated
 _FEW = 3
+_BATCHES_DIFFER = 0.04  # Relative standard deviation of contention over batch sizes: whether a step fits into caches
 # Relative miss above which a point is called outlying when others, without it, miss by less than half of it.
 _OUTLYING = 0.05
 
@@ -91,8 +93,9 @@ def assemble(
         ),
         buffers_bytes=tuple(model.buffers_bytes),
         buffers=model.buffers,
+        norm_channels=tuple(model.norm_channels),
         points=tuple(points),
-        crowds=_contention(blocks),
+        crowds=_contention(blocks, alone),
         interpolation_error=max(regular, default=0.0),
         memory_limit_bytes=model.memory_limit_bytes,
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
@@ -170,12 +173,13 @@ class _Ratio(NamedTuple):
     foreign_cores: float
 
 
-def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
+def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[Block]]) -> tuple[Contention, ...]:
     """Steps among others over the steps alone that were made right after them.
 
     Rounds that other programs disturbed count only where there are no others.
     """
     found: dict[tuple[int, int], list[_Ratio]] = {}
+    alone_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
     places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
     for at, block in enumerate(blocks[0]):
         if block.copies == 1:
@@ -189,7 +193,8 @@ def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
         typical_s = median(step for each in everyone for step in _steps(each))
         found.setdefault(key, []).append(
             _Ratio(
-                slowdown=typical_s / after.step_s,
+                # The block right after it has the same speed of the machine, all blocks of this batch have less noise.
+                slowdown=typical_s / math.sqrt(after.step_s * alone_s[block.batch]),
                 # Over what is typical of all ranks: one that is always slower holds the others up in every step.
                 residuals=[step / typical_s for each in everyone for step in _steps(each)],
                 foreign_cores=max(block.foreign_cores, after.foreign_cores),
@@ -199,15 +204,31 @@ def _contention(blocks: Sequence[Sequence[Block]]) -> tuple[Contention, ...]:
         (key, [each for each in made if each.foreign_cores <= QUIET] or made) for key, made in sorted(found.items())
     ]
     errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
+    middles = [median(each.slowdown for each in quiet) for _, quiet in rounds]
+    pairs = zip(middles, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
+    seen = {key: pair for (key, _), pair in zip(rounds, pairs, strict=True)}
     return tuple(
         Contention(
             copies=copies,
             batch=batch,
-            slowdown=median(each.slowdown for each in quiet),
+            slowdown=slowdown,
             error=error,
             noise=relative_deviation([step for each in quiet for step in each.residuals]),
             foreign_cores=median(each.foreign_cores for each in quiet),
             residuals=grouped([step for each in quiet for step in each.residuals]),
         )
-        for ((copies, batch), quiet), error in zip(rounds, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
+        for (copies, batch), quiet in rounds
+        for slowdown, error in [_pooled([seen[key] for key in seen if key[0] == copies], seen[copies, batch])]
     )
+
+
+def _pooled(of_copies: Sequence[tuple[float, float]], own: tuple[float, float]) -> tuple[float, float]:
+    """One batch's slowdown and error after what the others with as many copies say.
+
+    Batch sizes differ little in it (_BATCHES_DIFFER) and a round is noisy: what is less certain moves to their mean.
+    """
+    slowdown, error = own
+    mean = fmean(math.log(each) for each, _ in of_copies)
+    own_share = _BATCHES_DIFFER**2 / (_BATCHES_DIFFER**2 + error**2)
+    pooled = math.exp(own_share * math.log(slowdown) + (1 - own_share) * mean)
+    return pooled, error * math.sqrt(own_share + (1 - own_share) / len(of_copies))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from scalescope.engines import find_engine
-from scalescope.errors import ScalescopeError
+from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.profile_plan import next_batch
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.rank_program import USAGE_MARK
@@ -52,6 +52,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     element_bytes: list[int]
     buffers_bytes: list[int]
     buffers: int = 0
+    norm_channels: list[int] = []
     torch: str
     device: str
     hostname: str
@@ -91,6 +92,11 @@ class Profiler:
 
         workload = load(task.workload)
         check(workload, min(task.batches))
+        if device.type == "cpu" and _synchronized_norms(workload.model):
+            raise UsageError(
+                f"{task.workload.model} has SyncBatchNorm layers, which torch runs on GPUs only: estimate it there "
+                "(or with --profile), or build it with BatchNorm"
+            )
         self._device, self._clock = device, StepClock(workload, device)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
         self._batch = 0
@@ -110,6 +116,7 @@ class Profiler:
             element_bytes=[parameter.element_size() for _, parameter in named],
             buffers_bytes=list(kinds.values()),
             buffers=sum(1 for _ in self._clock.model.buffers()),
+            norm_channels=_synchronized_norms(self._clock.model),
             torch=str(torch.__version__),
             device=torch.cuda.get_device_name(self._device) if cuda else "cpu",
             hostname=platform.node(),
@@ -159,6 +166,13 @@ class Profiler:
         """Append one line."""
         self._file.write(msgspec.json.encode(what).decode() + "\n")
         self._file.flush()
+
+
+def _synchronized_norms(model: Any) -> list[int]:
+    """Channels of every SyncBatchNorm, in the order of the model."""
+    import torch
+
+    return [each.num_features for each in model.modules() if isinstance(each, torch.nn.SyncBatchNorm)]
 
 
 def steps_of_block(step_s: float) -> int:

@@ -12,7 +12,7 @@ from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
 from scalescope.jobs.rank_program import ALLOCATOR
 from scalescope.measurement.sweep import Listener, continue_measurement, measure
-from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
@@ -45,7 +45,7 @@ def run_checks(
         folder: Of the estimate; a measurement for each number of processes goes below it.
         listener: Told how the launches go.
     """
-    chosen = deciding_cells(prediction.cells, request.verify, slots, prediction.efficiency_goal)
+    chosen = deciding_cells(prediction, request.verify, slots)
     if not chosen:
         raise UsageError("--verify needs a cell with 2 or more processes that this machine can run: name one with --np")
     checks: list[Check] = []
@@ -55,7 +55,9 @@ def run_checks(
         for cell in cells:
             runs = [run for run in made.runs if run.point.batch == cell.batch]
             if runs:
-                checks.append(check_of(cell, runs, float(work(profile, [cell.batch]).step_s[0])))
+                checks.append(
+                    check_of(cell, runs, float(work(profile, [cell.batch], request.workload.accumulate).step_s[0]))
+                )
     return tuple(checks)
 
 
@@ -117,35 +119,39 @@ def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:
     )
 
 
-def deciding_cells(cells: Sequence[Cell], count: int, slots: int, goal: float) -> list[Cell]:
+def deciding_cells(prediction: Prediction, count: int, slots: int) -> list[Cell]:
     """Cells to verify: the recommended one, then those whose error would change the recommendation first.
 
     Args:
-        cells: The map.
+        prediction: The map.
         count: How many cells to choose.
         slots: Processes that can be run; a cell of one process needs no check.
-        goal: Efficiency of the recommendation.
 
     Returns:
         At most `count` cells of 2 or more processes that fit, without repetition.
     """
+    cells = prediction.cells
     possible = list({(cell.np, cell.batch): cell for cell in cells if 1 < cell.np <= slots and cell.fits}.values())
-    advice = recommend(cells, goal)
+    advice = _advice(prediction, cells)
     chosen = [cell for cell in possible if advice and (cell.np, cell.batch) == (advice.np, advice.batch)]
-    distances = {(cell.np, cell.batch): _distance(cell, cells, goal) for cell in possible if count}
+    distances = {(cell.np, cell.batch): _distance(cell, prediction) for cell in possible if count}
     rivals = [cell for cell in possible if cell not in chosen and distances.get((cell.np, cell.batch), math.inf) < 9]
     chosen += sorted(rivals, key=lambda cell: distances[cell.np, cell.batch])
     return [*chosen, *_spread([cell for cell in possible if cell not in chosen], count - len(chosen))][:count]
 
 
-def _distance(cell: Cell, cells: Sequence[Cell], goal: float) -> float:
+def _advice(prediction: Prediction, cells: Sequence[Cell]) -> Advice | None:
+    return recommend(cells, prediction.efficiency_goal, prediction.slots_per_node)
+
+
+def _distance(cell: Cell, prediction: Prediction) -> float:
     """By how many half-widths of its interval a cell has to be wrong to change the recommendation."""
-    now, half = recommend(cells, goal), math.log(cell.high_s / cell.step_s)
-    at = cells.index(cell)
+    cells, half = prediction.cells, math.log(cell.high_s / cell.step_s)
+    now, at = _advice(prediction, cells), cells.index(cell)
     for push in _PUSHES:
         for sign in (-1, 1):
             moved = _moved(cell, math.exp(sign * push * half), 1.0)
-            then = recommend([*cells[:at], moved, *cells[at + 1 :]], goal)
+            then = _advice(prediction, [*cells[:at], moved, *cells[at + 1 :]])
             if (then and (then.np, then.batch)) != (now and (now.np, now.batch)):
                 return push
     return math.inf
@@ -200,7 +206,7 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
         checks=tuple(checks),
         correction=math.exp(shift),
         doubts=tuple(doubts),
-        recommended=None if doubts else recommend(cells, goal),
+        recommended=None if doubts else _advice(prediction, cells),
         most_efficient_np=most_efficient(cells, goal),
     )
 

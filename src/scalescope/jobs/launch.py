@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -272,8 +273,14 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
         ) from None
     if answer.returncode == UsageError.exit_code:
         raise UsageError((answer.stderr.strip().splitlines() or [f"{request.workload.model} cannot be built"])[-1])
+    if answer.returncode == -signal.SIGILL:  # some virtual machines promise AMX and do not have it
+        raise WorkFailed(
+            f"the model {request.workload.model} uses an instruction that this machine does not have: "
+            "try --env ONEDNN_MAX_CPU_ISA=AVX512_CORE"
+        )
     if answer.returncode:
-        raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{answer.stderr.strip()[-3000:]}")
+        why = answer.stderr.strip()[-3000:] or f"it ended with code {answer.returncode}"
+        raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{why}")
     overhead_s = time.monotonic() - started
     step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
     per_sample_s = step_s / (smallest.batch or 1)

@@ -50,7 +50,8 @@ class StepClock:
         used = cpu_s()
         begin = self._mark()
         self._optimizer.zero_grad()
-        loss: Any = self._workload.loss(self.model(*self._inputs), self._target)
+        with self._workload.precision(self._device.type):
+            loss: Any = self._workload.loss(self.model(*self._inputs), self._target)
         forward = self._mark()
         loss.backward()
         backward = self._mark()

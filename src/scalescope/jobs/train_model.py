@@ -1,6 +1,7 @@
 """The program that every rank of a MODEL job runs: real steps on made-up data."""
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -57,7 +58,9 @@ def train(task: TrainingTask, folder: Path) -> None:
     rank, world = live.start(str(device), task.knobs)
     workload = load(task.workload)
     model = workload.model.to(device)
-    model, optimizer = live.wrap(model, workload.optimizer(model.parameters()), task.knobs)
+    model, optimizer = live.wrap(
+        model, workload.optimizer(model.parameters()), task.knobs, passes=task.workload.accumulate
+    )
     step = _step(workload, model, optimizer, task.batch, device)
     if task.interleaved:
         apart = load(task.workload)
@@ -81,13 +84,19 @@ def train(task: TrainingTask, folder: Path) -> None:
 
 def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:
     """One step of a training, always on the same batch."""
-    inputs = [moved(value, device) for value in workload.batch(batch)]
-    target = moved(workload.target(batch), device)
+    *first, last = [(moved(inputs, device), moved(target, device)) for inputs, target in workload.parts(batch)]
+
+    def one_pass(inputs: tuple[Any, ...], target: object) -> None:
+        with workload.precision(device.type):
+            loss: Any = workload.loss(model(*inputs), target)
+        (loss / (len(first) + 1) if first else loss).backward()
 
     def step() -> None:
         optimizer.zero_grad()
-        loss: Any = workload.loss(model(*inputs), target)
-        loss.backward()
+        for part in first:
+            with getattr(model, "no_sync", contextlib.nullcontext)():  # DDP's; Horovod's optimizer counts the passes
+                one_pass(*part)
+        one_pass(*last)
         optimizer.step()
 
     return step

@@ -25,6 +25,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
     changes: Literal["live", "relaunch"] = "relaunch"
     variable: str = ""  # The environment variable that carries it, if the engine reads one
     is_argument: bool = False  # Whether the engine's wrapper takes it as an argument of this name
+    modelled: bool | tuple[str, ...] = True  # Whether an estimate knows what it changes; of a choice: of which values
     meaning: str
 
 

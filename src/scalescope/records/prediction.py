@@ -32,8 +32,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     hidden_s: float
     memory_bytes: int  # Of one process
     device_hours: float  # Processes times hours, for a million samples
-    fits: bool = True  # Whether the batch fits into the device's memory
-    measured_batch: bool = True  # Whether the batch lies within those that the profile measured
+    fits: bool = True  # Whether the batch fits into the memory of the device, or of the node that processes share
+    # Whether the batch, and of a strong speedup the one it is over, lies within those that the profile measured
+    measured_batch: bool = True
+    baseline_fits: bool = True  # Whether the one process that a strong speedup is over could run the whole batch
     # Whether its step was measured (the interval is then from the fastest to the slowest launch), not predicted.
     verified: bool = False
 
@@ -119,6 +121,7 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     slots_per_node: int
     nodes: int
     threads_per_rank: int
+    accumulate: int = 1  # Passes that the batch of each process is split into
     cells: tuple[Cell, ...]
     recommended: Advice | None  # None when nothing fits into memory, or the map is not to be trusted
     # The largest number of processes whose best cell keeps the efficiency that was asked for.
@@ -133,6 +136,7 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     profile_batches: tuple[int, ...]
     interpolation_error: float
     memory_limit_bytes: int
+    memory_shared_by: int = 1  # Processes that share it, when there are as many as the map has
     largest_batch: int | None = None  # The largest batch per process that fits into memory, as far as the profile tells
     warnings: tuple[str, ...] = ()
 

@@ -18,6 +18,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     loss: str | None = None
     optimizer: str = "sgd"
     learning_rate: float | None = None
+    dtype: str = "fp32"  # bf16: forward and loss under autocast; parameters and gradients stay what they are
+    accumulate: int = 1  # Passes that a step's batch is split into; gradients are exchanged after the last
 
 
 class Gradient(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,7 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     gradients: tuple[Gradient, ...]  # In the order in which backward finishes them
     buffers_bytes: tuple[int, ...] = ()  # What DDP broadcasts before each forward: one size per kind of number
     buffers: int = 0  # Tensors that these bytes are in
+    norm_channels: tuple[int, ...] = ()  # Of every SyncBatchNorm: its ranks exchange statistics in forward and backward
     points: tuple[ProfilePoint, ...]  # By ascending batch
     crowds: tuple[Contention, ...] = ()  # By ascending number of copies
     interpolation_error: float  # Largest relative miss of a measured point when it is predicted from its neighbours

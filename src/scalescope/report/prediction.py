@@ -234,7 +234,8 @@ def memory_words(prediction: Prediction) -> str:
     if prediction.largest_batch is None:
         return ""
     limit = f" into {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
-    return f"largest batch of a process that fits{limit}: {prediction.largest_batch:,}"
+    whose = "a process" if prediction.memory_shared_by == 1 else f"each of {prediction.memory_shared_by:,} processes"
+    return f"largest batch of {whose} that fits{limit}: {prediction.largest_batch:,}"
 
 
 def own_words(prediction: Prediction) -> str:

@@ -57,6 +57,7 @@ _LOOKS = {
     "slower": _Look("(", ")", "( )", "slower than one process"),
     "mem": _Look(" ", " ", f"{_DOES_NOT_FIT}:", "does not fit into memory"),
     "measured": _Look("=", " ", "=", "measured"),
+    "unreal": _Look("?", " ", "?", "over one process that does not fit"),
     "beyond": _Look("~", " ", "~", "beyond the profiled batches"),
     "absent": _Look(" ", " ", "-", "fewer samples than processes"),
     "plain": _Look(" ", " "),
@@ -171,6 +172,8 @@ def _kind(cell: Cell | None, best: Cell | None) -> str:
         return "slower"
     if cell.verified:
         return "measured"
+    if not cell.baseline_fits:
+        return "unreal"
     return "plain" if cell.measured_batch else "beyond"
 
 

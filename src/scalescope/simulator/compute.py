@@ -19,7 +19,7 @@ _COPIES_PER_DOUBLING = 0.20
 class Work:
     """Seconds of compute in a step of one process alone, one column per batch size."""
 
-    forward_s: Floats
+    forward_s: Floats  # With gradient accumulation all passes before the last, and the forward of the last
     backward_s: Floats
     optimizer_s: Floats
     ready_s: Floats  # One row per gradient, after the start of backward, never less than the row before
@@ -32,9 +32,9 @@ class Work:
         return self.forward_s + self.backward_s + self.optimizer_s
 
 
-def work(profile: ModelProfile, batches: ArrayLike) -> Work:
-    """The profile at these batch sizes: straight lines between measured ones, and on beyond them."""
-    sizes = np.asarray(batches, dtype=float)
+def work(profile: ModelProfile, batches: ArrayLike, passes: int = 1) -> Work:
+    """The profile at these batch sizes, each split into `passes`: straight lines between measured ones, and beyond."""
+    sizes = np.ceil(np.asarray(batches, dtype=float) / passes)
     points = profile.points
     backward = _at(points, sizes, [point.backward_s for point in points])
     ready = np.array(
@@ -45,8 +45,9 @@ def work(profile: ModelProfile, batches: ArrayLike) -> Work:
     beyond = np.maximum(np.log2(sizes / measured[-1]), 0) + np.maximum(np.log2(measured[0] / sizes), 0)
     own = np.interp(sizes, measured, [point.error for point in points])
     between = np.where(np.isin(sizes, measured), 0.0, profile.interpolation_error)
+    forward = _at(points, sizes, [point.forward_s for point in points])
     return Work(
-        forward_s=_at(points, sizes, [point.forward_s for point in points]),
+        forward_s=passes * forward + (passes - 1) * backward,
         backward_s=backward,
         optimizer_s=_at(points, sizes, [point.optimizer_s for point in points]),
         ready_s=ready,
@@ -92,7 +93,6 @@ def contention(profile: ModelProfile, copies: Floats, batches: Floats) -> Slowdo
 
 
 def _contention_at(profile: ModelProfile, batch: int, copies: Floats) -> Slowdown:
-    """What seems faster than one alone stays so: cutting it off at 1 would make noise into a slowdown."""
     found = [each for each in profile.crowds if each.batch == batch]
     known = np.log2([1.0, *(each.copies for each in found)])
     wanted = np.log2(copies)
@@ -101,4 +101,4 @@ def _contention_at(profile: ModelProfile, batch: int, copies: Floats) -> Slowdow
     beyond = np.maximum(wanted - known[-1], 0.0)
     slowdown = np.interp(wanted, known, slowdowns) + np.maximum(slope, 0.0) * beyond
     errors = [0.0, *(each.error for each in found)]
-    return Slowdown(slowdown, np.interp(wanted, known, errors) + _COPIES_PER_DOUBLING * beyond)
+    return Slowdown(np.maximum(slowdown, 1.0), np.interp(wanted, known, errors) + _COPIES_PER_DOUBLING * beyond)

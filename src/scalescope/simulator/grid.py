@@ -15,7 +15,7 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.gpu import own_cost
-from scalescope.simulator.step import Steps, steps
+from scalescope.simulator.step import steps
 from scalescope.stats import PREDICTED, normal_width
 
 EFFICIENT = 0.8  # Minimum efficiency of the recommended setting, unless another is asked for
@@ -38,6 +38,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     scalings: tuple[Scaling, ...] = ("weak",)
     calibration: Calibration | None = None
     efficiency_goal: float = EFFICIENT
+    accumulate: int = 1  # Passes that the batch of each process is split into
 
 
 def predict(question: Question) -> Prediction:
@@ -53,6 +54,7 @@ def predict(question: Question) -> Prediction:
     if not cells:
         raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
     doubts = tuple(_doubts(question))
+    shared_by = int(_sharing(question.cluster, np.array([most]))[0])
     return Prediction(
         what=profile.workload.model,
         engine=knobs.engine,
@@ -62,7 +64,7 @@ def predict(question: Question) -> Prediction:
         nodes=question.cluster.nodes,
         threads_per_rank=profile.threads_per_rank,
         cells=cells,
-        recommended=None if doubts else recommend(cells, question.efficiency_goal),
+        recommended=None if doubts else recommend(cells, question.efficiency_goal, question.cluster.slots_per_node),
         most_efficient_np=most_efficient(cells, question.efficiency_goal),
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
@@ -71,8 +73,10 @@ def predict(question: Question) -> Prediction:
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,
-        largest_batch=largest_batch(profile),
-        warnings=tuple(_warnings(question)),
+        largest_batch=_in_passes(largest_batch(profile, shared_by), question.accumulate),
+        accumulate=question.accumulate,
+        memory_shared_by=shared_by,
+        warnings=(*_warnings(question), *_baseline_warnings(cells)),
         doubts=doubts,
     )
 
@@ -88,6 +92,7 @@ def _cells(question: Question, scaling: Scaling) -> list[Cell]:
         for ranks in question.np
         if scaling == "weak" or batch >= ranks
     ]
+    wanted = [cell for cell in wanted if cell[1] >= question.accumulate]
     cells: list[Cell] = []
     for start in range(0, len(wanted), _CHUNK):
         cells += _chunk(question, scaling, wanted[start : start + _CHUNK])
@@ -102,10 +107,12 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
     table = np.array(wanted)
     ranks, batches, totals = table[:, 0], table[:, 1], table[:, 2]
     exchange = find_engine(question.knobs.engine).exchange(profile, question.knobs.values)
-    made = steps(profile, cluster, exchange, ranks, batches)
+    passes = question.accumulate
+    made = steps(profile, cluster, exchange, ranks, batches, passes)
     factor = np.where(ranks > 1, question.calibration.factor if question.calibration else 1.0, 1.0)
     seconds = made.step_s * factor
-    alone = work(profile, totals if scaling == "strong" else batches)
+    alone = work(profile, totals if scaling == "strong" else batches, passes)
+    batches_of_pass, totals_of_pass = -(-batches // passes), -(-totals // passes)
     speedup = alone.step_s / seconds * (1 if scaling == "strong" else ranks)
     model = np.where(ranks > 1, _spread(question), 0.0)
     half = np.exp(_INTERVAL * np.hypot(made.error, model))
@@ -113,8 +120,12 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
     ratio_error = np.hypot(made.error, alone.error) if scaling == "strong" else made.ratio_error
     ratio_half = np.exp(_INTERVAL * np.where(ranks > 1, np.hypot(ratio_error, model), 0.0))
     rates = totals / seconds
-    fits = _fits(made, profile, batches)
-    measured = (batches >= profile.points[0].batch) & (batches <= profile.points[-1].batch)
+    fits = _fits(made.memory_bytes * _sharing(cluster, ranks), profile, batches_of_pass)
+    measured = _is_measured(profile, batches_of_pass)
+    baseline_fits = np.ones_like(fits)
+    if scaling == "strong":  # whose speedup is over one process with the whole batch
+        measured &= _is_measured(profile, totals_of_pass)
+        baseline_fits = _fits(alone.memory_bytes, profile, totals_of_pass)
     columns = [
         ranks,
         -(-ranks // cluster.slots_per_node),
@@ -134,6 +145,7 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
         ranks / rates * _SAMPLES_PER_DEVICE_HOURS / 3600,
         fits,
         measured,
+        baseline_fits,
     ]
     names = [name for name in Cell.__struct_fields__ if name not in ("scaling", "verified")]
     return [
@@ -142,28 +154,42 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
     ]
 
 
-def _fits(made: Steps, profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
+def _in_passes(batch: int | None, passes: int) -> int | None:
+    return None if batch is None else batch * passes
+
+
+def _is_measured(profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
+    return (batches >= profile.points[0].batch) & (batches <= profile.points[-1].batch)
+
+
+def _sharing(cluster: Cluster, ranks: np.ndarray) -> np.ndarray:
+    """Processes that share the memory of a node; a GPU has its own."""
+    return np.minimum(ranks, cluster.slots_per_node) if cluster.device == "cpu" else np.ones_like(ranks)
+
+
+def _fits(memory_bytes: np.ndarray, profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
     """Whether a batch fits into memory: it did when it was tried, or the line through those that did says so."""
-    fits = (made.memory_bytes <= profile.memory_limit_bytes) | (profile.memory_limit_bytes == 0)
+    fits = (memory_bytes <= profile.memory_limit_bytes) | (profile.memory_limit_bytes == 0)
     return fits & (batches < profile.too_large) if profile.too_large is not None else fits
 
 
-def largest_batch(profile: ModelProfile) -> int | None:
-    """The largest batch of one process that fits into memory; None when memory does not grow with the batch."""
+def largest_batch(profile: ModelProfile, shared_by: int = 1) -> int | None:
+    """The largest batch of each process that fits into memory; None when memory does not grow with the batch."""
     first, last = profile.points[0], profile.points[-1]
     if not profile.memory_limit_bytes:
         return None
     per_sample = (last.memory_bytes - first.memory_bytes) / max(last.batch - first.batch, 1)
     if per_sample <= 0:
         return None if profile.too_large is None else profile.too_large - 1
-    largest = int(last.batch + (profile.memory_limit_bytes - last.memory_bytes) / per_sample)
+    largest = max(int(last.batch + (profile.memory_limit_bytes / shared_by - last.memory_bytes) / per_sample), 0)
     return min(largest, profile.too_large - 1) if profile.too_large is not None else largest
 
 
-def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
+def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice | None:
     """Of the cells that lose little throughput and are efficient, the one with the fewest devices.
 
-    Where nothing reaches the efficiency goal, the most throughput that keeps a speedup above 1, or one process.
+    Beyond one node those with whole nodes come first: the rest of a node is paid for as well. Where nothing reaches the
+    efficiency goal, the most throughput that keeps a speedup above 1, or one process.
     """
     usable = [cell for cell in cells if cell.fits]
     if not usable:
@@ -174,8 +200,9 @@ def recommend(cells: Sequence[Cell], goal: float) -> Advice | None:
     pool = efficient or worth or usable
     best = max(cell.throughput for cell in pool)
     close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
-    chosen = min(close, key=lambda cell: (cell.np, cell.global_batch))
-    why = f"the fewest processes within {_REGRET:.0%} of the fastest"
+    whole = [cell for cell in close if cell.np < slots_per_node or cell.np % slots_per_node == 0]
+    chosen = min(whole or close, key=lambda cell: (cell.np, cell.global_batch))
+    why = f"the fewest {'processes' if chosen.nodes == 1 or not whole else 'nodes'} within {_REGRET:.0%} of the fastest"
     if not efficient:
         why += "; none reaches the efficiency goal"
     elif chosen.efficiency < goal:
@@ -225,6 +252,17 @@ def _warnings(question: Question) -> list[str]:
             "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
         )
     return said
+
+
+def _baseline_warnings(cells: Sequence[Cell]) -> list[str]:
+    """Speedups over a step that cannot be run."""
+    batches = [cell.global_batch for cell in cells if not cell.baseline_fits and cell.fits]
+    if not batches:
+        return []
+    return [
+        f"a global batch of {min(batches):,} or more does not fit one process: strong speedups there are over a step "
+        "that the profile's line tells and nobody can run"
+    ]
 
 
 def profile_doubts(profile: ModelProfile) -> list[str]:

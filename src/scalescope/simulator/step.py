@@ -1,6 +1,7 @@
 """A whole step on a cluster: the profile's compute, the engine's exchange, the cluster's links and shared cores."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,7 @@ class Steps:
     broadcast_s: Floats  # Buffers, before the forward
     forward_s: Floats
     outcome: Outcome  # Backward and the exchange during it
+    norms_s: Floats  # Statistics of SyncBatchNorm layers, which compute waits for in forward and backward
     finish_s: Floats  # From the end of both to the optimizer: what is left to copy back, and the engine's other work
     optimizer_s: Floats
     exposed_s: Floats  # Communication that nothing hides: records.timeline.exposed of the same step
@@ -44,7 +46,8 @@ class Steps:
     @property
     def step_s(self) -> Floats:
         """The whole step."""
-        return self.broadcast_s + self.forward_s + self.outcome.sent_s + self.finish_s + self.optimizer_s
+        parts = (self.broadcast_s, self.forward_s, self.norms_s, self.outcome.sent_s, self.finish_s, self.optimizer_s)
+        return np.asarray(sum(parts))
 
 
 def steps(
@@ -53,22 +56,25 @@ def steps(
     exchange: Exchange,
     ranks: NDArray[np.int_],
     batches: NDArray[np.int_],
+    passes: int = 1,
     *,
     wrapped: bool = False,
     since_cycle_s: float | None = None,
 ) -> Steps:
-    """The step of every cell (ranks[i] processes with batches[i] samples each).
+    """The step of every cell (ranks[i] processes with batches[i] samples each, split into `passes`).
 
     One process is alone, without the engine, unless it is `wrapped`. `since_cycle_s` is what Traffic has.
     """
     sizes, row = np.unique(batches, return_inverse=True)
-    alone = work(profile, sizes)
+    alone = work(profile, sizes, passes)
+    batches = -(-batches // passes)
     nodes = -(-ranks // cluster.slots_per_node)
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
     slowdowns = _slowdowns(cluster, exchange.backend, ranks, nodes, profile)
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
+    uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
     engaged = together | wrapped
@@ -92,18 +98,19 @@ def steps(
         ),
         OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )
-    broadcast_s = links.broadcast_s()
+    broadcast_s, norms_s = links.broadcast_s(), passes * links.norms_s(profile.norm_channels)
     finish_s = _copied_back(outcome, copy_s) - outcome.sent_s + around.rest_s * engaged
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
-    whole_s = broadcast_s + forward_s + outcome.sent_s + finish_s + optimizer_s
-    exposed_s = broadcast_s + outcome.exposed_s
+    whole_s = broadcast_s + forward_s + norms_s + outcome.sent_s + finish_s + optimizer_s
+    exposed_s = broadcast_s + norms_s + outcome.exposed_s
     exposed = exposed_s / whole_s
     uneven_error = np.hypot(uneven_error, slowest_error)
     shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
-    own, sent = alone.error[row], _sent_error(outcome, broadcast_s, whole_s, slowdowns, links.error())
+    own, sent = alone.error[row], _sent_error(outcome, broadcast_s + norms_s, whole_s, slowdowns, links.error())
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
+        norms_s=norms_s,
         outcome=outcome,
         finish_s=finish_s,
         optimizer_s=optimizer_s,
@@ -128,8 +135,24 @@ class _Links:
 
     def message_s(self, bytes_: Floats, cells: NDArray[np.int_]) -> Floats:
         """Of a message alone in some cells, once all ranks are ready for it."""
-        seconds = self._allreduce.seconds(bytes_, self._ranks[cells], self._nodes[cells])
+        seconds = self._allreduce_s(bytes_, self._ranks[cells], self._nodes[cells])
         return np.where(self._together[cells], np.maximum(seconds - self._small_s[cells], 0.0), 0.0)
+
+    def _allreduce_s(self, bytes_: Floats, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> Floats:
+        """Of all ranks at once or, where hosts have equally many of them, by hosts: inside, then between them.
+
+        By hosts every rank of a host sends its share of the message over the link that they have in common, which takes
+        as long as one rank with all of it.
+        """
+        flat = self._allreduce.seconds(bytes_, ranks, nodes)
+        local = -(-ranks // nodes)
+        several = (nodes > 1) & (local > 1) & (local * nodes == ranks)
+        if not self._exchange.by_hosts or not several.any():
+            return flat
+        inside = self._allreduce.seconds(bytes_[several], local[several], 1)
+        between = self._allreduce.seconds(bytes_[several], nodes[several], nodes[several])
+        flat[several] = inside + between
+        return flat
 
     def agreement_s(self) -> Floats:
         """What it takes the ranks to agree on a message, and to send one that is almost empty."""
@@ -144,6 +167,14 @@ class _Links:
             model = CostModel(self._cluster, self._exchange.backend, "broadcast")
             for size in self._exchange.broadcasts:
                 total = total + self._seconds(model, float(size))
+        return total
+
+    def norms_s(self, channels: Sequence[int]) -> Floats:
+        """Of SyncBatchNorm: a layer gathers mean, variance and count in forward and sums two gradients in backward."""
+        total = np.zeros(len(self._ranks))
+        for size in channels if self._any else ():
+            gathered = 4.0 * (2 * size + 1) * self._ranks / 2  # gathering sends half of what summing as much does
+            total = total + self._seconds(self._allreduce, gathered) + self._seconds(self._allreduce, 8.0 * size)
         return total
 
     def error(self) -> Floats:
@@ -198,7 +229,7 @@ def _slowdowns(
 
 
 def _sent_error(
-    outcome: Outcome, broadcast_s: Floats, whole_s: Floats, slowdowns: _Slowdowns, link_error: Floats
+    outcome: Outcome, waited_s: Floats, whole_s: Floats, slowdowns: _Slowdowns, link_error: Floats
 ) -> Floats:
     """Relative standard error of a step from messages that take longer than thought and overlap that costs more.
 
@@ -212,7 +243,7 @@ def _sent_error(
     pauses = np.where(np.isfinite(began), np.maximum(outcome.sent_s - began - travelling, 0.0), 0.0)
     lost = np.maximum(1 - 1 / slowdowns.compute, 0.0)  # of compute, while a message travels
     more = np.expm1(_HALF * link_error)
-    later = np.maximum(exposed * more, travelling * more - pauses) + (hidden * lost + broadcast_s) * more
+    later = np.maximum(exposed * more, travelling * more - pauses) + (hidden * lost + waited_s) * more
     links = np.log1p(later / whole_s) / _HALF
     slower = np.maximum(hidden * slowdowns.sending_error / slowdowns.sending - pauses, 0.0)
     slower = (slower + hidden * lost * slowdowns.sending_error) / whole_s
@@ -225,10 +256,12 @@ def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:
     return abs(math.log2(overlap.ranks / ranks)) + 2 * abs(math.log2(overlap.nodes / nodes))
 
 
-def predicted_step(profile: ModelProfile, cluster: Cluster, knobs: Knobs, np_: int, batch: int) -> Timeline:
+def predicted_step(
+    profile: ModelProfile, cluster: Cluster, knobs: Knobs, np_: int, batch: int, passes: int = 1
+) -> Timeline:
     """The step of the slowest of `np_` processes with `batch` samples each; all of them look alike."""
     exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
-    made = steps(profile, cluster, exchange, np.array([np_]), np.array([batch]))
+    made = steps(profile, cluster, exchange, np.array([np_]), np.array([batch]), passes)
     spans: list[Span] = []
     at = 0.0
 
@@ -241,8 +274,10 @@ def predicted_step(profile: ModelProfile, cluster: Cluster, knobs: Knobs, np_: i
     )
     add("communication", at, at + broadcast_s, "buffers", sum(exchange.broadcasts))
     at += broadcast_s
-    add("forward", at, at + forward_s, "forward")
+    add("forward", at, at + forward_s, "forward" if passes == 1 else f"{passes - 1} passes before, and forward")
     at += forward_s
+    add("communication", at, at + float(made.norms_s[0]), "statistics of batch norms")
+    at += float(made.norms_s[0])
     outcome = made.outcome
     add("backward", at, at + float(outcome.backward_s[0]), "backward")
     free = float(outcome.backward_s[0])

@@ -32,7 +32,8 @@ def check(workload: "Workload", batch: int) -> None:
     inputs = attempt(lambda: workload.batch(batch), f"batch(n) of {model} fails", "fix it, or give --input")
     target = attempt(lambda: workload.target(batch), f"target(n) of {model} fails", "fix it")
     try:
-        output = workload.model(*inputs)
+        with workload.precision("cpu"):
+            output = workload.model(*inputs)
     except Exception as error:
         shapes = ", ".join(describe(tensor) for tensor in inputs)
         raise UsageError(

@@ -14,6 +14,7 @@ from scalescope.workloads.inputs import Data, labelled, next_to_model, next_toke
 from scalescope.workloads.references import one_line, parse_model_args, resolve
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn, optim
 
 
@@ -79,6 +80,21 @@ class Workload:
     loss: "Callable[[object, object], Tensor]"
     optimizer: "Callable[[Iterable[nn.Parameter]], optim.Optimizer]"
 
+    def precision(self, device_type: str) -> "torch.autocast":
+        """The context of forward and loss."""
+        import torch
+
+        return torch.autocast(device_type, dtype=torch.bfloat16, enabled=self.spec.dtype == "bf16")
+
+    def parts(self, batch: int) -> list[tuple["tuple[Tensor, ...]", object]]:
+        """Inputs and target of every pass of a step with this many samples."""
+        passes = self.spec.accumulate
+        if batch < passes:
+            raise UsageError(f"a batch of {batch} cannot be split into {passes} passes: lower --accumulate")
+        sizes = [batch // passes + (index < batch % passes) for index in range(passes)]
+        made = {size: (self.batch(size), self.target(size)) for size in set(sizes)}
+        return [made[size] for size in sizes]
+
 
 def spec_from_options(
     model: str,
@@ -88,6 +104,8 @@ def spec_from_options(
     loss: str | None = None,
     optimizer: str = "sgd",
     learning_rate: float | None = None,
+    dtype: str = "fp32",
+    accumulate: int = 1,
 ) -> WorkloadSpec:
     """The spec that command-line texts describe.
 
@@ -98,6 +116,8 @@ def spec_from_options(
         loss: A name or a reference; None: that of a built-in model, the mean square for a user's.
         optimizer: A name or a reference.
         learning_rate: For a named optimizer; None: its own default.
+        dtype: fp32, or bf16 for autocast.
+        accumulate: Passes that a step's batch is split into.
 
     Raises:
         UsageError: A text cannot be read, or a model argument does not fit its annotation.
@@ -118,6 +138,8 @@ def spec_from_options(
         loss=loss,
         optimizer=optimizer,
         learning_rate=learning_rate,
+        dtype=dtype,
+        accumulate=accumulate,
     )
 
 
