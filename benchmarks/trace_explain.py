@@ -3,14 +3,17 @@
 import os
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import trace_files, trace_horovod, trace_kineto
 from benchmarks.command import scalescope_words
+from benchmarks.table import print_table
 
 MEGABYTES = 200
 REPEATS = 5
+RANKS = 8
 
 
 def run() -> list[dict[str, Any]]:
@@ -19,7 +22,25 @@ def run() -> list[dict[str, Any]]:
     for name in ("gloo, CPU", "NCCL, CUDA"):
         path = trace_files.kineto(trace_kineto.SAMPLES[name], MEGABYTES)
         files[f"profiler trace, {name}"] = (trace_kineto.FLOOR, path)
-    return [_row(name, floor, path) for name, (floor, path) in files.items()]
+    rows = [_row(name, floor, path) for name, (floor, path) in files.items()]
+    print_table(many_ranks(MEGABYTES // RANKS, RANKS, REPEATS))
+    return rows
+
+
+def many_ranks(megabytes: int, count: int, repeats: int) -> list[dict[str, Any]]:
+    """Files of many ranks, read on one core and on all: wall seconds of the whole command, the fastest of some."""
+    files = [str(path) for path in trace_files.ranks(trace_kineto.SAMPLES["gloo, CPU"], megabytes, count)]
+    everything = sorted(os.sched_getaffinity(0))
+    rows = []
+    for cores in (everything[:1], everything):
+        walls = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            words = ["taskset", "-c", ",".join(map(str, cores)), *scalescope_words("explain", "--json", *files)]
+            subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            walls.append(time.perf_counter() - began)
+        rows.append({"ranks": count, "MB each": megabytes, "cores": len(cores), "explain, wall s": min(walls)})
+    return rows
 
 
 def _row(name: str, floor: str, path: Path) -> dict[str, Any]:

@@ -33,6 +33,19 @@ def kineto(sample: Path, megabytes: int, packed: bool = False) -> Path:
     return _made(name, text[: found.end()], body, text[end:], megabytes, packed)
 
 
+def ranks(sample: Path, megabytes: int, count: int) -> list[Path]:
+    """Profiler traces of so many ranks, of about `megabytes` MB each."""
+    whole = kineto(sample, megabytes)
+    files = []
+    for rank in range(count):
+        path = whole.with_name(f"{whole.stem}_rank{rank}.json")
+        if not path.exists():
+            text = whole.read_bytes()
+            path.write_bytes(re.sub(rb'("rank": ?)\d+', b"\\g<1>%d" % rank, text, count=1))
+        files.append(path)
+    return files
+
+
 def _sample(path: Path) -> bytes:
     data = path.read_bytes()
     return gzip.decompress(data) if path.suffix == ".gz" else data

@@ -1,12 +1,17 @@
 """What there is to explain: traces of a job, one per rank where possible, and what came with them."""
 
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
@@ -19,6 +24,7 @@ from scalescope.traces.readers import read_trace, reader_of
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
+_WORTH_PROCESSES = 16 << 20  # Bytes of all files together, packed or not
 _COMPARED = 0.8  # Of the collectives must be known of all ranks, before waiting is told from transfer
 _PARTS_OF_MARKS: dict[str, Activity] = {
     "input": "input",
@@ -94,7 +100,7 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
         raise UsageError(f"traces of several kinds were named ({names}): explain one kind at a time")
     (reader,) = readers.values()
     if reader.per_rank:
-        return _of_ranks(reader.kind, [read_trace(file) for file in files], None)
+        return _of_ranks(reader.kind, _read_all(files, [None] * len(files)), None)
     if len(files) > 1:
         raise UsageError(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
     return JobTraces(reader.kind, (read_trace(files[0]),))
@@ -108,13 +114,29 @@ def _of_folder(folder: Path) -> JobTraces:
     if not record.timeline:
         captured = [rank for rank in record.ranks if rank.profile]
         own = [read_marks(folder / rank.marks) if (folder / rank.marks).is_file() else None for rank in captured]
-        traces = [
-            read_trace(folder / rank.profile, each, may_be_empty=True) for rank, each in zip(captured, own, strict=True)
-        ]
+        traces = _read_all([folder / rank.profile for rank in captured], own, may_be_empty=True)
         return _of_ranks("run folder", traces, record)
     marks = tuple(read_marks(folder / rank.marks) for rank in record.ranks if rank.marks)
     seen = read_trace(folder / record.timeline, may_be_empty=True)
     return JobTraces("run folder", tuple(separate(seen, marks)), marks=marks, record=record)
+
+
+def _read_all(files: Sequence[Path], marks: Sequence[RankMarks | None], *, may_be_empty: bool = False) -> list[Trace]:
+    """Traces of many ranks, read by as many processes as there are cores; small ones are read here."""
+    read = partial(read_trace, may_be_empty=may_be_empty)
+    at_once = min(len(files), host.cores().logical)
+    few = at_once < 2 or sum(file.stat().st_size for file in files) < _WORTH_PROCESSES
+    # Only forks: they have everything imported, and run nobody's main module again. They copy no other threads, which
+    # might hold a lock.
+    if few or threading.active_count() > 1 or sys.platform != "linux":
+        return list(map(read, files, marks))
+    import multiprocessing  # slow to import, and needed here alone
+    from concurrent.futures import ProcessPoolExecutor
+
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the command, and with it its readers
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(at_once, mp_context=fork, initializer=signal.signal, initargs=ignore) as readers:
+        return list(readers.map(read, files, marks))
 
 
 def _of_ranks(kind: str, traces: Sequence[Trace], record: TraceFolder | None) -> JobTraces:

@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -48,11 +48,17 @@ class EventStream(Generic[Event]):
         self.bytes_read = 0  # Of the unpacked file
         self.piece = Piece(0, 0)
         self._in_object = False
+        self._event_type = event_type
         self._one = msgspec.json.Decoder(event_type)
         self._many: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
         self._lost_events = 0
         self._lost_bytes = 0
         self._reasons: list[str] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process; decoders are made there anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
+        return EventStream, (self.path, self._event_type), state
 
     @property
     def loss(self) -> Loss:

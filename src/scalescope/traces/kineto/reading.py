@@ -1,6 +1,7 @@
 """Reads traces of PyTorch's profiler: their steps, what a rank did in them, and the messages that carry gradients."""
 
 from collections import Counter, deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,12 +169,6 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
     if cut:
         notes.append("The file was cut: communication may be missing from the steps that are left.")
-    known = found.knowing_the_same()
-
-    def spans(start_s: float, end_s: float) -> tuple[Span, ...]:
-        pieces = places.holding(launched_since(start_s, end_s) if on_device else start_s, end_s)
-        return spans_of(stream.again(pieces, stream.decoded, list), known, facts.rank or 0, start_s, end_s)
-
     return Trace(
         path=path,
         is_empty=found.zero_us is None,
@@ -193,8 +188,24 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         bucket_bytes=bucket_bytes(found, collectives, steps),
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
-        spans=spans,
+        spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device),
     )
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """What was going on between two moments: read again, in whichever process."""
+
+    stream: EventStream[Event]
+    places: Places
+    known: Collector
+    rank: int
+    on_device: bool
+
+    def __call__(self, start_s: float, end_s: float) -> tuple[Span, ...]:
+        pieces = self.places.holding(launched_since(start_s, end_s) if self.on_device else start_s, end_s)
+        events = self.stream.again(pieces, self.stream.decoded, lambda events: events)
+        return spans_of(events, self.known, self.rank, start_s, end_s)
 
 
 def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:
