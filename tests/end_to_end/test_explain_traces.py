@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,16 @@ def test_a_slow_first_epoch_is_told_with_the_log(scalescope: CommandLine) -> Non
     assert [epoch["number"] for epoch in document["epochs"]] == [1, 2, 3]
     assert [epoch["steps"] for epoch in document["epochs"]] == [20, 20, 19]
     assert "first_epoch" in {finding["id"] for finding in document["findings"]}
+
+
+def test_a_model_is_captured_as_measure_takes_it_unless_a_file_has_its_name(
+    scalescope: CommandLine, gloo_traces: list[str]
+) -> None:
+    options = ("--input", "64", "--batch", "8", "--device", "cpu", "--from-start", "--cpu-detail", "--dry-run")
+    shown = scalescope.in_this_process("explain", "mlp", *options).stdout
+    assert "SCALESCOPE_TRACE=0:40:10:full" in shown
+    assert "ddp-np2-b8" in shown
+    (scalescope.folder / "mlp").mkdir()
+    for at, path in enumerate(gloo_traces):
+        shutil.copy(path, scalescope.folder / "mlp" / f"rank{at}.json.gz")
+    assert explained(scalescope, "mlp")["kind"] == "profiler traces"
