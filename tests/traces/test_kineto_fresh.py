@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from scalescope.diagnosis.explanation import transfers
-from scalescope.traces.alignment import align, lateness
+from scalescope.traces.alignment import align
 from scalescope.traces.kineto.reading import read
+from scalescope.traces.lateness import lateness
 from scalescope.traces.trace import Trace
 
 pytestmark = pytest.mark.launches
