@@ -21,7 +21,7 @@ Noise = Callable[[Generator, int, int], Floats]  # Of steps in blocks of a lengt
 GAINS = (-0.02, 0.0, 0.05, 0.13, 0.43)
 DEVIATIONS = (0.05, 0.1, 0.2, 0.28)
 CASES, RARE = 2000, 4000  # Comparisons; of those that should hardly ever win more
-SEARCHES, RARE_SEARCHES = 100, 300
+SEARCHES, RARE_SEARCHES = 40, 60
 BEFORE = 9  # Steps of a block when a pair's deviation of 10 % was noted: medians, two pairs in 48 steps
 GOALS = {-0.02: "<= 0.5", 0.0: "<= 2.5", 0.05: ">= 50", 0.13: ">= 95"}
 
