@@ -102,6 +102,7 @@ def tell_scaling(
     from scalescope.diagnosis.sources import explain_traces
     from scalescope.report.explanation import sentence
     from scalescope.report.explanation_tables import as_document
+    from scalescope.report.measurement import sentence as told_by
     from scalescope.report.scaling import show
 
     traced = {place: explain_traces([place]) for place in _traces_of(files)}
@@ -113,7 +114,7 @@ def tell_scaling(
         show,
         scaling,
         files=said,
-        answer=_answer(scaling),
+        answer=told_by(scaling),
         follow=folder_command("explain", list(traced)[-1])
         if traced
         else next_after_table(scaling, files, folder, told),
@@ -176,25 +177,3 @@ def _document(scaling: "Scaling") -> dict[str, Any]:
         document["first_epoch_excess_s"] = {str(np): value for np, value in first_epoch_excess(curve).items()}
         document["break_even_epochs"] = {str(np): value for np, value in break_even_epochs(curve).items()}
     return document
-
-
-def _answer(scaling: "Scaling") -> str:
-    """The speedups of the most processes in one sentence; a measurement has its own."""
-    from scalescope.records.scaling import SPEEDUP_NAMES
-    from scalescope.report.measurement import sentence
-    from scalescope.report.phrases import baseline_words, curve_title, largest
-    from scalescope.text import plural
-
-    if scaling.source not in ("table", "logs"):
-        return sentence(scaling)
-    curve = scaling.curves[0]
-    point = largest(curve)
-    if point is None or not point.speedup:
-        return "There is nothing to compare with: add what other numbers of processes gave."
-    values = ", ".join(
-        f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
-    )
-    title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
-    once = " (one run each; runs differ)" if any(each.once for each in point.speedup.values()) else ""
-    answer = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}{once}."
-    return answer[0].upper() + answer[1:]

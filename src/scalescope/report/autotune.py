@@ -16,7 +16,7 @@ from scalescope.records.autotune import (
     Switch,
 )
 from scalescope.report.explanation import percent
-from scalescope.report.terminal import bullet, cut_rows, reasons, say, section
+from scalescope.report.terminal import Answer, answered, bullet, cut_rows, reasons, say, section
 from scalescope.text import plain, plural
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
@@ -160,13 +160,17 @@ def recommended(record: Autotune) -> Setting:
     return record.settings[record.recommended]
 
 
+def answer(record: Autotune) -> Answer:
+    """Whether the choice beat the noise, why, and what to set."""
+    exports = "export " + " ".join(f"{name}={value}" for name, value in record.environment.items())
+    return answered(sentence(record), noise_lines(record), do=exports, warnings=warning_lines(record))
+
+
 def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     """Whether the choice beat the noise and what to set; with `details` what was tried and the best settings too."""
-    exports = "export " + " ".join(f"{name}={value}" for name, value in record.environment.items())
-    more = "the best settings, what was tried and how noise was judged"
     if not details:
         say(console, f"Horovod autotune log: {plain(record.file, 60)}: {tried_lines(record)[0]}")
-        reasons(console, noise_lines(record), do=exports, warnings=warning_lines(record), more=more)
+        reasons(console, answer(record), "the best settings, what was tried and how noise was judged")
         return
     say(console, f"Horovod autotune log: {plain(record.file, 60)}", "bold")
     for line in tried_lines(record):
@@ -178,7 +182,7 @@ def show(record: Autotune, console: Console, *, details: bool = False) -> None:
     section(console, "Warnings", warning_lines(record), style="yellow")
     console.print()
     say(console, f"What to use: {knob_words(record, recommended(record).knobs)}", "bold")
-    console.print(exports, markup=False, highlight=False, soft_wrap=True)
+    console.print(answer(record).do, markup=False, highlight=False, soft_wrap=True)
     say(console, "the setting whose samples and neighbours promise most, less one standard error", "dim")
 
 

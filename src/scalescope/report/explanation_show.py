@@ -23,6 +23,7 @@ from scalescope.report.explanation import (
     percent,
     rank_words,
     seconds_of,
+    sentence,
     share,
     step_count,
     step_seconds,
@@ -31,7 +32,7 @@ from scalescope.report.explanation import (
     without_it,
 )
 from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
-from scalescope.report.terminal import bullet, cut_rows, encoded, reasons, say, section
+from scalescope.report.terminal import Answer, answered, bullet, cut_rows, encoded, reasons, say, section
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_rate, format_seconds
 
@@ -49,18 +50,23 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
     if details:
         _show_all(explanation, console)
         return
-    found = by_gain(explanation.findings)
-    say(console, f"{explanation.kind}: {plain(explanation.what, 60)}: {_steps_words(explanation)}")
+    say(console, f"{explanation.kind}: {plain(explanation.what, 60)}: {steps_words(explanation)}")
     if explanation.accounting:
         parts = [part for part in parts_shown([explanation.accounting]) if seconds_of(part, explanation.accounting)]
         key = ", ".join(f"{part.letter} {part.name}" for part in parts)
         console.print(_bar(explanation.accounting, _MOST_BAR).append(f"  {key}", Style(dim=True)), highlight=False)
+    ranks = "every rank, " if len(explanation.per_rank) > 1 else ""
+    reasons(console, answer(explanation), f"{ranks}transfers, evidence and what changes over time")
+
+
+def answer(explanation: Explanation) -> Answer:
+    """Where a step goes, what stands out and what to change first."""
+    found = by_gain(explanation.findings)
     why = [_with_gain(finding) for finding in found]
     why += [*over_time_lines(explanation), *rank_lines(explanation)]
     do = plain(found[0].change, 300) if found else ""
     lost = [words] if (words := loss_words(explanation)) else []
-    ranks = "every rank, " if len(explanation.per_rank) > 1 else ""
-    reasons(console, why, do=do, warnings=lost, more=f"{ranks}transfers, evidence and what changes over time")
+    return answered(sentence(explanation), why, do=do, warnings=lost)
 
 
 def _with_gain(finding: Finding) -> str:
@@ -91,7 +97,7 @@ def reading_lines(explanation: Explanation) -> list[str]:
     more = len(explanation.files) - len(names)
     files = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
     lines = [f"{plural(len(explanation.files), 'file')}: {files}"] if names else []
-    lines.append(_steps_words(explanation))
+    lines.append(steps_words(explanation))
     if explanation.overhead is not None and explanation.overhead < _NOISE:
         lines.append("what tracing itself added to a step is within the noise")
     elif explanation.overhead is not None:
@@ -99,7 +105,7 @@ def reading_lines(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _steps_words(explanation: Explanation) -> str:
+def steps_words(explanation: Explanation) -> str:
     """Which ranks and steps were read, and how many of them are warm-up."""
     steps, where = step_count(explanation), steps_from_words(explanation)
     told = f"{plural(steps, 'step')}" + (f" from {where}" if where else "") if steps else "no steps were found"

@@ -10,7 +10,7 @@ from rich.text import Text
 from scalescope.records.cluster import Cluster, Costs, Overlap
 from scalescope.records.explanation import TraceFolder
 from scalescope.records.machine import Checkup, Horovod, Interface, Machine, Mpi, Slurm, Torch
-from scalescope.report.terminal import reasons, say, table
+from scalescope.report.terminal import Answer, answered, reasons, say, table
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds
 
@@ -111,12 +111,14 @@ def show(cluster: Cluster, console: Console, *, details: bool = False) -> None:
         for line in map(_overlap_words, cluster.overlaps):
             say(console, line)
         return
+    reasons(console, answer(cluster), "every size, group and operation, and every overlap" if sizes else "")
+
+
+def answer(cluster: Cluster) -> Answer:
+    """How fast a large gradient travels, small and large messages of every backend, and what overlap costs."""
     widest = {costs.backend: costs for costs in sorted(_allreduces(cluster), key=lambda each: (each.nodes, each.ranks))}
-    reasons(
-        console,
-        [*map(_span_words, widest.values()), *map(_overlap_words, cluster.overlaps[-1:])],
-        more="every size, group and operation, and every overlap" if sizes else "",
-    )
+    why = [*map(_span_words, widest.values()), *map(_overlap_words, cluster.overlaps[-1:])]
+    return answered(sentence(cluster), why, warnings=[cluster.disturbed] if cluster.disturbed else [])
 
 
 def _span_words(costs: Costs) -> str:

@@ -9,6 +9,7 @@ from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import (
     QUESTIONS,
     REPEAT,
+    SPEEDUP_NAMES,
     BreakEven,
     Curve,
     Estimate,
@@ -16,7 +17,7 @@ from scalescope.records.scaling import (
     ScalingPoint,
     engine_ratios,
 )
-from scalescope.report.phrases import fastest
+from scalescope.report.phrases import baseline_words, curve_title, fastest, largest
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
@@ -171,7 +172,23 @@ def _launch_document(run: Run) -> dict[str, Any]:
 
 def sentence(scaling: Scaling) -> str:
     """The answer in one sentence, after a doubt that there is about all of it."""
-    return f"{scaling.doubt} {_answer(scaling)}" if scaling.doubt else _answer(scaling)
+    told = _of_runs(scaling) if scaling.source in ("table", "logs") and scaling.curves else _answer(scaling)
+    return f"{scaling.doubt} {told}" if scaling.doubt else told
+
+
+def _of_runs(scaling: Scaling) -> str:
+    """Of a table or logs: the speedups of the most processes."""
+    curve = scaling.curves[0]
+    point = largest(curve)
+    if point is None or not point.speedup:
+        return "There is nothing to compare with: add what other numbers of processes gave."
+    values = ", ".join(
+        f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
+    )
+    title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
+    once = " (one run each; runs differ)" if any(each.once for each in point.speedup.values()) else ""
+    told = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}{once}."
+    return told[0].upper() + told[1:]
 
 
 def _answer(scaling: Scaling) -> str:

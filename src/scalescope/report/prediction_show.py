@@ -28,11 +28,12 @@ from scalescope.report.prediction import (
     own_words,
     recommended_cell,
     reduced,
+    sentence,
     speedup_number,
     trust_words,
     verdict_words,
 )
-from scalescope.report.terminal import bullet, reasons, say, section, table
+from scalescope.report.terminal import Answer, answered, bullet, reasons, say, section, table
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plural
 from scalescope.units import unit_of
@@ -73,10 +74,15 @@ def show(prediction: Prediction, console: Console, *, details: bool = False) -> 
     of_best = [grid for grid in maps if best and grid.scaling == best.scaling] or maps[:1]
     for grid in of_best:
         _show_map(grid, prediction, console, _FEW_ROWS)
-    why = [efficient_words(prediction), check_words(prediction) or trust_words(prediction), memory_words(prediction)]
     others = f"the map of {maps[1 - maps.index(of_best[0])].scaling} scaling, " if len(maps) > 1 else ""
     more = f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are"
-    reasons(console, why, warnings=prediction.warnings, more=more)
+    reasons(console, answer(prediction), more)
+
+
+def answer(prediction: Prediction) -> Answer:
+    """The recommended cell, how far processes and batches go, and how far to trust it."""
+    why = [efficient_words(prediction), check_words(prediction) or trust_words(prediction), memory_words(prediction)]
+    return answered(sentence(prediction), why, warnings=prediction.warnings)
 
 
 def _show_all(prediction: Prediction, console: Console) -> None:

@@ -19,6 +19,7 @@ from scalescope.records.scaling import (
     Scaling,
     ScalingPoint,
 )
+from scalescope.report.measurement import sentence
 from scalescope.report.phrases import (
     baseline_words,
     curve_estimates,
@@ -36,7 +37,7 @@ from scalescope.report.phrases import (
     waterfall_steps,
     with_interval,
 )
-from scalescope.report.terminal import bullet, reasons, say, section, table
+from scalescope.report.terminal import Answer, answered, bullet, reasons, say, section, table
 from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
 
@@ -49,22 +50,32 @@ def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
     if details:
         _show_all(scaling, console)
         return
-    curves = curves_in_order(scaling)
-    best = fastest(scaling)
-    curve = best[0] if best else curves[0] if curves else None
-    why: list[str] = []
-    if curve:
+    if curve := _told(scaling):
         _show_curve(curve, console, _MOST_ROWS)
         note = interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")
         if note:
             say(console, note, "dim")
+    count = len(scaling.curves)
+    others = f"{plural(count - 1, 'other curve')}, " if count > 1 else ""
+    more = f"{others}phases, one-time cost, break-even and what each speedup answers"
+    reasons(console, answer(scaling), more if count else "")
+
+
+def answer(scaling: Scaling) -> Answer:
+    """The fastest point, what stands between it and the ideal, and which speedup to trust."""
+    why: list[str] = []
+    if curve := _told(scaling):
         point = largest(curve)
         why = [_waterfall_words(point)] if point else []
         why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
         why += [_ninety_words(point)] if point else []
-    others = f"{plural(len(curves) - 1, 'other curve')}, " if len(curves) > 1 else ""
-    more = f"{others}phases, one-time cost, break-even and what each speedup answers" if why else ""
-    reasons(console, why, warnings=scaling.warnings, more=more)
+    return answered(sentence(scaling), why, warnings=scaling.warnings)
+
+
+def _told(scaling: Scaling) -> Curve | None:
+    """The curve that the answer speaks of."""
+    best, curves = fastest(scaling), curves_in_order(scaling)
+    return best[0] if best else curves[0] if curves else None
 
 
 def _show_all(scaling: Scaling, console: Console) -> None:

@@ -1,6 +1,7 @@
 """What terminal texts are made of: lines, bullets, tables, and the few lines that give the reasons of an answer."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,6 +12,20 @@ from scalescope.text import plural
 
 _FACTS = 3  # Reasons of an answer that are shown without --details
 _WARNINGS = 3  # One of them may be why the figures mean something else
+
+
+class Answer(NamedTuple):
+    """What a verb ends with on the terminal, and what the page of its results begins with: the same words."""
+
+    sentence: str
+    why: tuple[str, ...]  # At most three facts
+    do: str = ""  # What to change, as it can be pasted
+    warnings: tuple[str, ...] = ()
+
+
+def answered(sentence: str, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = ()) -> Answer:
+    """The answer with the first facts that say something."""
+    return Answer(sentence, tuple(line for line in why if line)[:_FACTS], do, tuple(warnings))
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -68,18 +83,16 @@ def table(
             say(console, row[0], "dim")
 
 
-def reasons(
-    console: Console, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = (), more: str = ""
-) -> None:
-    """What stands below an answer: up to three facts and warnings, what to do, and what --details would show."""
-    for line in [line for line in why if line][:_FACTS]:
+def reasons(console: Console, answer: Answer, more: str = "") -> None:
+    """What stands below an answer: its facts and up to three warnings, what to do, and what --details would show."""
+    for line in answer.why:
         bullet(console, line)
-    for warning in warnings[:_WARNINGS]:
+    for warning in answer.warnings[:_WARNINGS]:
         say(console, f"Warning: {warning}", "yellow")
-    if len(warnings) > _WARNINGS:
-        say(console, f"{plural(len(warnings) - _WARNINGS, 'more warning')}: --details", "yellow")
-    if do:
-        console.print(Text(encoded(f"Do: {do}", console)), soft_wrap=True)  # a command is copied whole
+    if len(answer.warnings) > _WARNINGS:
+        say(console, f"{plural(len(answer.warnings) - _WARNINGS, 'more warning')}: --details", "yellow")
+    if answer.do:
+        console.print(Text(encoded(f"Do: {answer.do}", console)), soft_wrap=True)  # a command is copied whole
     if more:
         say(console, f"--details shows {more}.", "dim")
 

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.report.terminal import bullet, cut_rows, reasons, say, section, table
+from scalescope.report.terminal import Answer, answered, bullet, cut_rows, reasons, say, section, table
 from scalescope.report.tuning import (
     DEFAULT_WORDS,
     against_default,
@@ -23,6 +23,7 @@ from scalescope.report.tuning import (
     knob_words,
     pairs_words,
     searched,
+    sentence,
     setting_words,
     times,
     total_steps,
@@ -88,11 +89,13 @@ def show(tuning: Tuning, console: Console, *, details: bool = False) -> None:
         _show_all(tuning, console)
         return
     say(console, f"{headline(tuning)}: {conditions(tuning)}")
-    reasons(
-        console,
-        [*confirmation_lines(tuning)[:2], *(plain(note, 300) for note in tuning.notes), *_cost_lines(tuning)],
-        more="what was searched, every sample and all costs",
-    )
+    reasons(console, answer(tuning), "what was searched, every sample and all costs")
+
+
+def answer(tuning: Tuning) -> Answer:
+    """What to use, how that was decided and what the search cost."""
+    notes = [plain(note, 300) for note in tuning.notes]
+    return answered(sentence(tuning), [*confirmation_lines(tuning)[:2], *notes, *_cost_lines(tuning)])
 
 
 def _show_all(tuning: Tuning, console: Console) -> None:
