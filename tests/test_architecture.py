@@ -19,6 +19,7 @@ LEVELS = [
     {"jobs"},
     {"measurement"},
     {"estimation", "diagnosis", "tuner"},
+    {"studies"},
     {"api"},
     {"cli"},
 ]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalescope.api import (
         apply_tuned,
+        compare,
         doctor,
         draw,
         estimate,
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
         tabulate,
         tune,
         tuning,
+        write_report,
     )
 
 __version__ = "0.1.0"
 __all__ = [
     "apply_tuned",
+    "compare",
     "doctor",
     "draw",
     "estimate",
@@ -34,6 +37,7 @@ __all__ = [
     "tabulate",
     "tune",
     "tuning",
+    "write_report",
 ]
 
 

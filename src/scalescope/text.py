@@ -1,14 +1,21 @@
-"""Text that people type and read: NAME=VALUE, lines safe for a terminal, plurals, nearest names."""
+"""Text that people type and read: NAME=VALUE, lines safe for a terminal or a page, plurals, nearest names."""
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from scalescope.errors import UsageError
 
 # Colours and cursor moves, window titles; then every other control character except tab and line feed.
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
+)
+
+# In JSON: control characters, and letters without width or that turn others round. A backslash itself is written twice.
+_UNPRINTABLE = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[a-e]|206[0-9a-f]|feff)"
 )
 
 MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
@@ -32,11 +39,23 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
+def clean(text: str) -> str:
+    """Text safe to show: no escapes, `?` for what is not printable; its lines and its length stay."""
+    letters = (letter if letter.isprintable() or letter == "\n" else "?" for letter in without_escapes(text))
+    return "".join(letters)
+
+
 def plain(text: str, longest: int = 200) -> str:
     """Text on one line and at most `longest` characters, safe to print: no escapes, `?` for what is not printable."""
     line = " ".join(without_escapes(text[: 8 * longest]).split())
     line = "".join(character if character.isprintable() else "?" for character in line)
     return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."
+
+
+def inside_script(document: Any) -> str:
+    """JSON that stays inside its <script>: a user's text cannot close it, and holds nothing that is not printable."""
+    text = _UNPRINTABLE.sub(r"\1?", json.dumps(document))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def plural(count: int, noun: str) -> str:

@@ -76,19 +76,19 @@ def values(spec: Any, kind: str) -> dict[float, float]:
 
 def test_a_page_needs_no_bundling_the_second_time(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    saving._vega_script.cache_clear()
+    saving.vega_script.cache_clear()
     (first, *_) = write_charts(lab11(), tmp_path / "one", ("html",))
     (kept,) = (tmp_path / "cache" / "scalescope").iterdir()
     assert kept.read_text() in first.read_text()
     kept.write_text("/* kept */")
-    saving._vega_script.cache_clear()
+    saving.vega_script.cache_clear()
     (second, *_) = write_charts(lab11(), tmp_path / "two", ("html",))
     assert "/* kept */" in second.read_text()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # cannot be written to
-    saving._vega_script.cache_clear()
+    saving.vega_script.cache_clear()
     (third, *_) = write_charts(lab11(), tmp_path / "three", ("html",))
-    saving._vega_script.cache_clear()
+    saving.vega_script.cache_clear()
     assert third.read_text() == first.read_text()
 
 
@@ -229,7 +229,7 @@ def test_ticks_name_nodes_when_they_differ() -> None:
     record = measured(counts=(1, 2, 4), batches=(32,), kinds=("weak",), ranks_per_node=2)
     x = drawn(record)["weak"]["concat"][0]["layer"][0]["encoding"]["x"]
     assert x["title"] == "processes (nodes)"
-    assert "datum.value == 4 ? '4 (2)'" in x["axis"]["labelExpr"]
+    assert 'datum.value == 4 ? "4 (2)"' in x["axis"]["labelExpr"]
 
 
 def test_the_best_batch_is_marked_and_said(of_measured: Any) -> None:

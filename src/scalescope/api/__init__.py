@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from scalescope.api.display import as_html
 from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions
 from scalescope.errors import UsageError
+from scalescope.records.store import Record
 
 if TYPE_CHECKING:
+    from scalescope.api.reports import compare, write_report
     from scalescope.api.tune_request import TuneOptions
     from scalescope.records.autotune import Autotune
     from scalescope.records.cluster import Cluster
@@ -26,17 +29,21 @@ if TYPE_CHECKING:
     from scalescope.tuner.context import apply_tuned, tuning
 
 CLUSTER_FILE = "cluster.toml"
+Record.shown_as = as_html  # in notebooks
 _ELSEWHERE = {
     "Question": "scalescope.simulator.grid",
     "predict": "scalescope.simulator.grid",
     "apply_tuned": "scalescope.tuner.context",
+    "compare": "scalescope.api.reports",
     "tuning": "scalescope.tuner.context",
+    "write_report": "scalescope.api.reports",
 }
 
 __all__ = [
     "Question",
     "Silent",
     "apply_tuned",
+    "compare",
     "doctor",
     "draw",
     "estimate",
@@ -49,6 +56,7 @@ __all__ = [
     "tabulate",
     "tune",
     "tuning",
+    "write_report",
 ]
 
 

@@ -9,7 +9,7 @@ import altair as alt
 
 from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title
 from scalescope.charts.quantities import QUANTITIES, cell_fields, range_of, tooltip
-from scalescope.records.prediction import Cell, Prediction
+from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.report.prediction import (
     BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,
@@ -30,6 +30,7 @@ from scalescope.report.prediction import (
     verdict_words,
 )
 from scalescope.text import plural
+from scalescope.units import format_seconds
 
 _MOST_CELLS = 4096  # Of all maps in a figure: more would make a page of several megabytes
 _LABEL_HEIGHT = 14
@@ -77,8 +78,14 @@ class _Axes(NamedTuple):
         return alt.Y("np:O", title="processes", scale=scale, axis=axis, bandPosition=band)
 
 
-def map_chart(prediction: Prediction) -> Any:
-    """Speedup; on the page any quantity can be chosen instead."""
+def map_chart(prediction: Prediction, *, checks: Sequence[Check] = (), most: int = _MOST_CELLS) -> Any:
+    """Speedup; on the page any quantity can be chosen instead.
+
+    Args:
+        prediction: The map.
+        checks: Cells that were measured: each gets a point that says how wrong the prediction was.
+        most: Cells that are drawn.
+    """
     names = list(QUANTITIES)
     choice = alt.binding_select(options=names, labels=[QUANTITIES[name].title for name in names], name="show ")
     black = any(map(is_slower, prediction.cells))
@@ -88,6 +95,8 @@ def map_chart(prediction: Prediction) -> Any:
         alt.param(name="quantity", value="speedup", bind=choice),
         lambda cell: not is_slower(cell),
         ["black: slower than one process", "bold line: speedup 1"] if black else [],
+        checks,
+        most,
     )
 
 
@@ -106,19 +115,27 @@ def efficiency_map(prediction: Prediction) -> Any:
 
 
 def _figure(
-    prediction: Prediction, title: str, quantity: alt.Parameter, inside: Callable[[Cell], bool], lines: list[str]
+    prediction: Prediction,
+    title: str,
+    quantity: alt.Parameter,
+    inside: Callable[[Cell], bool],
+    lines: list[str],
+    checks: Sequence[Check] = (),
+    most_cells: int = _MOST_CELLS,
 ) -> Any:
     """One map below the other; `inside` says on which side of the drawn line a cell lies."""
     whole = grids(prediction)
-    most = int((_MOST_CELLS / len(whole)) ** 0.5)
+    most = int((most_cells / len(whole)) ** 0.5)
     shown = [reduced(grid, most, most, prediction) for grid in whole]
+    if checks:
+        lines = [*lines, "points: measured"]
     cells = [cell for grid in shown for cell in grid.shown()]
     best = recommended_cell(prediction)
     left_out = [words for grid, few in zip(whole, shown, strict=True) if (words := left_out_words(grid, few))]
     ranges = {name: range_of(name, [cell for cell in cells if cell.fits]) for name in QUANTITIES}
     info = alt.param(name="info", expr=f"({json.dumps(ranges)})[quantity]")
     return alt.concat(
-        *(_panel(grid, best, inside) for grid in shown),
+        *(_panel(grid, best, inside, checks) for grid in shown),
         columns=1,
         spacing=24,
         params=[quantity.param, info.param],
@@ -157,13 +174,14 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> str:
     return key(meanings)
 
 
-def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool]) -> Any:
+def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool], checks: Sequence[Check]) -> Any:
     axes = _Axes(grid, _size(grid))
     words = f"{grid.scaling} scaling: "
     title = panel_title(alt.expr(f"'{words}' + info.title"), 8)
     layers = [*_cells(grid, axes), *_nodes(grid, axes), *_line(grid, axes, inside)]
     if best and grid.cells.get((best.np, asked_batch(best))) is best:
         layers += _ring(best, axes)
+    layers += _points(grid, axes, checks)
     return alt.layer(*layers, width=axes.width, height=axes.size.down * len(grid.counts), title=title)
 
 
@@ -258,6 +276,31 @@ def _line(grid: Grid, axes: _Axes, inside: Callable[[Cell], bool]) -> list[alt.C
             edges = alt.Chart(data(upright)).mark_rule(**look)
             layers.append(edges.encode(x=axes.x(1.0), y=axes.y(0.0), y2=alt.Y2("np", bandPosition=1.0)))
     return layers
+
+
+def _points(grid: Grid, axes: _Axes, checks: Sequence[Check]) -> list[alt.Chart]:
+    """A point for every cell that was measured, in its corner where it holds a number."""
+    cells = {(cell.np, cell.batch): cell for cell in grid.shown()}
+    rows: Rows = [
+        {
+            "np": check.np,
+            "column": asked_batch(cells[check.np, check.batch]),
+            "measured": format_seconds(check.measured_s),
+            "predicted": format_seconds(check.predicted_s),
+            "error": f"{100 * check.error:+.1f} %",
+        }
+        for check in checks
+        if check.scaling == grid.scaling and (check.np, check.batch) in cells
+    ]
+    if not rows:
+        return []
+    size, across, up = (36, 0.88, 0.24) if axes.size.has_text else (20, 0.5, 0.5)
+    point = alt.Chart(data(rows)).mark_point(
+        filled=True, size=size, fill="#ffffff", stroke="#000000", strokeWidth=1.4, opacity=1
+    )
+    told = {"measured": "measured step", "predicted": "predicted step", "error": "prediction was off by"}
+    tips = [alt.Tooltip(f"{name}:N", title=title) for name, title in told.items()]
+    return [point.encode(x=axes.x(across), y=axes.y(up), tooltip=tips)]
 
 
 def _ring(best: Cell, axes: _Axes) -> list[alt.Chart]:

@@ -1,5 +1,6 @@
 """What figures are put together from: colours, axes of counts, lines, intervals, titles."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -79,7 +80,7 @@ def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | 
 
 def tick_words(labels: Mapping[float, str], otherwise: str = "''") -> str:
     """An expression for a tick's label; the axis' own format would round ticks to their distance."""
-    return "".join(f"datum.value == {value:.10g} ? '{text}' : " for value, text in labels.items()) + otherwise
+    return "".join(f"datum.value == {value:.10g} ? {json.dumps(text)} : " for value, text in labels.items()) + otherwise
 
 
 def ticks_at(values: Sequence[float]) -> alt.Axis:
@@ -124,7 +125,8 @@ def lane_axis(labels: Mapping[float, str], height: float) -> alt.Y:
     axis = alt.Axis(
         values=list(labels),
         tickCount=len(labels),
-        labelExpr="".join(f"abs(datum.value - {at}) < 0.01 ? '{label}' : " for at, label in labels.items()) + "''",
+        labelExpr="".join(f"abs(datum.value - {at}) < 0.01 ? {json.dumps(label)} : " for at, label in labels.items())
+        + "''",
         labelOverlap=False,
         ticks=False,
         domain=False,

@@ -1,6 +1,5 @@
 """Figures as files: one definition gives the interactive page, PNG, SVG and PDF."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 
 from scalescope.errors import UsageError
 from scalescope.records.store import writing
+from scalescope.text import inside_script
 
 FORMATS = ("html", "png", "svg", "pdf")
 USUAL = ("html", "png")  # What is drawn unless others are asked for
@@ -62,18 +62,19 @@ def save_charts(drawn: Mapping[str, Any], folder: Path, formats: Sequence[str] =
             path = folder / f"{name}.{ending}"
             with writing(path):
                 folder.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(_rendered(spec, ending))
+                path.write_bytes(rendered(spec, ending))
             written.append(path)
     return written
 
 
-def _rendered(spec: dict[str, Any], ending: str) -> bytes:
+def rendered(spec: dict[str, Any], ending: str) -> bytes:
+    """A figure in one of the FORMATS."""
     import vl_convert
     from altair import SCHEMA_VERSION
 
     vega_lite = "_".join(SCHEMA_VERSION.split(".")[:2])
     if ending == "html":
-        return _PAGE.format(script=_vega_script(), spec=_inside_script(spec)).encode()
+        return _PAGE.format(script=vega_script(), spec=inside_script(spec)).encode()
     if ending == "png":
         return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite, scale=2))
     if ending == "pdf":
@@ -81,13 +82,8 @@ def _rendered(spec: dict[str, Any], ending: str) -> bytes:
     return str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite)).encode()
 
 
-def _inside_script(spec: dict[str, Any]) -> str:
-    """JSON that stays inside its <script>: a user's text cannot close it."""
-    return json.dumps(spec).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
 @cache
-def _vega_script() -> str:
+def vega_script() -> str:
     """What a page needs to draw itself without the network; bundling takes seconds, so it is kept for the next time."""
     import vl_convert
 

@@ -8,16 +8,18 @@ from typing import Any
 
 import typer
 
+from scalescope.cli.compare import compare
 from scalescope.cli.doctor import doctor
 from scalescope.cli.estimate import estimate
 from scalescope.cli.explain import explain
 from scalescope.cli.measure import measure
 from scalescope.cli.probe import probe
+from scalescope.cli.report import report
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
 
-VERBS = (estimate, probe, measure, explain, tune, doctor)
+VERBS = (estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
 # typer's error for every misuse of options; it has no public name in all versions.
 _BadWords: Any = typer.BadParameter.__base__

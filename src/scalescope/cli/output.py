@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.cli.options import OutputOptions
 from scalescope.errors import Interrupted, UsageError
+from scalescope.text import clean
 
 if TYPE_CHECKING:
     from scalescope.records.scaling import Scaling
@@ -31,7 +32,7 @@ class Ending:
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line as it is, however long."""
-        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(clean(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
     def tell(
         self,

@@ -72,6 +72,14 @@ def retyped(verb: str, request: Request, **changes: Any) -> str:
     return shlex.join([*words, "--", *command] if command else words)
 
 
+def of_one_run(request: Request) -> dict[str, Any]:
+    """What was said for this run only, to be typed again by whoever repeats it as it was."""
+    places = {"folder", "log_file", "profile", "start_from"}  # of files that were there then
+    fields = {field.name: field for field in msgspec.structs.fields(request)}
+    told = {name: getattr(request, name) for name in sorted(_OF_ONE_RUN - places) if name in fields}
+    return {name: value for name, value in told.items() if value not in (None, fields[name].default)}
+
+
 def folder_command(verb: str, folder: Path, *words: str) -> str:
     """`scalescope VERB FOLDER ...`, or with an option before the folder."""
     return shlex.join(["scalescope", *verb.split(), str(from_here(folder)), *words])

@@ -2,9 +2,9 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -15,12 +15,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """A versioned record; a subclass states its kind as tag and its version in `current_version`."""
 
     current_version: ClassVar[int] = 1
+    # How a notebook shows records; the API sets it, which knows their words and figures.
+    shown_as: ClassVar[Callable[[Any], str | None] | None] = None
 
     version: int = 0
 
     def __post_init__(self) -> None:
         if self.version == 0:
             msgspec.structs.force_setattr(self, "version", type(self).current_version)
+
+    def _repr_html_(self) -> str | None:
+        return Record.shown_as(self) if Record.shown_as else None
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)

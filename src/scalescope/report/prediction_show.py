@@ -98,7 +98,7 @@ def _show_all(prediction: Prediction, console: Console) -> None:
     if prediction.checks:
         console.print()
         say(console, "Run for real", "bold")
-        table(_check_rows(prediction), console, tight=True)
+        table(check_rows(prediction), console, tight=True)
     section(console, "Warnings", prediction.warnings, style="yellow")
 
 
@@ -204,7 +204,7 @@ def _style(cell: Cell | None, kind: str, top: float) -> Style:
     return Style(color=letters, bgcolor=RAMP[step], bold=bold, underline=bold)
 
 
-def _check_rows(prediction: Prediction) -> list[list[str]]:
+def check_rows(prediction: Prediction) -> list[list[str]]:
     """Predicted against measured steps, heading first."""
     rows = [["scaling", "np", "batch", f"predicted ({percent(PREDICTED)})", "measured", "error%", "inside"]]
     for check in prediction.checks:

@@ -50,7 +50,7 @@ def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
     if details:
         _show_all(scaling, console)
         return
-    if curve := _told(scaling):
+    if curve := told_curve(scaling):
         _show_curve(curve, console, _MOST_ROWS)
         note = interval_note(curve_estimates(curve), t="± or [ ]", span="in parentheses")
         if note:
@@ -64,7 +64,7 @@ def show(scaling: Scaling, console: Console, *, details: bool = False) -> None:
 def answer(scaling: Scaling) -> Answer:
     """The fastest point, what stands between it and the ideal, and which speedup to trust."""
     why: list[str] = []
-    if curve := _told(scaling):
+    if curve := told_curve(scaling):
         point = largest(curve)
         why = [_waterfall_words(point)] if point else []
         why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
@@ -72,7 +72,7 @@ def answer(scaling: Scaling) -> Answer:
     return answered(sentence(scaling), why, warnings=scaling.warnings)
 
 
-def _told(scaling: Scaling) -> Curve | None:
+def told_curve(scaling: Scaling) -> Curve | None:
     """The curve that the answer speaks of."""
     best, curves = fastest(scaling), curves_in_order(scaling)
     return best[0] if best else curves[0] if curves else None

@@ -21,7 +21,7 @@ from scalescope.report.phrases import (
     step_name,
     with_interval,
 )
-from scalescope.text import plain, plural
+from scalescope.text import clean, plain, plural
 from scalescope.units import format_rate, unit_of
 
 Value = float | int | str | None
@@ -117,7 +117,7 @@ def _outside_training(point: ScalingPoint) -> float | None:
 def csv_cell(value: Value) -> str:
     """A value as a CSV cell; text that a spreadsheet would run is kept from it."""
     if isinstance(value, str):
-        text = " ".join(value.split())
+        text = clean(" ".join(value.split()))
         return f"'{text}" if text.startswith(_FORMULA) else text
     return "" if value is None else f"{value:.10g}"
 
@@ -131,12 +131,18 @@ class _Style(NamedTuple):
     missing: str
 
 
-class _Table(NamedTuple):
-    """One curve: headings by column, cells by row, as the document writes them."""
+class Table(NamedTuple):
+    """Headings by column, cells by row, as the document writes them."""
 
     caption: str
     headings: list[str]
     rows: list[list[str]]
+
+
+def page_tables(scaling: Scaling) -> list[Table]:
+    """One table per curve for a page, which escapes texts itself."""
+    style = _Style(lambda text: plain(text, 200), lambda each: with_interval(each, plus_minus=" ± "), "±", "-")
+    return [_table(curve, scaling, style) for curve in _curves(scaling)]
 
 
 def as_markdown(scaling: Scaling) -> str:
@@ -211,11 +217,11 @@ def _latex_text(text: str) -> str:
     return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
 
 
-def _table(curve: Curve, scaling: Scaling, style: _Style) -> _Table:
+def _table(curve: Curve, scaling: Scaling, style: _Style) -> Table:
     """All columns that something is known for."""
     columns = {heading: cells for heading, cells in _columns(curve, style).items() if any(cells)}
     rows = [[cell or style.missing for cell in row] for row in zip(*columns.values(), strict=True)]
-    return _Table(_caption(curve, scaling, style), [style.text(heading) for heading in columns], rows)
+    return Table(_caption(curve, scaling, style), [style.text(heading) for heading in columns], rows)
 
 
 def _columns(curve: Curve, style: _Style) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scalescope.text import plural
+from scalescope.text import clean, plural
 
 _FACTS = 3  # Reasons of an answer that are shown without --details
 _WARNINGS = 3  # One of them may be why the figures mean something else
@@ -24,8 +24,9 @@ class Answer(NamedTuple):
 
 
 def answered(sentence: str, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = ()) -> Answer:
-    """The answer with the first facts that say something."""
-    return Answer(sentence, tuple(line for line in why if line)[:_FACTS], do, tuple(warnings))
+    """The answer with the first facts that say something; whatever a user named is harmless in it."""
+    facts = [line for line in why if line][:_FACTS]
+    return Answer(clean(sentence), tuple(map(clean, facts)), clean(do), tuple(map(clean, warnings)))
 
 
 def say(console: Console, line: str, style: str = "") -> None:

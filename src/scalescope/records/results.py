@@ -1,0 +1,62 @@
+"""Everything that result folders say about one training: what was predicted, measured, explained and tuned."""
+
+import msgspec
+
+from scalescope.records.autotune import Autotune
+from scalescope.records.cluster import Cluster
+from scalescope.records.explanation import Explanation
+from scalescope.records.prediction import Prediction
+from scalescope.records.profile import ModelProfile
+from scalescope.records.request import Fingerprint
+from scalescope.records.run import Measurement
+from scalescope.records.scaling import Scaling
+from scalescope.records.timeline import Timeline
+from scalescope.records.tuning import Tuning
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a verb, for whoever wants to repeat it."""
+
+    verb: str
+    folder: str
+    command: str = ""  # As a person types it; empty: not known
+    seed: int | None = None
+    fingerprint: Fingerprint | None = None
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one training; None where nobody asked."""
+
+    name: str  # Of the first folder or file
+    prediction: Prediction | None = None
+    predicted_step: Timeline | None = None  # Of the recommended cell
+    profile: ModelProfile | None = None
+    cluster: Cluster | None = None
+    measurement: Measurement | None = None
+    scaling: Scaling | None = None
+    explanations: tuple[Explanation, ...] = ()
+    traced_batches: tuple[int | None, ...] = ()  # Per process, of each explanation
+    tuning: Tuning | None = None
+    settings: tuple[str, ...] = ()  # How to use the setting that was found, a line each
+    autotune: Autotune | None = None
+    done: tuple[Done, ...] = ()
+    follow: str = ""  # The next command
+    missing: tuple[str, ...] = ()  # What was begun and is not finished, and how to finish it
+
+    @property
+    def what(self) -> str:
+        """The model, the command or the file."""
+        known = (self.scaling, self.prediction, self.tuning, *self.explanations)
+        return next((each.what for each in known if each), self.autotune.file if self.autotune else self.name)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Which of the answers there are."""
+        there = {
+            "prediction": self.prediction,
+            "scaling": self.scaling,
+            "explanation": self.explanations,
+            "tuning": self.tuning,
+            "autotune": self.autotune,
+        }
+        return frozenset(kind for kind, found in there.items() if found)

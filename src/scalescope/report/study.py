@@ -1,0 +1,142 @@
+"""What all results of one training say together: the setting to use, why it is not faster, what to change."""
+
+import msgspec
+
+from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.results import Results
+from scalescope.records.scaling import Scaling, ScalingPoint
+from scalescope.report import autotune, explanation_show, machine, prediction_show, scaling, tuning_show
+from scalescope.report.explanation import sentence as where_the_time_goes
+from scalescope.report.phrases import fastest, has_spread
+from scalescope.report.prediction import recommended_cell, speedup_number
+from scalescope.report.terminal import Answer, answered
+from scalescope.report.tuning import sentence as what_to_use
+from scalescope.stats import MEASURED, percent
+from scalescope.text import plain, plural
+
+_HOUR = 3600.0
+_MILLION = 1e6  # Samples for which device-hours are told
+
+
+def answer(results: Results) -> Answer:
+    """The first screen: of one kind of result what its verb ends with, of several the same facts in one answer."""
+    answers = _single(results)
+    if len(answers) == 1:
+        told = answers[0]
+        return told._replace(warnings=(*told.warnings, *results.missing))
+    use = use_words(results)
+    why = [where_the_time_goes(results.explanations[-1])] if results.explanations else []
+    why += [*([what_to_use(results.tuning)] if results.tuning else [])]
+    why += [line for each in answers for line in each.why]
+    do = "; ".join(results.settings) or next((each.do for each in answers if each.do), "")
+    warnings = [*results.missing, *(warning for each in answers for warning in each.warnings)]
+    return answered(use or answers[0].sentence, why, do=do, warnings=list(dict.fromkeys(warnings)))
+
+
+def _single(results: Results) -> list[Answer]:
+    """What each verb ended with."""
+    answers = []
+    if results.scaling:
+        answers.append(scaling.answer(results.scaling))
+    if results.prediction:
+        answers.append(prediction_show.answer(results.prediction))
+    answers += [explanation_show.answer(each) for each in results.explanations[-1:]]
+    if results.tuning:
+        answers.append(tuning_show.answer(results.tuning))
+    if results.autotune:
+        answers.append(autotune.answer(results.autotune))
+    if not answers and results.cluster:
+        answers.append(machine.answer(results.cluster))
+    return answers or [Answer(f"{plain(results.name, 60)} holds no results yet.", ())]
+
+
+def use_words(results: Results) -> str:
+    """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
+    cell = recommended_cell(results.prediction) if results.prediction else None
+    point = _measured(results.scaling, cell, results.prediction.engine if results.prediction else "")
+    if cell is None and point is None:
+        return ""
+    np, batch = (cell.np, cell.batch) if cell else (point.np, point.batch) if point else (1, None)
+    engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
+    each = "" if batch is None else f" with batch {batch:,g}" + (" each" if np > 1 else "")
+    using = f" and {plain(engine, 30)}" if engine not in ("", "none") and np > 1 else ""
+    facts = [*_expected(cell), *_reached(point, cell)]
+    return f"Use {plural(np, 'process')}{each}{using}: {', '.join(facts)}."
+
+
+def _expected(cell: Cell | None) -> list[str]:
+    if cell is None:
+        return []
+    interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
+    return [f"{speedup_number(cell.speedup)}x {'measured' if cell.verified else 'expected'}{interval}"]
+
+
+def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
+    """Measured speedup, efficiency and cost; predicted ones where this setting was not measured."""
+    steady = point.speedup.get("steady") if point else None
+    if point is None or point.throughput is None:
+        if cell is None:
+            return []
+        told = [] if cell.verified else ["not measured"]
+        return [*told, f"efficiency {100 * cell.efficiency:.0f} %", _hours(cell.device_hours)]
+    told = []
+    if steady:
+        sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
+        told.append(f"{steady.value:.2f}x measured" + (sure if steady.interval == "t" and has_spread(steady) else ""))
+    if point.efficiency:
+        told.append(f"efficiency {100 * point.efficiency.value:.0f} %")
+    return [*told, _hours(device_hours(point.np, point.throughput.value))]
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.3g} device-hours for a million samples"
+
+
+def device_hours(np: int, throughput: float) -> float:
+    """Processes times hours, for a million samples."""
+    return np * _MILLION / throughput / _HOUR
+
+
+def _measured(measured: Scaling | None, cell: Cell | None, engine: str) -> ScalingPoint | None:
+    """The measured point of the recommended cell, or the fastest one where nothing is recommended."""
+    if measured is None:
+        return None
+    if cell is None:
+        best = fastest(measured)
+        return best[1] if best else None
+    return _same(measured, cell, engine)
+
+
+def _same(measured: Scaling, cell: Cell, engine: str) -> ScalingPoint | None:
+    """The measured point of a cell; one process is compared without an engine, as the map has it."""
+    wanted = (cell.np, cell.batch, "none" if cell.np == 1 else engine)
+    points = (point for curve in measured.curves if curve.scaling == cell.scaling for point in curve.points)
+    return next((point for point in points if (point.np, point.batch, point.engine) == wanted), None)
+
+
+def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
+    """The prediction with a check for every cell that was measured as well."""
+    if measured is None:
+        return prediction
+    known = {(check.scaling, check.np, check.batch) for check in prediction.checks}
+    checks: list[Check] = []
+    for cell in prediction.cells:
+        place = (cell.scaling, cell.np, cell.batch)
+        point = None if cell.verified or place in known else _same(measured, cell, prediction.engine)
+        if point and point.step_s:
+            checks.append(_check(cell, point.step_s.value, point.step_s.low, point.step_s.high))
+    return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
+
+
+def _check(cell: Cell, measured_s: float, low_s: float, high_s: float) -> Check:
+    return Check(
+        np=cell.np,
+        batch=cell.batch,
+        scaling=cell.scaling,
+        predicted_s=cell.step_s,
+        low_s=cell.low_s,
+        high_s=cell.high_s,
+        measured_s=measured_s,
+        measured_low_s=low_s,
+        measured_high_s=high_s,
+    )

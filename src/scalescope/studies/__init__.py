@@ -1,0 +1,1 @@
+"""Several answers together: what result folders hold, and two results side by side."""

@@ -1,0 +1,265 @@
+"""Two results side by side: the times that both have, how they differ, and whether that is more than noise."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from scalescope.errors import UsageError
+from scalescope.records.comparison import Comparison, Pair, Ratio, Verdict
+from scalescope.records.explanation import Explanation
+from scalescope.records.prediction import Prediction
+from scalescope.records.results import Results
+from scalescope.records.scaling import Estimate, Scaling, ScalingPoint
+from scalescope.records.timeline import Breakdown
+from scalescope.records.tuning import Tuning
+from scalescope.stats import FEWEST, PREDICTED, half_width, normal_width
+from scalescope.text import plain, plural
+
+TOLERANCE = 0.05
+_FEWEST_OF_A_RANGE = 3  # Launches below which a range says nothing
+_BLOCKS = 10  # Into which the steps of a trace are cut: neighbouring steps are alike
+_VISIBLE = 0.005  # Parts below it in both steps are left out
+_PARTS = {
+    "compute_s": "compute",
+    "exposed_s": "exposed communication",
+    "input_s": "input",
+    "optimizer_s": "optimizer",
+    "other_s": "other",
+}
+_ONCE = "fewer than 3 launches each: repeat with --launches 5"
+
+
+class Timed(NamedTuple):
+    """A time with its interval, in seconds."""
+
+    value: float
+    low: float
+    high: float
+    note: str = ""  # Why the interval decides nothing
+
+
+Times = dict[str, Timed]
+
+
+def compare(a: Results, b: Results, tolerance: float = TOLERANCE) -> Comparison:
+    """Every time that both results have.
+
+    Args:
+        a: What was there before.
+        b: What is there now.
+        tolerance: A change within this fraction is none.
+
+    Raises:
+        UsageError: They have nothing in common.
+    """
+    pairs: list[Pair] = []
+    notes: list[str] = []
+    if a.scaling and b.scaling:
+        pairs += _matched(*_of_scalings(a.scaling, b.scaling), tolerance)
+    if a.explanations and b.explanations:
+        pairs += _of_traces(a.explanations[-1], b.explanations[-1], tolerance)
+        notes += _findings(a.explanations[-1], b.explanations[-1])
+    if a.prediction and b.prediction:
+        pairs += _matched(_cells(a.prediction), _cells(b.prediction), tolerance)
+    if a.tuning and b.tuning:
+        pairs += _matched(_tuned(a.tuning), _tuned(b.tuning), tolerance)
+    if not pairs and a.prediction and b.scaling:
+        pairs += _matched(_cells(a.prediction), _as_cells(b.scaling, a.prediction.engine), tolerance)
+    elif not pairs and a.scaling and b.prediction:
+        pairs += _matched(_as_cells(a.scaling, b.prediction.engine), _cells(b.prediction), tolerance)
+    if not pairs:
+        raise UsageError(f"{plain(a.name)} ({_holds(a)}) and {plain(b.name)} ({_holds(b)}) have no time in common: "
+                         "compare results of the same verb, or an estimate with a measurement")  # fmt: skip
+    return Comparison(a=a.name, b=b.name, tolerance=tolerance, pairs=tuple(pairs), notes=tuple(notes))
+
+
+def _holds(results: Results) -> str:
+    return ", ".join(sorted(results.kinds)) or "nothing"
+
+
+def _matched(a: Mapping[str, Timed], b: Mapping[str, Timed], tolerance: float) -> list[Pair]:
+    return [_pair(what, a[what], b[what], tolerance) for what in a if what in b]
+
+
+def _pair(what: str, a: Timed, b: Timed, tolerance: float, *, is_part: bool = False) -> Pair:
+    note = a.note or b.note
+    if a.value <= 0 or b.value <= 0:
+        return Pair(what=what, a=a.value, b=b.value, ratio=None, verdict="undecided", is_part=is_part, note=note)
+    ratio = _ratio(a, b)
+    verdict: Verdict = "undecided" if note else _verdict(ratio, tolerance)
+    return Pair(what=what, a=a.value, b=b.value, ratio=ratio, verdict=verdict, is_part=is_part, note=note)
+
+
+def _ratio(a: Timed, b: Timed) -> Ratio:
+    """Both intervals are independent, so that relative half-widths add in quadrature."""
+    value = b.value / a.value
+    down = math.hypot(math.log(b.value / max(b.low, 1e-12)), math.log(max(a.high, a.value) / a.value))
+    up = math.hypot(math.log(max(b.high, b.value) / b.value), math.log(a.value / max(a.low, 1e-12)))
+    return Ratio(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def _verdict(ratio: Ratio, tolerance: float) -> Verdict:
+    """By the whole interval: one that reaches over the tolerance decides nothing."""
+    most = 1 + tolerance
+    if ratio.low > most:
+        return "slower"
+    if ratio.high < 1 / most:
+        return "faster"
+    return "same" if 1 / most <= ratio.low and ratio.high <= most else "undecided"
+
+
+def _of_scalings(a: Scaling, b: Scaling) -> tuple[Times, Times]:
+    """Steps of the same configurations; of the same sizes where engines differ; else the fastest of each."""
+    exact = _steps(a, lambda point: _named(point)), _steps(b, lambda point: _named(point))
+    if exact[0].keys() & exact[1].keys():
+        return exact
+    alike = _steps(a, _size), _steps(b, _size)
+    if alike[0].keys() & alike[1].keys():
+        return alike
+    fastest = [max(_rated(each), key=lambda point: _rate(point), default=None) for each in (a, b)]
+    if None in fastest:
+        return {}, {}
+    first, second = (point for point in fastest if point)
+    what = f"a sample: {_named(first)} against {_named(second)}"
+    return {what: _per_sample(first)}, {what: _per_sample(second)}
+
+
+def _rated(scaling: Scaling) -> list[ScalingPoint]:
+    return [point for curve in scaling.curves for point in curve.points if point.throughput]
+
+
+def _rate(point: ScalingPoint) -> float:
+    return point.throughput.value if point.throughput else 0.0
+
+
+def _per_sample(point: ScalingPoint) -> Timed:
+    rate = point.throughput
+    assert rate is not None
+    return Timed(1 / rate.value, 1 / rate.high, 1 / rate.low, _note(rate))
+
+
+def _steps(scaling: Scaling, name: Callable[[ScalingPoint], str]) -> Times:
+    """By name; a table without steps is compared by what it does tell."""
+    found: Times = {}
+    for curve in scaling.curves:
+        for point in curve.points:
+            if point.step_s:
+                found.setdefault(f"step of {name(point)}", _of_estimate(point.step_s))
+            elif point.throughput:
+                found.setdefault(f"sample of {name(point)}", _per_sample(point))
+            elif point.train_s:
+                found.setdefault(
+                    f"training of {name(point)}", Timed(point.train_s, point.train_s, point.train_s, _ONCE)
+                )
+    return found
+
+
+def _of_estimate(estimate: Estimate) -> Timed:
+    return Timed(estimate.value, estimate.low, estimate.high, _note(estimate))
+
+
+def _note(estimate: Estimate) -> str:
+    return _ONCE if estimate.interval == "range" and estimate.count < _FEWEST_OF_A_RANGE else ""
+
+
+def _named(point: ScalingPoint) -> str:
+    engine = {"": "", "none": ""}.get(point.engine, f" x {plain(point.engine, 24)}")
+    nodes = f" on {plural(point.nodes, 'node')}" if point.nodes and point.nodes > 1 else ""
+    return f"{point.np:,}{engine or ' alone'}{nodes}{_batch(point)}" if engine or point.np == 1 else _size(point)
+
+
+def _size(point: ScalingPoint) -> str:
+    return f"{plural(point.np, 'process')}{_batch(point)}"
+
+
+def _batch(point: ScalingPoint) -> str:
+    return "" if point.batch is None else f", batch {point.batch:g}" + (" each" if point.np > 1 else "")
+
+
+def _as_cells(scaling: Scaling, engine: str) -> Times:
+    """Measured steps by the names of cells."""
+    return {
+        _cell_name(curve.scaling, point.np, int(point.batch or 0)): _of_estimate(point.step_s)
+        for curve in scaling.curves
+        for point in curve.points
+        if point.step_s and point.engine == ("none" if point.np == 1 else engine)
+    }
+
+
+def _cells(prediction: Prediction) -> Times:
+    return {
+        _cell_name(cell.scaling, cell.np, cell.batch): Timed(cell.step_s, cell.low_s, cell.high_s)
+        for cell in prediction.cells
+        if cell.fits
+    }
+
+
+def _cell_name(scaling: str, np: int, batch: int) -> str:
+    return f"{scaling} scaling, {plural(np, 'process')}, batch {batch:,}" + (" each" if np > 1 else "")
+
+
+def _tuned(tuning: Tuning) -> Times:
+    """The default's and the best step, each with the spread of its samples."""
+    found: Times = {}
+    for name, step, own in (
+        ("step of the default", tuning.default_step_s, {}),
+        ("step of the tuned setting", tuning.winner_step_s or tuning.default_step_s, tuning.values),
+    ):
+        errors = [each.error_s for each in tuning.samples if each.values == own and each.error_s]
+        if step:
+            half = normal_width(PREDICTED) * min(errors, default=0.0)
+            found[name] = Timed(step, max(step - half, 1e-12), step + half, "" if errors else "no spread is known")
+    return found
+
+
+def _of_traces(a: Explanation, b: Explanation, tolerance: float) -> list[Pair]:
+    """The step, and its parts that can be seen, in one accounting."""
+    if a.accounting is None or b.accounting is None:
+        return []
+    pairs = [_pair(f"step of {_job(a, b)}", _part(a, "step_s"), _part(b, "step_s"), tolerance)]
+    for field, name in _PARTS.items():
+        if getattr(a.accounting, field) is None or getattr(b.accounting, field) is None:
+            continue
+        first, second = _part(a, field), _part(b, field)
+        if max(first.value / a.accounting.step_s, second.value / b.accounting.step_s) >= _VISIBLE:
+            pairs.append(_pair(name, first, second, tolerance, is_part=True))
+    return pairs
+
+
+def _job(a: Explanation, b: Explanation) -> str:
+    """`2 ranks, ddp over gloo`, or what both are where they differ."""
+    names = [
+        f"{plural(each.world_size or len(each.ranks), 'rank')}, {plain(each.engine, 24)}"
+        + (f" over {plain(each.backend, 24)}" if each.backend else "")
+        for each in (a, b)
+    ]
+    return names[0] if names[0] == names[1] else f"{names[0]} against {names[1]}"
+
+
+def _part(explanation: Explanation, field: str) -> Timed:
+    """The mean over steady steps and ranks; its interval is that of the means of blocks of steps."""
+    whole: Breakdown = explanation.accounting  # type: ignore[assignment]  # its caller has looked
+    mean = float(getattr(whole, field) or 0.0)
+    by_step: dict[int, list[float]] = {}
+    for step in explanation.steps:
+        by_step.setdefault(step.index, []).append(getattr(step.parts, field) or 0.0)
+    series = [fmean(values) for _, values in sorted(by_step.items())][explanation.warmup_steps :]
+    blocks = list(_block_means(series))
+    if len(blocks) < FEWEST:
+        return Timed(mean, mean, mean, f"fewer than {FEWEST} steady steps: trace more")
+    half = half_width(blocks)
+    return Timed(mean, max(mean - half, 1e-12), mean + half)
+
+
+def _block_means(series: Sequence[float]) -> Iterable[float]:
+    size = max(1, len(series) // _BLOCKS)
+    for at in range(0, len(series) - size + 1, size):
+        yield fmean(series[at : at + size])
+
+
+def _findings(a: Explanation, b: Explanation) -> list[str]:
+    """What stands out in one of them only."""
+    first, second = ({finding.id: finding for finding in each.findings} for each in (a, b))
+    new = [f"new: {plain(second[each].sentence, 200)}" for each in second if each not in first]
+    return [*new, *(f"gone: {plain(first[each].sentence, 200)}" for each in first if each not in second)]

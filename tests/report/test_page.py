@@ -1,0 +1,251 @@
+"""The page of results as a text: what it says, where it says it, and what it never holds."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import made_explanation
+import made_predictions
+import made_scalings
+import made_tunings
+import pytest
+from made_results import HOSTILE, curves, folders, full, hostile
+from rich.console import Console
+
+from scalescope.api.reports import MOST_BYTES, page_of, write_figures, write_page, write_result_tables
+from scalescope.errors import UsageError
+from scalescope.records.results import Results
+from scalescope.report import explanation_show, prediction_show, scaling, tuning_show
+from scalescope.report.page import CAPTIONS
+from scalescope.report.study import answer, with_measured
+
+ORDER = [
+    "Prediction and how wrong it was",
+    "Weak and strong scaling",
+    "Three speedups and what they lose",
+    "One step of all ranks",
+    "Where the time goes",
+    "What to change, the largest gain first",
+    "Tuning",
+    "Links",
+    "To reproduce it",
+    "How to cite",
+]
+
+
+class Read(HTMLParser):
+    """Text and elements of a page, scripts and styles apart."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._inside: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag == self._inside[-1]:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_of([full()])
+
+
+def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
+    headings = re.findall(r"<h2[^>]*>([^<]+)</h2>", page[: page.index('id="specs"')])
+    assert headings == ORDER
+    assert len(page.encode()) < MOST_BYTES
+
+
+def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> None:
+    read = Read(page)
+    figures = [each["data-figure"] for each in read.of("div") if each.get("class") == "chart"]
+    assert {"map", "checks", "strong", "weak", "speedup", "waterfall", "phases", "step", "accounting", "landscape"} <= {
+        *figures
+    }
+    specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL)[1])
+    assert list(specs) == figures
+    for name in figures:
+        assert CAPTIONS[name] in read.text
+        assert specs[name]["description"].endswith(CAPTIONS[name])
+        assert "title" not in specs[name]  # it is in the caption
+    saved = [each["data-of"] for each in read.of("button") if each.get("data-save") == "CSV"]
+    assert saved == figures
+
+
+ENDINGS = {
+    "measure": (scaling.show, made_scalings.measured, "scaling"),
+    "table": (scaling.show, made_scalings.lab11, "scaling"),
+    "estimate": (prediction_show.show, made_predictions.checked, "prediction"),
+    "explain": (explanation_show.show, made_explanation.ddp, "explanations"),
+    "tune": (tuning_show.show, made_tunings.two_hosts, "tuning"),
+}
+
+
+@pytest.mark.parametrize("verb", ENDINGS)
+def test_the_first_screen_has_the_words_that_the_verb_ends_with(verb: str) -> None:
+    show, make, field = ENDINGS[verb]
+    record = make()
+    several = field == "explanations"
+    told = answer(Results(name="x", **{field: (record,) if several else record}, traced_batches=(None,) * several))
+    text = io.StringIO()
+    show(record, Console(file=text, width=10_000), details=False)
+    lines = [line.strip() for line in text.getvalue().splitlines()]
+    assert told.why
+    for line in told.why:
+        assert f"- {line}" in lines
+    assert [line.removeprefix("Warning: ") for line in lines if line.startswith("Warning")] == list(told.warnings[:3])
+    assert [line.removeprefix("Do: ") for line in lines if line.startswith("Do: ")] == [told.do][: bool(told.do)]
+    with_page = page_of([Results(name="x", **{field: (record,) if several else record},
+                                 traced_batches=(None,) * several, follow="next --it")])  # fmt: skip
+    first = Read(with_page[: with_page.index("<nav")]).text
+    for words in (told.sentence, *told.why, *told.warnings, told.do, "next --it"):
+        assert " ".join(words.split()) in first
+
+
+def test_several_verbs_give_one_answer_with_setting_bottleneck_and_change() -> None:
+    told = answer(full())
+    assert told.sentence == (
+        "Use 8 processes with batch 512 each and ddp: 7.09x expected (6.69 to 7.54), not measured, efficiency 89 %, "
+        "0.253 device-hours for a million samples."
+    )
+    assert told.why[0].startswith("A 113 ms step is 63 % compute, 18 % exposed communication")
+    assert told.why[1].startswith("Use bucket_cap_mb 1 and hierarchical allreduce: 1.58x")
+    assert told.do == "DistributedDataParallel(model, bucket_cap_mb=1.0)"
+    only = answer(Results(name="x", prediction=made_predictions.predicted(counts=(1, 4), batches=(32,)),
+                          scaling=curves()))  # fmt: skip
+    assert "with batch 32 each and ddp" in only.sentence
+    assert "x measured (95 % interval " in only.sentence
+
+
+def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
+    prediction = made_predictions.both()
+    checks = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves()).checks}
+    assert set(checks) >= {("weak", 1, 32), ("weak", 2, 32), ("weak", 4, 32), ("strong", 2, 16)}
+    twice = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves(slower=2)).checks}
+    cell = checks["weak", 4, 32]
+    assert twice["weak", 4, 32].measured_s == pytest.approx(2 * cell.measured_s)
+    assert with_measured(prediction, None) is prediction
+    assert len(with_measured(with_measured(prediction, curves()), curves()).checks) == len(checks)
+    assert "Predicted and measured steps" in page_of([Results(name="x", prediction=prediction, scaling=curves())])
+
+
+def test_results_of_two_trainings_are_compared_first() -> None:
+    before = Results(name="before", scaling=curves())
+    after = Results(name="after", scaling=curves(slower=1.5))
+    page = page_of([before, after])
+    read = Read(page)
+    assert "after is slower: step of" in Read(page[: page.index("Compared: B over A")]).text
+    assert re.findall(r'<h2[^>]*id="(c\d-results)"', page) == ["c1-results", "c2-results"]
+    ids = [attributes["id"] for _, attributes in read.elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_large_map_stays_below_three_megabytes() -> None:
+    large = Results(name="x", prediction=made_predictions.large())
+    page = page_of([large] * 3)
+    assert len(page.encode()) < MOST_BYTES
+    assert "data:image/png;base64," not in page
+
+
+def test_figures_that_do_not_fit_become_pictures(monkeypatch) -> None:
+    from scalescope.api import reports
+
+    large = Results(name="x", prediction=made_predictions.large())
+    size = len(page_of([large]).encode())
+    monkeypatch.setattr(reports, "MOST_BYTES", size - 1000)
+    page = page_of([large])
+    assert len(page.encode()) <= size - 1000
+    assert page.count('<img src="data:image/png;base64,') == 1
+    monkeypatch.setattr(reports, "MOST_BYTES", 1000)
+    with pytest.raises(UsageError, match="name fewer"):
+        page_of([Results(name="x", scaling=made_scalings.nearly_nothing())])
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    results = hostile()
+    page = page_of([results])
+    plain = Read(page_of([full()]))
+    read = Read(page)
+    assert [tag for tag, _ in read.elements if tag in ("script", "img", "style")] == [
+        tag for tag, _ in plain.elements if tag in ("script", "img", "style")
+    ]
+    assert "<img src=x" in read.text  # as letters
+    assert "{{ 7*7 }}" in read.text
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert not any("onerror" in attributes for _, attributes in read.elements)
+    assert len(page.encode()) < MOST_BYTES
+    for path in write_result_tables([results], tmp_path):
+        text = path.read_text()
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        if path.suffix == ".tex":
+            assert "\\input{x}" not in text
+            assert "\\textbackslash{}input\\{x\\}" in text
+
+
+def test_a_page_replaces_only_a_page(tmp_path: Path) -> None:
+    results = [Results(name="x", scaling=curves())]
+    path = tmp_path / "new" / "report.html"
+    write_page(results, path)
+    write_page(results, path)
+    other = tmp_path / "thesis.html"
+    other.write_text("<!DOCTYPE html><title>mine</title>")
+    with pytest.raises(UsageError, match="choose another name with -o"):
+        write_page(results, other)
+    with pytest.raises(UsageError, match="is a folder"):
+        write_page(results, tmp_path)
+    assert other.read_text() == "<!DOCTYPE html><title>mine</title>"
+
+
+def test_figures_and_tables_are_files(tmp_path: Path) -> None:
+    results = [Results(name="x", scaling=made_scalings.lab11())]
+    written = {path.name for path in write_figures(results, tmp_path / "figures")}
+    assert written == {
+        f"{name}.{ending}" for name in ("speedup", "waterfall", "phases") for ending in ("pdf", "svg", "png")
+    }
+    two = write_result_tables([full(), Results(name="../b", scaling=curves())], tmp_path / "tables")
+    names = {str(path.relative_to(tmp_path / "tables")) for path in two}
+    assert names == {
+        *(f"1-study/{name}" for name in ("scaling.tex", "scaling.csv", "estimate.csv", "explanation.csv")),
+        *(f"2-b/{name}" for name in ("scaling.tex", "scaling.csv")),
+    }
+
+
+def test_the_verb_writes_the_page_and_ends_with_its_words(scalescope, tmp_path: Path) -> None:
+    paths = list(map(str, folders(tmp_path / "results")))
+    done = scalescope.in_this_process("report", *paths)
+    page = tmp_path / "results" / "estimate" / "report.html"
+    assert done.stdout.startswith("Use 8 processes with batch 512 each and ddp: 7.09x expected")
+    assert f"Page: {page.relative_to(tmp_path)}" in done.stdout
+    assert len(done.stdout.splitlines()) <= 20
+    read = Read(page.read_text())
+    assert "scalescope measure --launches 7 --seed 11 --np 1,2,4 --batch 32 -- python train.py" in read.text
+    assert "Xeon" in read.text
+    next_line = next(line for line in done.stdout.splitlines() if line.startswith("Next: "))
+    assert next_line.removeprefix("Next: ") in read.text
+    told = json.loads(scalescope.in_this_process("report", *paths, "--json", "-o", str(page)).stdout)
+    assert told["results"][0]["holds"] == ["explanation", "prediction", "scaling", "tuning"]
+    assert told["results"][0]["answer"] in done.stdout
+    assert HOSTILE not in page.read_text()
