@@ -212,6 +212,30 @@ def write_result_tables(results: Sequence["Results"], folder: Path) -> list[Path
     return written
 
 
+def write_proposal(results: Sequence["Results"], path: Path) -> list[str]:
+    """One PDF page for a proposal; lines that say what a reviewer would miss.
+
+    Raises:
+        UsageError: Nothing was measured at two sizes, or the file is there and no PDF.
+    """
+    import vl_convert
+
+    from scalescope.charts.proposal import proposal_chart
+    from scalescope.charts.saving import rendered
+    from scalescope.records.store import write_whole
+    from scalescope.report.proposal import as_svg, shortcomings, studies
+
+    first = next((each for each in results if studies(each)), None)
+    if first is None:
+        raise UsageError("--proposal needs a measurement of two or more sizes: scalescope measure --np 1,2,4 ...")
+    if path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-")):
+        raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
+    found = studies(first)
+    plots = [rendered(proposal_chart(each).to_dict(validate=False), "svg").decode() for each in found]
+    write_whole(path, bytes(vl_convert.svg_to_pdf(as_svg(first, plots))))
+    return [line for each in found for line in shortcomings(each)]
+
+
 def _file_name(name: str) -> str:
     """A user's name as one that any file system takes."""
     import re

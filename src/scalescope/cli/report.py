@@ -37,6 +37,10 @@ def report(
         Path | None, typer.Option(metavar="DIR", help="Write every figure there as PDF, SVG and PNG.")
     ] = None,
     tables: Annotated[Path | None, typer.Option(metavar="DIR", help="Write tables there as LaTeX and CSV.")] = None,
+    proposal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one PDF page for an allocation: speedups over nodes, plot, method."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,7 +49,15 @@ def report(
     scalescope report results/estimate-1 results/measure-1 results/tune-1 -o report.html
     scalescope report results/before results/after
     """
-    from scalescope.api.reports import PAGE, check_page, report_document, write_figures, write_page, write_result_tables
+    from scalescope.api.reports import (
+        PAGE,
+        check_page,
+        report_document,
+        write_figures,
+        write_page,
+        write_proposal,
+        write_result_tables,
+    )
     from scalescope.jobs.folders import mark_of
     from scalescope.report.study import answer
     from scalescope.studies.results import read_results
@@ -60,6 +72,9 @@ def report(
         files.append(f"Figures: {len(write_figures(results, figures))} files in {from_here(figures)}")
     if tables:
         files.append(f"Tables: {len(write_result_tables(results, tables))} files in {from_here(tables)}")
+    if proposal:
+        asked = write_proposal(results, proposal)
+        files += [f"Proposal: {from_here(proposal)}", *(f"Warning: {line}" for line in asked)]
     ending.tell(
         _show,
         results,

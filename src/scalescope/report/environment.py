@@ -22,13 +22,14 @@ def environment_rows(results: Results) -> dict[str, Any]:
         for each in results.done
     ]
     tables = [Table("What was run", ["verb", "folder", "command", "seed"], done)] if done else []
-    facts = _machine(results)
+    facts = machine_facts(results)
     if facts:
         tables.append(Table("Hardware and versions", ["", ""], [[name, plain(value, 300)] for name, value in facts]))
     return {"tables": tables}
 
 
-def _machine(results: Results) -> list[tuple[str, str]]:
+def machine_facts(results: Results) -> list[tuple[str, str]]:
+    """Hardware, versions and settings by name, as far as they are known."""
     known = next((each.fingerprint for each in results.done if each.fingerprint), None)
     measured, cluster = results.measurement, results.cluster
     facts: dict[str, Any] = {}

@@ -1,0 +1,229 @@
+"""One page for a proposal of computing time: speedups over nodes as a table and a plot, and how they were measured."""
+
+import math
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from scalescope import __version__
+from scalescope.records.results import Results
+from scalescope.records.scaling import Curve, Estimate, ScalingPoint
+from scalescope.report.environment import machine_facts, method_words
+from scalescope.report.phrases import curve_title
+from scalescope.stats import MEASURED, percent
+from scalescope.text import plain, plural
+from scalescope.units import format_rate, format_seconds
+
+FEWEST_STEPS = 100  # That centres ask for, of every size
+_WIDTH, _HEIGHT, _MARGIN = 794, 1123, 56  # A4 at 96 pixels an inch
+_POINTS = (595, 842)  # A4 as a PDF counts it
+_LETTER = 0.52  # Of the font size: how wide a letter is on average
+_MOST_CURVES = 2
+
+
+class Row(NamedTuple):
+    """One size of a curve, relative to the smallest one."""
+
+    units: int  # Nodes, or processes where no nodes are known
+    np: int
+    batch: float | None
+    steps: int | None  # Measured after the warm-up, per launch
+    launches: int
+    step_s: float | None
+    throughput: float
+    speedup: float
+    low: float
+    high: float
+    efficiency: float
+
+
+class Study(NamedTuple):
+    """One curve as a proposal shows it."""
+
+    title: str
+    unit: str  # node or process
+    rows: list[Row]
+
+
+def studies(results: Results) -> list[Study]:
+    """Curves with two or more sizes, each relative to its smallest one; in nodes where points tell them."""
+    found = []
+    for curve in results.scaling.curves if results.scaling else ():
+        rows, unit = _rows(curve)
+        if len(rows) > 1:
+            found.append(Study(curve_title(curve), unit, rows))
+    return sorted(found, key=lambda study: (study.unit != "node", -len(study.rows)))[:_MOST_CURVES]
+
+
+def _rows(curve: Curve) -> tuple[list[Row], str]:
+    own = [point for point in curve.points if point.throughput and point.engine == curve.engine]
+    nodes = {point.nodes for point in own}
+    unit = "node" if None not in nodes and len(nodes) > 1 else "process"
+    sizes: dict[int, ScalingPoint] = {}
+    for point in sorted(own, key=lambda point: point.np):  # of several counts on a node the largest
+        sizes[point.nodes if unit == "node" and point.nodes else point.np] = point
+    smallest = min(sizes, default=0)
+    return [_row(size, smallest, sizes[size], sizes[smallest]) for size in sorted(sizes)], unit
+
+
+def _row(size: int, smallest: int, point: ScalingPoint, base: ScalingPoint) -> Row:
+    rate, first = point.throughput, base.throughput
+    assert rate is not None
+    assert first is not None
+    speedup = rate.value / first.value
+    half = 0.0 if point is base else math.hypot(_relative(rate), _relative(first))
+    steps = None if point.steps is None else point.steps - (point.warmup_steps or 0)
+    return Row(
+        size,
+        point.np,
+        point.batch,
+        steps,
+        point.launches,
+        point.step_s.value if point.step_s else None,
+        rate.value,
+        speedup,
+        speedup * math.exp(-half),
+        speedup * math.exp(half),
+        speedup * smallest / size,
+    )
+
+
+def _relative(estimate: Estimate) -> float:
+    return math.log(max(estimate.high, estimate.value) / estimate.value) if estimate.count > 1 else 0.0
+
+
+def shortcomings(study: Study) -> list[str]:
+    """What a reviewer would ask for."""
+    told = []
+    short = [row for row in study.rows if row.steps is not None and row.steps < FEWEST_STEPS]
+    if short:
+        names = ", ".join(f"{row.steps} on {plural(row.units, study.unit)}" for row in short)
+        told.append(f"Fewer than {FEWEST_STEPS} steps per launch: {names}; measure again with --steps 150.")
+    if any(row.steps is None for row in study.rows):
+        told.append("The source does not tell how many steps were measured.")
+    sizes = [row.units for row in study.rows]
+    wanted = [sizes[0] * 2**power for power in range((sizes[-1] // sizes[0]).bit_length())]
+    if missing := [size for size in wanted if size not in sizes]:
+        told.append(f"Not measured: {', '.join(plural(size, study.unit) for size in missing)}.")
+    if any(row.launches < 5 for row in study.rows):
+        told.append("Fewer than 5 launches of a size: no interval.")
+    return told
+
+
+def as_svg(results: Results, plots: Sequence[str]) -> str:
+    """The page as SVG; `plots` are the figures of its studies, as SVG too.
+
+    Text is laid out here, by the width of an average letter, because a PDF has no lines that wrap.
+    """
+    page = _Page()
+    page.text(f"Scaling of {plain(results.what, 70)}", 22, bold=True)
+    for study, plot in zip(studies(results), plots, strict=True):
+        largest = study.rows[-1]
+        page.text(f"{study.title[0].upper()}{study.title[1:]}", 15, bold=True, above=14)
+        page.text(
+            f"Speedup relative to {plural(study.rows[0].units, study.unit)}, the smallest feasible size: "
+            f"{largest.speedup:.2f} on {plural(largest.units, study.unit)}, a parallel efficiency of "
+            f"{100 * largest.efficiency:.0f} %. Intervals over launches, {percent(MEASURED)}.",
+            11,
+        )
+        page.table(*_table(study))
+        page.picture(plot, 210 if len(plots) > 1 else 330)
+        for line in shortcomings(study):
+            page.text(line, 10)
+    page.text("Method", 15, bold=True, above=10)
+    page.text(method_words(results), 11)
+    facts = "; ".join(f"{name}: {value}" for name, value in machine_facts(results))
+    page.text(facts, 10)
+    page.text(f"Measured with scalescope {__version__}.", 10)
+    return page.svg()
+
+
+def _table(study: Study) -> tuple[list[str], list[list[str]]]:
+    several = study.unit == "node"
+    headings = [f"{study.unit}s" if several else "processes", *(["processes"] if several else [])]
+    headings += ["batch each", "steps", "launches", "step", "samples/s", "speedup", "interval", "efficiency"]
+    rows = []
+    for row in study.rows:
+        sure = f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else "-"
+        rows.append(
+            [
+                f"{row.units:,}",
+                *([f"{row.np:,}"] if several else []),
+                "-" if row.batch is None else f"{row.batch:g}",
+                "-" if row.steps is None else f"{row.steps:,}",
+                f"{row.launches}",
+                "-" if row.step_s is None else format_seconds(row.step_s),
+                format_rate(row.throughput),
+                f"{row.speedup:.2f}",
+                sure,
+                f"{100 * row.efficiency:.0f} %",
+            ]
+        )
+    return headings, rows
+
+
+class _Page:
+    """Lines from the top down."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._at = float(_MARGIN)
+
+    def text(self, text: str, size: float, *, bold: bool = False, above: float = 4) -> None:
+        """A paragraph in lines that fit."""
+        self._at += above
+        most = int((_WIDTH - 2 * _MARGIN) / (_LETTER * size * (1.08 if bold else 1.0)))
+        for line in _wrapped(text, most):
+            self._at += 1.32 * size
+            weight = ' font-weight="bold"' if bold else ""
+            self._parts.append(
+                f'<text x="{_MARGIN}" y="{self._at:.1f}" font-size="{size}"{weight}>{escape(line)}</text>'
+            )
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Numbers in columns of equal width, right-aligned."""
+        self._at += 10
+        wide = (_WIDTH - 2 * _MARGIN) / len(headings)
+        for index, cells in enumerate([headings, *rows]):
+            self._at += 16
+            for column, cell in enumerate(cells):
+                x = _MARGIN + (column + 1) * wide - 6
+                look = 'font-size="10" text-anchor="end"' + (' font-weight="bold"' if not index else "")
+                self._parts.append(f'<text x="{x:.1f}" y="{self._at:.1f}" {look}>{escape(cell)}</text>')
+            if index in (0, len(rows)):
+                line = self._at + 5
+                self._parts.append(
+                    f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{line:.1f}" y2="{line:.1f}" stroke="#444444"/>'
+                )
+                self._at += 2
+        self._at += 6
+
+    def picture(self, svg: str, height: float) -> None:
+        """A figure in the middle, no wider than the text."""
+        sizes = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+        across, down = (float(sizes[1]), float(sizes[2])) if sizes else (600.0, 300.0)
+        scale = min(height / down, (_WIDTH - 2 * _MARGIN) / across)
+        left = (_WIDTH - scale * across) / 2
+        place = f'x="{left:.1f}" y="{self._at:.1f}" width="{scale * across:.1f}" height="{scale * down:.1f}"'
+        inner = re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf"\1 {place}", svg[svg.index("<svg") :], count=1)
+        self._parts.append(inner)
+        self._at += scale * down + 4
+
+    def svg(self) -> str:
+        """All of it; what would not fit is made smaller."""
+        fits = min(1.0, (_HEIGHT - _MARGIN) / (self._at + 10))
+        inside = "".join(self._parts)
+        left = _WIDTH * (1 - fits) / 2
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{_POINTS[0]}" '
+            f'height="{_POINTS[1]}" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, Arial, sans-serif">'
+            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
+            f'<g transform="translate({left:.1f} 0) scale({fits:.4f})">{inside}</g></svg>'
+        )
+
+
+def _wrapped(text: str, most: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, most, break_long_words=True)

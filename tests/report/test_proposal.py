@@ -1,0 +1,82 @@
+"""The page for a proposal: relative to the smallest size, in nodes, with what a reviewer would miss."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import made_scalings
+import msgspec
+import pytest
+from made_results import HOSTILE, folder_of
+
+from scalescope.api.reports import write_proposal
+from scalescope.errors import UsageError
+from scalescope.records.results import Results
+from scalescope.records.scaling import Scaling
+from scalescope.report.proposal import as_svg, shortcomings, studies
+
+EMPTY = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10" viewBox="0 0 10 10"></svg>'
+
+
+def measured(counts: tuple[int, ...] = (2, 4, 8), **more: object) -> Scaling:
+    return made_scalings.measured(counts=counts, batches=(64,), engines=("ddp",), ranks_per_node=2, **more)  # type: ignore[arg-type]
+
+
+def test_speedups_are_relative_to_one_node() -> None:
+    weak, strong = sorted(studies(Results(name="x", scaling=measured())), key=lambda each: each.title, reverse=True)
+    assert (weak.unit, [row.units for row in weak.rows], [row.np for row in weak.rows]) == (
+        "node",
+        [1, 2, 4],
+        [2, 4, 8],
+    )
+    assert weak.rows[0].speedup == 1
+    rates = [row.throughput for row in weak.rows]
+    assert weak.rows[2].speedup == pytest.approx(rates[2] / rates[0])
+    assert weak.rows[2].efficiency == pytest.approx(rates[2] / rates[0] / 4)
+    assert weak.rows[2].low < weak.rows[2].speedup < weak.rows[2].high
+    assert strong.title.startswith("strong scaling")
+    assert shortcomings(weak) == []
+
+
+def test_what_a_reviewer_would_miss_is_told() -> None:
+    def short(scaling: Scaling) -> Scaling:
+        return msgspec.structs.replace(
+            scaling,
+            curves=tuple(
+                msgspec.structs.replace(
+                    curve, points=tuple(msgspec.structs.replace(each, steps=60) for each in curve.points)
+                )
+                for curve in scaling.curves
+            ),
+        )
+
+    few = studies(Results(name="x", scaling=short(measured((2, 8), launches=3, interval="range"))))[0]
+    told = " ".join(shortcomings(few))
+    assert "Fewer than 100 steps per launch: 50 on 1 node, 50 on 4 nodes; measure again with --steps 150." in told
+    assert "Not measured: 2 nodes." in told
+    assert "Fewer than 5 launches" in told
+    (table,) = studies(Results(name="x", scaling=made_scalings.lab11()))
+    assert table.unit == "process"
+    assert "The source does not tell how many steps were measured." in shortcomings(table)
+
+
+def test_the_page_is_well_formed_whatever_names_hold() -> None:
+    results = Results(name="x", scaling=measured(what=HOSTILE))
+    root = ElementTree.fromstring(as_svg(results, [EMPTY] * len(studies(results))))
+    text = " ".join(root.itertext())
+    assert "Scaling of \\input{x}</script><img" in text
+    assert "\u202e" not in text
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} == {"svg", "rect", "g", "text", "line"}
+
+
+def test_one_pdf_page_is_written_and_no_other_file_replaced(scalescope, tmp_path: Path) -> None:
+    place = str(folder_of(tmp_path / "m", "measure", scaling=measured()))
+    done = scalescope.in_this_process("report", place, "--proposal", str(tmp_path / "proposal.pdf"))
+    assert "Proposal: proposal.pdf" in done.stdout
+    written = (tmp_path / "proposal.pdf").read_bytes()
+    assert written.startswith(b"%PDF-")
+    assert written.count(b"/Type /Page\n") + written.count(b"/Type/Page/") + written.count(b"/Type /Page ") <= 1
+    (tmp_path / "thesis.pdf").write_text("mine")
+    with pytest.raises(UsageError, match="no PDF"):
+        write_proposal([Results(name="x", scaling=measured())], tmp_path / "thesis.pdf")
+    with pytest.raises(UsageError, match="two or more sizes"):
+        write_proposal([Results(name="x")], tmp_path / "none.pdf")
