@@ -13,6 +13,10 @@ class UsageError(ScalescopeError):
     exit_code = 2
 
 
+class SeveralJobs(UsageError):
+    """Each of the named files is a job of its own; whoever can compare them does."""
+
+
 class Interrupted(ScalescopeError):
     """The user stopped it; what was finished is kept."""
 

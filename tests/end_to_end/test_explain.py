@@ -126,7 +126,6 @@ FILES = {
         (["train.log"], "add --np"),
         (["n2.log"], "a line there is 'loss 0.5 at step 3': write --pattern"),
         (["n1.log", "good.csv"], "explain one kind at a time"),
-        (["good.csv", "good.csv"], "explain one at a time"),
         (["good.csv", "--np", "1"], "--np and --pattern go with logs"),
         (["n1.log", "--np", "1,2"], "one per log"),
         (["n1.log", "--np", "many"], "--np takes whole numbers"),

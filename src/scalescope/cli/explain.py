@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalescope.cli.explained import tell_autotune, tell_scaling, tell_traces
+from scalescope.cli.explained import tell_autotune, tell_scaling, tell_several, tell_traces
 from scalescope.cli.options import (
     DryRun,
     Engine,
@@ -24,7 +24,7 @@ from scalescope.cli.options import (
     typed_options,
 )
 from scalescope.cli.output import Ending, from_here, interruptible
-from scalescope.errors import UsageError
+from scalescope.errors import SeveralJobs, UsageError
 
 if TYPE_CHECKING:
     from scalescope.records.request import MeasureRequest
@@ -120,7 +120,14 @@ def explain(
     with ExitStack() as results:
         if export:  # it may go into the folder; without it nothing is made for files that cannot be read
             results.enter_context(place)
-        found = read(files, np=counts, pattern=pattern, estimate=estimate, export_to=export)
+        try:
+            found = read(files, np=counts, pattern=pattern, estimate=estimate, export_to=export)
+        except SeveralJobs:
+            if export or estimate or counts or pattern:  # of one job
+                raise
+            results.enter_context(place)
+            tell_several(ending, files, folder)
+            return
         if not export:
             results.enter_context(place)
         if isinstance(found, Explanation):

@@ -122,6 +122,34 @@ def tell_scaling(
     )
 
 
+def tell_several(ending: Ending, files: list[Path], folder: Path | None) -> None:
+    """Of several tables, timelines or measurements: each in a sentence, and what changed from the first to the last."""
+    from scalescope.api.reports import PAGE, write_page
+    from scalescope.report import comparison, study
+    from scalescope.studies.compare import compare
+    from scalescope.studies.results import read_results
+
+    each = [read_results([path])[0] for path in files]
+    changed = compare(each[0], each[-1])
+    said = []
+    if folder:
+        write_page(each, folder / PAGE)
+        said = [f"Page: {from_here(folder / PAGE)}"]
+    told = [(result.name, study.answer(result).sentence) for result in each]
+    ending.tell(
+        comparison.show,
+        changed,
+        files=said,
+        answer="\n".join([*(f"{name}: {words}" for name, words in told), comparison.sentence(changed)]),
+        follow=shlex.join(["scalescope", "report", *map(str, files), "-o", PAGE]),
+        document=lambda: {
+            "kind": "several",
+            "results": [{"name": name, "answer": words} for name, words in told],
+            "compared": comparison.as_document(changed),
+        },
+    )
+
+
 def _draw_over_np(explanations: "Sequence[Explanation]", folder: Path, formats: Sequence[str]) -> list[Path]:
     from scalescope.charts import save_charts
     from scalescope.charts.accounting import accounting_over_np

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from scalescope import host
-from scalescope.errors import UsageError
+from scalescope.errors import SeveralJobs, UsageError
 from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
@@ -102,7 +102,7 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
     if reader.per_rank:
         return _of_ranks(reader.kind, _read_all(files, [None] * len(files)), None)
     if len(files) > 1:
-        raise UsageError(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
+        raise SeveralJobs(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
     return JobTraces(reader.kind, (read_trace(files[0]),))
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.errors import UsageError
+from scalescope.errors import SeveralJobs, UsageError
 from scalescope.measurement.logs import read_logs
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
@@ -44,7 +44,9 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     if kind == "log":
         return read_logs(files, np, pattern)
     if len(files) > 1:
-        raise UsageError(f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs")
+        raise SeveralJobs(
+            f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs"
+        )
     if np or pattern:
         raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is {_NAMES[kind]}: leave them out")
     if kind == "table":
