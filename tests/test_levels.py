@@ -23,7 +23,8 @@ def test_levels_in_words() -> None:
 # A level in words, a quantile of the normal or of Student's t; what a line with one of these is about instead.
 LEVEL = re.compile(r"\b9[059](\.\d)? ?%|1\.96|1\.64|0\.9(75|85|92|95)\b|stdtrit|ndtri|inv_cdf")
 ABOUT_SOMETHING_ELSE = re.compile(
-    r"of the steady|of it in a run|(ndtri|inv_cdf)\(0\.5 \*\*|import ndtri|written 1\.00|training 1\.64\(s\)"
+    r"of the steady|of it in a run|(ndtri|inv_cdf)\(0\.5 \*\*|import ndtri|Blom|_NORMAL_COUNT"
+    r"|written 1\.00|training 1\.64\(s\)"
 )
 
 

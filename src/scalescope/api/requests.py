@@ -12,6 +12,7 @@ from scalescope.errors import UsageError
 from scalescope.jobs.request import parse_environment, parse_hosts
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest, ProbeRequest
+from scalescope.text import assignment
 from scalescope.units import parse_counts, parse_fraction, parse_seconds
 from scalescope.workloads import spec_from_options
 
@@ -225,14 +226,16 @@ def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
         return {int(batch): float(seconds) for batch, seconds in value.items()}
     if not isinstance(value, str):
         return {0: float(value)}
+    if "=" not in value and "," not in value:
+        return {0: parse_seconds(value, "--step-time")}
     times_s: dict[int, float] = {}
     for part in value.split(","):
-        batch, separator, time = part.rpartition("=")
-        if separator and not (batch.strip().isascii() and batch.strip().isdigit() and int(batch) > 0):
-            raise UsageError(f"--step-time takes 97ms, or BATCH=TIME such as 32=97ms,64=180ms, not '{value}'")
-        times_s[int(batch) if separator else 0] = parse_seconds(time, "--step-time")
-    if 0 in times_s and len(value.split(",")) > 1:
-        raise UsageError(f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'")
+        batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
+        if not (batch.isascii() and batch.isdigit() and int(batch) > 0):
+            raise UsageError(
+                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'"
+            )
+        times_s[int(batch)] = parse_seconds(time, "--step-time")
     return times_s
 
 
