@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -137,15 +138,15 @@ def traced_launch(
     horovod = point.engine == "horovod"
     most = known.steps if known and request.command else request.steps
     warmup, step_s = (known.warmup_steps, known.step_s) if known else (0, None)
-    asked = {"horovod": horovod, "from_start": request.from_start, "cpu_detail": request.cpu_detail}
-    window = choose_window(most=most, warmup=warmup, step_s=step_s, **asked)
+    choose = partial(choose_window, horovod=horovod, from_start=request.from_start, cpu_detail=request.cpu_detail)
+    window = choose(most=most, warmup=warmup, step_s=step_s)
     for attempt in (1, 2):
         run = _launch(settings, point, window, index, listener)
         folder = Path(settings.folder, run.folder)
         record = describe(folder, point, run, window, what=request.what, command=request.command)
         if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
             break
-        window = choose_window(most=run.steps, **asked)
+        window = choose(most=run.steps)
     if not record.files or not record.steps:
         raise WorkFailed(
             f"{point.label}: {plural(run.steps, 'step')} were made and none was captured{_why_not(folder)}; "
