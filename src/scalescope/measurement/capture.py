@@ -1,6 +1,7 @@
 """One more launch of a point, in which every rank captures some steady steps; it counts in no statistics."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from functools import partial
 from pathlib import Path
