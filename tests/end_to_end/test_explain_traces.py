@@ -136,7 +136,7 @@ def test_a_rank_that_sleeps_is_named(scalescope: CommandLine, backend: str) -> N
     if backend != "ddp":
         needs.horovod()
     launcher = "" if backend == "ddp" else backend
-    document = captured(scalescope, "ddp" if backend == "ddp" else "horovod", "--late-ms", "40", launcher=launcher)
+    document = captured(scalescope, "ddp" if backend == "ddp" else "horovod", "--late-ms", "100", launcher=launcher)
     assert document["kind"] == "run folder"
     assert document["straggler"] == 1
     assert document["findings"][0]["id"] == "straggler"

@@ -72,7 +72,7 @@ class DdpTraining:
         self._live = engine_file("ddp_live")
         self._default: dict[str, Any] = {}  # What was in force before the first switch; empty: there was none
 
-    @property
+    @functools.cached_property  # A script may end its process group before the last line is told
     def is_first(self) -> bool:
         """Whether this is rank 0."""
         import torch.distributed as dist
