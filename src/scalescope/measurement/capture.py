@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
