@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import epochs, values
 
+from published import epochs, values
 from scalescope.errors import UsageError
 from scalescope.measurement.logs import read_logs
 from scalescope.measurement.logs.curves import process_counts

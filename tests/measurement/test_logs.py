@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import CIFAR10, epochs, values
 
+from published import CIFAR10, epochs, values
 from scalescope.measurement.logs import read_logs
 from scalescope.measurement.logs.epochs import break_even_epochs, excess_sentence, first_epoch_excess
 

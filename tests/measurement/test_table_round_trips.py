@@ -6,8 +6,8 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import LAB11, speedups
 
+from published import LAB11, speedups
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
 from scalescope.records.run import Measurement, Point, Run

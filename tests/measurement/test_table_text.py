@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import speedups
 
+from published import speedups
 from scalescope.errors import UsageError
 from scalescope.measurement.tables import read_table
 from scalescope.measurement.tables.columns import meaning_of

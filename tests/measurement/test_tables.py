@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from published import LAB11, speedups
 
+from published import LAB11, speedups
 from scalescope.measurement.tables import read_table
 from scalescope.records.scaling import Scaling
 
