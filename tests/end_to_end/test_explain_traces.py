@@ -131,6 +131,7 @@ def test_misuse_is_one_clear_line(scalescope: CommandLine, words: tuple[str, ...
     assert said in done.stderr
 
 
+@pytest.mark.alone  # next to other tests both ranks are late by chance, and then nobody may be named
 @pytest.mark.parametrize("backend", ["ddp", "mpirun"])
 def test_a_rank_that_sleeps_is_named(scalescope: CommandLine, backend: str) -> None:
     if backend != "ddp":
