@@ -1,6 +1,7 @@
 """Lines of horovodrun as people have them, typed after tune: the autotune page's five, and what belongs to them."""
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from scalescope.records.job import Host
 from scalescope.records.tuning import TuneRequest
 
 TRAIN = ("python", "train.py")
+HERE = (sys.executable, "train.py")  # A bare machine has no program called python
 # The five command lines of Horovod's page on autotune, and what each asks for.
 LINES: dict[str, dict[str, object]] = {
     "horovodrun -np 4 --autotune python train.py": {},
@@ -115,9 +117,11 @@ def test_samples_that_are_too_short_are_refused_before_anything_starts(scalescop
     needs.horovod()
     (scalescope.folder / "train.py").write_text("import horovod.torch as hvd\n")
     for words, least in (("--offline", 5), ("", 4)):
-        said = refused(scalescope, f"-np 2 {words} --autotune-steps-per-sample 3 python train.py")
+        said = refused(scalescope, f"-np 2 {words} --autotune-steps-per-sample 3 {shlex.join(HERE)}")
         assert f"--steps-per-sample 3 is too short to tell anything: give at least {least}" in said
-    assert "takes a number above 0" in refused(scalescope, "-np 2 --autotune-gaussian-process-noise 0 python train.py")
+    assert "takes a number above 0" in refused(
+        scalescope, f"-np 2 --autotune-gaussian-process-noise 0 {shlex.join(HERE)}"
+    )
 
 
 @pytest.mark.launches
@@ -126,11 +130,11 @@ def test_a_dry_run_of_native_shows_how_horovod_is_told_to_tune(scalescope: Comma
     monkeypatch.setattr("scalescope.tuner.run.horovod_has_nccl", lambda python: False)
     (scalescope.folder / "train.py").write_text("import horovod.torch as hvd\n")
     words = ("-np", "2", "--method", "native", "--autotune-bayes-opt-max-samples", "7", "--cycle-time-ms", "3")
-    shown = scalescope.in_this_process("tune", "--dry-run", *words, *TRAIN).stdout
+    shown = scalescope.in_this_process("tune", "--dry-run", *words, *HERE).stdout
     for text in ("AUTOTUNE=1", "AUTOTUNE_BAYES_OPT_MAX_SAMPLES=7", "TORUS_ALLREDUCE=0", "CYCLE_TIME=3"):
         assert f"HOROVOD_{text}" in shown
     monkeypatch.setattr("scalescope.tuner.run.horovod_has_nccl", lambda python: True)
-    shown = scalescope.in_this_process("tune", "--dry-run", *words, *TRAIN).stdout
+    shown = scalescope.in_this_process("tune", "--dry-run", *words, *HERE).stdout
     assert "HOROVOD_AUTOTUNE=1" in shown
     assert "HOROVOD_TORUS_ALLREDUCE" not in shown
     assert "HOROVOD_HIERARCHICAL_ALLREDUCE" not in shown
@@ -141,7 +145,7 @@ def test_a_native_search_may_replace_a_log_of_horovod_and_no_other(scalescope: C
     needs.horovod()
     (scalescope.folder / "train.py").write_text("import horovod.torch as hvd\n")
     log = Path(scalescope.folder, "log.csv")
-    line = "-np 2 --dry-run --method native --autotune-log-file log.csv python train.py"
+    line = f"-np 2 --dry-run --method native --autotune-log-file log.csv {shlex.join(HERE)}"
     log.write_text("sample,phase,pair\n")
     assert "is not a log of Horovod's autotune" in refused(scalescope, line)
     log.write_text(
