@@ -258,7 +258,7 @@ def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalesc
     needs.horovod()
     needs.openmpi()
     words = ("--np", "2", "--launcher", "mpirun", *SHORT, "-o", "out", "--json")
-    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "150")
+    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "300")
     done = scalescope("tune", *words, *training)
     document = json.loads(done.stdout)
     assert document["method"] == "online"
@@ -266,7 +266,7 @@ def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalesc
     assert {knob.name for knob in record.knobs} <= {"fusion_threshold_mb", "cycle_time_ms", "cache_capacity"}
     assert any(sample.switch_s > 0 for sample in record.samples)
     last = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()[-1]
-    assert json.loads(last) == {"kind": "end", "steps": 150}
+    assert json.loads(last) == {"kind": "end", "steps": 300}
     assert scalescope.processes() == []
 
 

@@ -27,7 +27,7 @@ from scalescope.tuner.tuner import Tuner
 _UNTIL_STOPPED = 1_000_000_000  # Steps of a MODEL: it is stopped when the search is over
 _WARMUP_SAMPLES = 2
 _SURVEY_STEPS = 3
-_PRIORITY = 15
+_PRIORITY = 10  # A tenth of a core that ranks keep busy: at 15 a search of a short training came too late
 
 
 def tune_online(
@@ -165,10 +165,11 @@ class OnlineSearch:
             raise type(self._problem)(f"{self._problem}{fate}")
         if self.tuning is None:
             made = self._files.steps if steps is None else steps
-            raise UsageError(
-                f"the training made {plural(made, 'step')} and the first sample needs {self._needed}: let it train "
-                "longer, or ask for less with --steps-per-sample and --warmup-samples"
-            )
+            short = f"the training made {plural(made, 'step')} and the first sample needs {self._needed}"
+            if made >= self._needed:  # on busy cores, or with steps of a millisecond
+                short = f"the training was over after {plural(made, 'step')}, before its first sample"
+            less = "ask for less with --steps-per-sample and --warmup-samples"
+            raise UsageError(f"{short}: let it train longer, or {less}")
         return self.tuning
 
     def _run(self) -> None:
