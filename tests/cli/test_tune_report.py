@@ -8,9 +8,9 @@ import pytest
 from scalescope.cli.tune import next_command
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
-from scalescope.records.store import save
+from scalescope.records.store import append, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
-from scalescope.tuner.journal import PLAN, TunePlan
+from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 
 
 def tuned(**changes: object) -> Tuning:
@@ -106,6 +106,7 @@ def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monk
     ("words", "place", "part"),
     [
         (("cnn", "-o", "out"), "", "kept in out; type the same command"),
+        (("cnn", "-o", "out"), SAMPLES, "resume with: scalescope tune --resume out"),
         (("cnn", "-o", "out", "--offline"), "launches", "resume with: scalescope tune --resume out"),
         (("cnn", "--start-from", "ddp.yaml"), "", "train again"),
         (("--resume", "out"), "launches", "resume with: scalescope tune --resume out"),
@@ -114,7 +115,13 @@ def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monk
 def test_an_interruption_says_what_is_kept_and_how_to_resume(
     words, place, part, scalescope, monkeypatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "out" / place).mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    if place == SAMPLES:
+        append(
+            Sample(index=1, phase="confirm", values={}, step_s=0.02, error_s=0.001, steps=10), tmp_path / "out" / place
+        )
+    else:
+        (tmp_path / "out" / place).mkdir(exist_ok=True)
     (tmp_path / "ddp.yaml").write_text("ddp:\n  bucket_cap_mb: 5\n")
 
     def stop(*_: object) -> None:

@@ -174,10 +174,12 @@ def next_command(tuning: "Tuning", request: "TuneRequest", folder: Path) -> str:
 
 def _kept_of(request: "TuneRequest", folder: str) -> str:
     """What an interrupted search leaves; `folder` may be unknown."""
+    from scalescope.tuner.run import resumed_as
+
     if request.start_from is not None:
         return "; type the same command to train again"
     folder = folder or request.folder
-    return _kept(folder, resumable=bool(folder) and (Path(folder) / "launches").is_dir() and request.method != "native")
+    return _kept(folder, resumable=bool(folder) and resumed_as(request, Path(folder)) is not None)
 
 
 def _kept(folder: str, *, resumable: bool) -> str:

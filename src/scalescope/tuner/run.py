@@ -97,10 +97,10 @@ def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) 
         with contextlib.chdir(plan.cwd):
             begun_on, moved = check_resume(plan.fingerprint, request, folder)
             settings, point = _settled(request)
-            method = _method(request, point.engine)
             drop_torn_line(folder / SAMPLES)
             finished = load_lines(folder / SAMPLES, Sample)
-            if method == "native" or (method == "online" and not any(each.phase == "confirm" for each in finished)):
+            method = resumed_as(request, folder)
+            if method is None:
                 raise UsageError(
                     "--resume needs an --offline search, or one that compared a setting with the default: start anew"
                 )
@@ -112,6 +112,16 @@ def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) 
             if method == "online":
                 return folder, tune_online(request, settings, point, folder, listener, finished=finished)
             return folder, tune_offline(request, settings, point, folder, listener, finished, notes)
+
+
+def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
+    """How an interrupted search would be resumed: by relaunch, or with another launch of what it compared."""
+    if request.method == "native" or request.start_from is not None:
+        return None
+    if (folder / "launches").is_dir() or request.method == "offline":
+        return "offline"
+    compared = any(sample.phase == "confirm" for sample in load_lines(folder / SAMPLES, Sample))
+    return "online" if compared else None
 
 
 @contextlib.contextmanager
