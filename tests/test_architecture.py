@@ -126,11 +126,11 @@ def test_import_of_the_package_imports_nothing_else_of_ours() -> None:
     assert ours == set()
 
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "architecture.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "architecture.md"
 
 
 def places() -> list[tuple[str, str, str]]:
-    """What docs/architecture.md says to open: the purpose, a file and a name in it."""
+    """What docs/reference/architecture.md says to open: the purpose, a file and a name in it."""
     rows = [
         line.split("|")[1:3]
         for line in DOCUMENT.read_text().split("| to add or change |")[1].split("\n\n")[0].split("\n")
@@ -166,7 +166,7 @@ def test_every_room_is_in_the_document() -> None:
 def test_files_that_the_documents_name_exist() -> None:
     named = {
         name
-        for document in (*DOCUMENT.parent.glob("*.md"), *DOCUMENT.parents[1].glob("*.md"))
+        for document in (*DOCUMENT.parents[1].rglob("*.md"), *DOCUMENT.parents[2].glob("*.md"))
         for name in re.findall(rf"`({'|'.join(ROOMS | {'charts', 'report'})})/([\w/]+\.py)", document.read_text())
     }
     assert [f"{room}/{file}" for room, file in sorted(named) if not (PACKAGE / room / file).is_file()] == []

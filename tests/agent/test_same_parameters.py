@@ -1,4 +1,4 @@
-"""What docs/tune.md promises: a tuned training ends with the parameters of the plain run, whatever it does to them."""
+"""What docs/guides/tune.md promises: a tuned training ends with the parameters of the plain run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Prints the table of docs/agent.md after the tests: which script ended with the parameters of its plain run."""
+"""Prints the table of docs/concepts/agent.md: which script ended with the parameters of its plain run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/models.md says what is true: its table, its file and its sessions."""
+"""docs/guides/models.md says what is true: its table, its file and its sessions."""
 
 import doctest
 import re
@@ -12,7 +12,7 @@ from scalescope.workloads import BUILTINS, WorkloadSpec, load
 from scalescope.workloads.builtin import factory_of
 from scalescope.workloads.loading import signature_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
 
 
 def rows() -> dict[str, list[str]]:

@@ -144,7 +144,8 @@ def check_backend(backend: str, device: str) -> None:
         raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
     engine = engine_of_backend(backend)
     if engine.package and not importlib.util.find_spec(engine.package):
-        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: docs/{engine.package}.md")
+        where = f"docs/guides/{engine.package}.md"
+        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: {where}")
 
 
 def knobs_of(backend: str) -> Knobs:

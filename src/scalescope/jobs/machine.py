@@ -213,7 +213,7 @@ def _for_torch(machine: Machine) -> list[Remedy]:
 
 
 def _for_horovod(machine: Machine) -> list[Remedy]:
-    build = f"{machine.python} scripts/build_horovod"  # in a clone; docs/horovod.md has the same by hand
+    build = f"{machine.python} scripts/build_horovod"  # in a clone; docs/guides/horovod.md has the same by hand
     horovod = machine.horovod
     if horovod is None:
         reason = "--engine horovod needs it, and pip alone cannot build it against a current torch"

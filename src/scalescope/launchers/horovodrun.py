@@ -13,7 +13,7 @@ class Horovodrun:
     name = "horovodrun"
     program = ""
     module = "horovod"
-    remedy = "build Horovod with scripts/build_horovod (see docs/horovod.md)"
+    remedy = "build Horovod with scripts/build_horovod (see docs/guides/horovod.md)"
     reaches_hosts = False
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"Process (?P<rank>\d+) exit with status code (?P<code>\d+)"),

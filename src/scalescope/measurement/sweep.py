@@ -113,7 +113,7 @@ def check_requirements(settings: Settings) -> None:
             raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
     for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
         if engine.package and not has_module(settings.python, engine.package):
-            raise UsageError(f"{settings.python} has no {engine.title}: see docs/{engine.package}.md")
+            raise UsageError(f"{settings.python} has no {engine.title}: see docs/guides/{engine.package}.md")
     if settings.request.port:
         check_port(settings.request.port)
 

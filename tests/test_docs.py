@@ -1,0 +1,71 @@
+"""The documentation: every link between its pages, to its pictures and to files of the repository leads somewhere."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md")
+    for page in ROOT.glob(pattern)
+    if "_build" not in page.parts
+)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """A page without its code, in which brackets mean something else."""
+    return re.sub(r"^(```+).*?^\1", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings can be linked to, named as GitHub and the site name them."""
+    seen: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ +(.+?) *#*$", prose(page), flags=re.MULTILINE):
+        name = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
+        found.add(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found | set(re.findall(r"^\(([\w-]+)\)=$", prose(page), flags=re.MULTILINE))
+
+
+def broken(page: Path) -> list[str]:
+    """Links of a page that lead nowhere."""
+    without_code = re.sub(r"`[^`\n]*`", "code", prose(page))
+    found = []
+    for target in LINK.findall(without_code):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = (page.parent / path).resolve() if path else page
+        is_there = file.exists() and ROOT in (file, *file.parents)
+        if not is_there or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "there.md").write_text("# A `code` heading: two\n\n# Twice\n\n# Twice\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md) [b](there.md#a-code-heading-two) [c](there.md#twice-1) [d](https://example.org) ![e](no.png)\n"
+        "[f](gone.md) [g](there.md#gone) [h](../outside.md) `[i](x.md)` [`j`](code.md) `l`\n```\n[k](block.md)\n```\n"
+    )
+    assert broken(page) == ["no.png", "gone.md", "there.md#gone", "../outside.md", "code.md"]
+
+
+def test_messages_name_pages_that_exist() -> None:
+    """Paths below docs/ in the source, in scripts and in tests."""
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("scripts/*"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
+    named = {name for file in files for name in re.findall(r"\bdocs/[\w/{}.]+\.md", file.read_text())}
+    assert sorted(name for name in named if not (ROOT / name.replace("{engine.package}", "horovod")).is_file()) == []
