@@ -1,18 +1,22 @@
-"""What a rank computes in a step: the profile between and beyond the batch sizes it measured, on a shared host."""
+"""What a rank computes in a step: the profile at any batch size, on a host that it shares, next to messages."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalescope.records.cluster import Cluster, Overlap
 from scalescope.records.profile import ModelProfile, ProfilePoint
+from scalescope.simulator.events import Floats
+from scalescope.simulator.gpu import described_overlap
 
-Floats = NDArray[np.float64]
 _BEYOND_PER_DOUBLING = 0.05  # Relative error that is added for each doubling of the batch beyond the measured ones
 # The same for ranks of a host: twice as many as were measured may leave no core to spare (16 ranks known by 2 and 4
 # were predicted 34 % wrong, make bench SECTION=accuracy_cores).
 _COPIES_PER_DOUBLING = 0.20
+_OVERLAP_PER_DOUBLING = 0.10  # Relative error of overlap factors, for each doubling of ranks from the probed ones
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,43 @@ def _contention_at(profile: ModelProfile, batch: int, copies: Floats) -> Slowdow
     slowdown = np.interp(wanted, known, slowdowns) + np.maximum(slope, 0.0) * beyond
     errors = [0.0, *(each.error for each in found)]
     return Slowdown(np.maximum(slowdown, 1.0), np.interp(wanted, known, errors) + _COPIES_PER_DOUBLING * beyond)
+
+
+@dataclass(frozen=True)
+class OverlapFactors:
+    """How much longer compute and messages take next to each other, and compute next to an idle engine: by cell."""
+
+    compute: Floats
+    sending: Floats
+    idle: Floats
+    compute_error: Floats
+    sending_error: Floats
+    idle_error: Floats
+
+
+def overlap_factors(
+    cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
+) -> OverlapFactors:
+    """Overlap slowdown among the most similar ranks; of CPUs as far as this model's compute keeps its cores busy."""
+    known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
+    busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
+    if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
+        busy = 1.0
+    factors, errors = np.ones((3, len(ranks))), np.zeros((3, len(ranks)))
+    gpus = cluster.device == "gpu" and backend.endswith("nccl")
+    places = {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1}
+    for place in places if known or gpus else ():
+        nearest = min(known, key=lambda overlap: _distance(overlap, *place), default=None)
+        nearest = nearest or described_overlap(cluster, *place)
+        measured = (nearest.compute, nearest.communication, nearest.idle)
+        here = (ranks == place[0]) & (nodes == place[1])
+        factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
+        far = _OVERLAP_PER_DOUBLING * abs(math.log2(nearest.ranks / place[0]))
+        vague = nearest.compute_error + far, nearest.communication_error + far, nearest.idle_error
+        errors[:, here] = busy * np.array(vague)[:, None]
+    return OverlapFactors(*[*factors, *errors])
+
+
+def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:
+    """How unlike a measured group is, in doublings; another number of nodes counts more."""
+    return abs(math.log2(overlap.ranks / ranks)) + 2 * abs(math.log2(overlap.nodes / nodes))

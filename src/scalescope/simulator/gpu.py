@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from scalescope.engines.base import Exchange
 from scalescope.records.cluster import Cluster, Gpu, Overlap
-from scalescope.simulator.compute import Floats
+from scalescope.simulator.events import Floats
 from scalescope.simulator.nccl import channels
 
 # Bytes per second of the memory, and multiprocessors, by NVIDIA's data sheets.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.records.profile import Contention, ModelProfile, ProfilePoint, Residuals
-from scalescope.simulator.compute import Floats
+from scalescope.simulator.events import Floats
 
 _SINGLE = 8  # The largest residuals stay single, those below in groups of about a sixth of what is above them
 _OF_TAIL = 50  # The tail goes on as the largest of this many residuals do, at least four of them

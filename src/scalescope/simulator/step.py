@@ -9,21 +9,20 @@ from numpy.typing import NDArray
 
 from scalescope.engines import find_engine
 from scalescope.engines.base import Exchange
-from scalescope.records.cluster import Cluster, Overlap
+from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.timeline import Activity, Span, Step, Timeline
-from scalescope.simulator.compute import Floats, contention, work
+from scalescope.simulator.compute import OverlapFactors, contention, overlap_factors, work
 from scalescope.simulator.costs import CostModel
-from scalescope.simulator.events import Outcome, OverlapSlowdown, Traffic, simulate
-from scalescope.simulator.gpu import described_overlap, own_cost, unequal
+from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffic, simulate
+from scalescope.simulator.gpu import own_cost, unequal
 from scalescope.simulator.jitter import jitter
 from scalescope.stats import PREDICTED, normal_width
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
 # A message that is sent alone waits for Horovod's next cycle, half of one on average: of 1 ms while it is probed.
 _PROBED_WAIT_S = 0.5e-3
-_OVERLAP_PER_DOUBLING = 0.10  # Relative error of overlap factors, for each doubling of ranks from the probed ones
 _HALF = normal_width(PREDICTED)
 
 
@@ -72,7 +71,7 @@ def steps(
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
-    slowdowns = _slowdowns(cluster, exchange.backend, ranks, nodes, profile)
+    slowdowns = overlap_factors(cluster, exchange.backend, ranks, nodes, profile)
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
     uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
@@ -195,41 +194,8 @@ def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
     return np.maximum(at, outcome.sent_s)
 
 
-@dataclass(frozen=True)
-class _Slowdowns:
-    compute: Floats
-    sending: Floats
-    idle: Floats
-    compute_error: Floats
-    sending_error: Floats
-    idle_error: Floats
-
-
-def _slowdowns(
-    cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
-) -> _Slowdowns:
-    """Overlap slowdown among the most similar ranks; of CPUs as far as this model's compute keeps its cores busy."""
-    known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
-    busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
-    if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
-        busy = 1.0
-    factors, errors = np.ones((3, len(ranks))), np.zeros((3, len(ranks)))
-    gpus = cluster.device == "gpu" and backend.endswith("nccl")
-    places = {(int(count), int(on)) for count, on in zip(ranks, nodes, strict=True) if count > 1}
-    for place in places if known or gpus else ():
-        nearest = min(known, key=lambda overlap: _distance(overlap, *place), default=None)
-        nearest = nearest or described_overlap(cluster, *place)
-        measured = (nearest.compute, nearest.communication, nearest.idle)
-        here = (ranks == place[0]) & (nodes == place[1])
-        factors[:, here] = np.array([1 + (factor - 1) * busy for factor in measured])[:, None]
-        far = _OVERLAP_PER_DOUBLING * abs(math.log2(nearest.ranks / place[0]))
-        vague = nearest.compute_error + far, nearest.communication_error + far, nearest.idle_error
-        errors[:, here] = busy * np.array(vague)[:, None]
-    return _Slowdowns(*[*factors, *errors])
-
-
 def _sent_error(
-    outcome: Outcome, waited_s: Floats, whole_s: Floats, slowdowns: _Slowdowns, link_error: Floats
+    outcome: Outcome, waited_s: Floats, whole_s: Floats, slowdowns: OverlapFactors, link_error: Floats
 ) -> Floats:
     """Relative standard error of a step from messages that take longer than thought and overlap that costs more.
 
@@ -249,11 +215,6 @@ def _sent_error(
     slower = (slower + hidden * lost * slowdowns.sending_error) / whole_s
     stretched = hidden * slowdowns.compute_error / slowdowns.compute / whole_s
     return np.asarray(np.hypot(links, np.hypot(slower, stretched)))
-
-
-def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:
-    """How unlike a measured group is, in doublings; another number of nodes counts more."""
-    return abs(math.log2(overlap.ranks / ranks)) + 2 * abs(math.log2(overlap.nodes / nodes))
 
 
 def predicted_step(
