@@ -104,19 +104,7 @@ def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:
         median(all_s / one_s for one_s, all_s in run.pairs) * alone_s if run.pairs else run.step_s for run in used
     ]
     paces = [median(one_s for one_s, _ in run.pairs) / alone_s for run in used if run.pairs]
-    return Check(
-        np=cell.np,
-        batch=cell.batch,
-        scaling=cell.scaling,
-        predicted_s=cell.step_s,
-        low_s=cell.low_s,
-        high_s=cell.high_s,
-        measured_s=median(measured_s),
-        measured_low_s=min(measured_s),
-        measured_high_s=max(measured_s),
-        pace=median(paces) if paces else None,
-        disturbed=not quiet,
-    )
+    return Check.of(cell, measured_s, pace=median(paces) if paces else None, disturbed=not quiet)
 
 
 def deciding_cells(prediction: Prediction, count: int, slots: int) -> list[Cell]:

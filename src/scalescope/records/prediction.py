@@ -1,7 +1,9 @@
 """How fast a model would be: a map over processes and batch sizes, with how far to trust it."""
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -69,6 +71,22 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: bool = False  # Whether other programs were busy during every one of its launches
     # Step of one process during the check over the profile's: `measured_s` is at the profile's pace. None: as run.
     pace: float | None = None
+
+    @classmethod
+    def of(cls, cell: Cell, seconds: Sequence[float], **how: Any) -> "Check":
+        """Of a cell whose step was measured to take `seconds`: the middle, and the lowest and the highest of them."""
+        return cls(
+            np=cell.np,
+            batch=cell.batch,
+            scaling=cell.scaling,
+            predicted_s=cell.step_s,
+            low_s=cell.low_s,
+            high_s=cell.high_s,
+            measured_s=median(seconds),
+            measured_low_s=min(seconds),
+            measured_high_s=max(seconds),
+            **how,
+        )
 
     @property
     def error(self) -> float:

@@ -124,19 +124,5 @@ def with_measured(prediction: Prediction, measured: Scaling | None) -> Predictio
         place = (cell.scaling, cell.np, cell.batch)
         point = None if cell.verified or place in known else _same(measured, cell, prediction.engine)
         if point and point.step_s:
-            checks.append(_check(cell, point.step_s.value, point.step_s.low, point.step_s.high))
+            checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
     return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
-
-
-def _check(cell: Cell, measured_s: float, low_s: float, high_s: float) -> Check:
-    return Check(
-        np=cell.np,
-        batch=cell.batch,
-        scaling=cell.scaling,
-        predicted_s=cell.step_s,
-        low_s=cell.low_s,
-        high_s=cell.high_s,
-        measured_s=measured_s,
-        measured_low_s=low_s,
-        measured_high_s=high_s,
-    )
