@@ -65,6 +65,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
+def listed(words: Iterable[object]) -> str:
+    """`a, b and c`."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean a or b?)` with the names nearest to `name`, or nothing."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)

@@ -7,7 +7,7 @@ from scalescope.records.explanation import Explanation, Finding, RankAccount
 from scalescope.records.timeline import Breakdown
 from scalescope.report.phrases import number
 from scalescope.steady import step_times
-from scalescope.text import plain, plural
+from scalescope.text import listed, plain, plural
 from scalescope.units import format_bytes, format_seconds
 
 
@@ -194,7 +194,7 @@ def sentence(explanation: Explanation) -> str:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
     told = [f"{percent(known[key])} {names[key]}{_divided(key, parts)}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
-    return f"A {format_seconds(step)} step is {_listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
+    return f"A {format_seconds(step)} step is {listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
 
 
 def _divided(key: str, parts: Breakdown) -> str:
@@ -208,10 +208,6 @@ def _divided(key: str, parts: Breakdown) -> str:
 def _order(known: dict[str, float]) -> list[str]:
     """Parts that can be seen, as they follow each other everywhere."""
     return [key for key, fraction in known.items() if fraction >= _VISIBLE] or list(known)[:1]
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _hidden(explanation: Explanation, parts: Breakdown) -> str:

@@ -38,7 +38,7 @@ from scalescope.report.phrases import (
     with_interval,
 )
 from scalescope.report.terminal import Answer, answered, bullet, reasons, say, section, table
-from scalescope.text import plural
+from scalescope.text import listed, plural
 from scalescope.units import format_rate, format_seconds
 
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
@@ -126,7 +126,7 @@ def curve_lines(curve: Curve) -> list[str]:
     lines += [_one_time_words(curve)]
     lines += [_break_even_words(curve, name) for name in SPEEDUPS]
     notes = {note: [each.np for each in curve.points if note in each.notes] for note in _notes(curve)}
-    lines += [f"on {_listed(counts)}: {note}" for note, counts in notes.items()]
+    lines += [f"on {listed(counts)}: {note}" for note, counts in notes.items()]
     return [line for line in lines if line]
 
 
@@ -239,7 +239,7 @@ def _break_even_words(curve: Curve, name: str) -> str:
             found = point.break_even[name]
             if found.value is None or found.value > 0:
                 sizes.setdefault(_when(found, curve.work_unit), []).append(point.np)
-    late = "; ".join(f"{when} on {_listed(counts)}" for when, counts in sizes.items())
+    late = "; ".join(f"{when} on {listed(counts)}" for when, counts in sizes.items())
     return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
 
 
@@ -289,14 +289,8 @@ def _warmup_words(curve: Curve) -> str:
     counts: dict[int, list[str]] = {}
     for point in found:
         counts.setdefault(point.warmup_steps or 0, []).append(_processes(point, curve))
-    told = "; ".join(f"{plural(steps, 'step')} on {_listed(sizes)}" for steps, sizes in sorted(counts.items()))
+    told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(counts.items()))
     return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
-
-
-def _listed(counts: Sequence[object]) -> str:
-    """`2, 4 and 8`."""
-    *most, last = map(str, counts)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _notes(curve: Curve) -> list[str]:

@@ -15,7 +15,7 @@ from scalescope.measurement.observation import Observation, infer
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
-from scalescope.text import plain, plural
+from scalescope.text import listed, plain, plural
 from scalescope.warmup import warmup_steps
 
 _WORD = "gpus?|ranks?|procs?|process|processes|workers?|devices?"
@@ -89,9 +89,7 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
 
 def _listed(counts: Sequence[int]) -> str:
     apart = sorted(set(counts))
-    if len(apart) == 1:
-        return plural(apart[0], "process")
-    return f"{', '.join(map(str, apart[:-1]))} and {apart[-1]} processes"
+    return plural(apart[0], "process") if len(apart) == 1 else f"{listed(apart)} processes"
 
 
 def _unlike(readings: Sequence[Reading]) -> str:

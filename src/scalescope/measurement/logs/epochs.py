@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from scalescope.records.scaling import Curve, ScalingPoint
-from scalescope.text import plural
+from scalescope.text import listed, plural
 
 _ALIKE = 1.5  # Costs within this ratio are of one size
 _APPEARS = 3.0  # A cost this many times that of fewer processes is a new one
@@ -78,7 +78,7 @@ def _listed(excess: Mapping[int, float], counts: list[int], *, bare: bool = Fals
         full = index == 0 and not bare
         where = plural(np, "process") if full else str(np)
         parts.append(f"{_seconds(excess[np])}{' more than a steady one' if full else ''} on {where}")
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return listed(parts)
 
 
 def _seconds(seconds: float) -> str:
