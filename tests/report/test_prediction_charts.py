@@ -12,7 +12,7 @@ from made_scalings import NASTY
 import needs
 from scalescope.charts import FORMATS, charts, save_charts, write_charts
 from scalescope.charts.map import map_chart
-from scalescope.charts.quantities import QUANTITIES, range_of
+from scalescope.charts.map_parts import QUANTITIES, range_of
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.prediction import Prediction
 

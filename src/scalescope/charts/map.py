@@ -3,15 +3,14 @@
 import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 
+from scalescope.charts.map_parts import LABEL_HEIGHT, QUANTITIES, Axes, cell_fields, cell_size, range_of, tooltip
 from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title
-from scalescope.charts.quantities import QUANTITIES, cell_fields, range_of, tooltip
 from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.report.prediction import (
-    BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,
     RAMP,
     SLOWER_COLOUR,
@@ -25,7 +24,6 @@ from scalescope.report.prediction import (
     left_out_words,
     recommended_cell,
     reduced,
-    spaced,
     trust_words,
     verdict_words,
 )
@@ -33,49 +31,11 @@ from scalescope.text import plural
 from scalescope.units import format_seconds
 
 _MOST_CELLS = 4096  # Of all maps in a figure: more would make a page of several megabytes
-_LABEL_HEIGHT = 14
-_WITH_TEXT = 16  # Columns up to which cells are wide enough for numbers
 _SHADE = (
     "info.logarithmic ? log(datum[quantity] / info.low) / log(info.high / info.low)"
     " : (datum[quantity] - info.low) / (info.high - info.low)"
 )
 _IS_BLACK = "quantity == 'speedup' && datum.slower"
-
-
-class _Size(NamedTuple):
-    """Pixels of a cell."""
-
-    across: int
-    down: int
-
-    @property
-    def has_text(self) -> bool:
-        return self.across >= 44 and self.down >= 15
-
-
-class _Axes(NamedTuple):
-    """Rows and columns of one map."""
-
-    grid: Grid
-    size: _Size
-
-    @property
-    def width(self) -> int:
-        return self.size.across * len(self.grid.batches)
-
-    def x(self, band: float = 0.5) -> alt.X:
-        room = 8 + 7 * len(str(self.grid.batches[-1]))
-        labels = spaced(self.grid.batches, room / self.size.across)
-        axis = alt.Axis(labelAngle=0, ticks=False, domain=False, grid=False, values=labels)
-        scale = alt.Scale(domain=list(self.grid.batches))
-        return alt.X("column:O", title=BATCH_WORDS[self.grid.scaling], scale=scale, axis=axis, bandPosition=band)
-
-    def y(self, band: float = 0.5) -> alt.Y:
-        """Most processes on top; band 0 is the upper edge of a row."""
-        labels = spaced(self.grid.counts, _LABEL_HEIGHT / self.size.down)
-        axis = alt.Axis(ticks=False, domain=False, grid=False, values=labels)
-        scale = alt.Scale(domain=list(reversed(self.grid.counts)))
-        return alt.Y("np:O", title="processes", scale=scale, axis=axis, bandPosition=band)
 
 
 def map_chart(prediction: Prediction, *, checks: Sequence[Check] = (), most: int = _MOST_CELLS) -> Any:
@@ -161,9 +121,9 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> str:
     meanings = {
         "ring: recommended": best in cells,
         "grey: does not fit into memory": any(not cell.fits for cell in cells),
-        "=: measured": any(_size(grid).has_text and cell.verified for grid in shown for cell in grid.shown()),
+        "=: measured": any(cell_size(grid).has_text and cell.verified for grid in shown for cell in grid.shown()),
         "~: beyond the profiled batches": any(
-            _size(grid).has_text and not (cell.measured_batch or cell.verified)
+            cell_size(grid).has_text and not (cell.measured_batch or cell.verified)
             for grid in shown
             for cell in grid.shown()
         ),
@@ -175,7 +135,7 @@ def _key(shown: Sequence[Grid], best: Cell | None) -> str:
 
 
 def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool], checks: Sequence[Check]) -> Any:
-    axes = _Axes(grid, _size(grid))
+    axes = Axes(grid, cell_size(grid))
     words = f"{grid.scaling} scaling: "
     title = panel_title(alt.expr(f"'{words}' + info.title"), 8)
     layers = [*_cells(grid, axes), *_nodes(grid, axes), *_line(grid, axes, inside)]
@@ -185,13 +145,7 @@ def _panel(grid: Grid, best: Cell | None, inside: Callable[[Cell], bool], checks
     return alt.layer(*layers, width=axes.width, height=axes.size.down * len(grid.counts), title=title)
 
 
-def _size(grid: Grid) -> _Size:
-    columns, rows = len(grid.batches), len(grid.counts)
-    across = max(50, min(90, 480 // columns)) if columns <= _WITH_TEXT else 640 // columns
-    return _Size(across, min(28 if rows > 2 else 44, 560 // rows))
-
-
-def _cells(grid: Grid, axes: _Axes) -> list[alt.Chart]:
+def _cells(grid: Grid, axes: Axes) -> list[alt.Chart]:
     """Colours, numbers where there is room, and a stroke through what does not fit."""
     rows: Rows = [cell_fields(cell) for cell in grid.shown()]
     legend = alt.Legend(
@@ -224,13 +178,13 @@ def _cells(grid: Grid, axes: _Axes) -> list[alt.Chart]:
     return layers
 
 
-def _nodes(grid: Grid, axes: _Axes) -> list[alt.Chart]:
+def _nodes(grid: Grid, axes: Axes) -> list[alt.Chart]:
     """Lines between rows where more nodes begin to be used, labelled as far as there is room."""
     rows: Rows = []
-    last = -_LABEL_HEIGHT / axes.size.down
+    last = -LABEL_HEIGHT / axes.size.down
     for np, nodes in grid.boundaries().items():
         here = grid.counts.index(np)
-        if (here - last) * axes.size.down >= _LABEL_HEIGHT:
+        if (here - last) * axes.size.down >= LABEL_HEIGHT:
             rows.append({"np": np, "words": plural(nodes, "node")})
             last = here
     if not rows:
@@ -246,7 +200,7 @@ def _nodes(grid: Grid, axes: _Axes) -> list[alt.Chart]:
     ]
 
 
-def _line(grid: Grid, axes: _Axes, inside: Callable[[Cell], bool]) -> list[alt.Chart]:
+def _line(grid: Grid, axes: Axes, inside: Callable[[Cell], bool]) -> list[alt.Chart]:
     """The line between cells that are inside and those that are not, along their edges."""
 
     def differ(first: tuple[int, int], second: tuple[int, int]) -> bool:
@@ -278,7 +232,7 @@ def _line(grid: Grid, axes: _Axes, inside: Callable[[Cell], bool]) -> list[alt.C
     return layers
 
 
-def _points(grid: Grid, axes: _Axes, checks: Sequence[Check]) -> list[alt.Chart]:
+def _points(grid: Grid, axes: Axes, checks: Sequence[Check]) -> list[alt.Chart]:
     """A point for every cell that was measured, in its corner where it holds a number."""
     cells = {(cell.np, cell.batch): cell for cell in grid.shown()}
     rows: Rows = [
@@ -303,6 +257,6 @@ def _points(grid: Grid, axes: _Axes, checks: Sequence[Check]) -> list[alt.Chart]
     return [point.encode(x=axes.x(across), y=axes.y(up), tooltip=tips)]
 
 
-def _ring(best: Cell, axes: _Axes) -> list[alt.Chart]:
+def _ring(best: Cell, axes: Axes) -> list[alt.Chart]:
     place = {"np": best.np, "column": asked_batch(best)}
     return [each.encode(x=axes.x(), y=axes.y()) for each in outline(place, RING_COLOUR, 3.0)]

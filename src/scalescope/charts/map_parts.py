@@ -1,4 +1,4 @@
-"""What a map of predictions can show: the quantities of a cell, their words and their ranges of colour."""
+"""What a map of predictions can show, and where: quantities of a cell with words and colours; rows and columns."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,11 +8,13 @@ import altair as alt
 
 from scalescope.charts.parts import is_logarithmic, powers_of_two, round_numbers
 from scalescope.records.prediction import Cell
-from scalescope.report.prediction import asked_batch, is_slower, speedup_number
+from scalescope.report.prediction import BATCH_WORDS, Grid, asked_batch, is_slower, spaced, speedup_number
 from scalescope.units import format_bytes, format_rate, format_seconds
 
 # Labels of a legend: more than the first on a logarithmic scale, no more than the second; steps of an even one.
 _FEW, _MOST, _FEW_STEPS = 2, 7, 5
+LABEL_HEIGHT = 14
+_WITH_TEXT = 16  # Columns up to which cells are wide enough for numbers
 _WIDE = 256  # Ranges wider than that are labelled in tens instead of doublings
 
 
@@ -118,3 +120,49 @@ def _ticks(low: float, high: float, series: Callable[[float, float], list[float]
 def _part(value: float, low: float, high: float, *, logarithmic: bool) -> float:
     """0 at low, 1 at high."""
     return math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
+
+
+class Size(NamedTuple):
+    """Pixels of a cell."""
+
+    across: int
+    down: int
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is room for a number."""
+        return self.across >= 44 and self.down >= 15
+
+
+class Axes(NamedTuple):
+    """Rows and columns of one map."""
+
+    grid: Grid
+    size: Size
+
+    @property
+    def width(self) -> int:
+        """Of the whole map."""
+        return self.size.across * len(self.grid.batches)
+
+    def x(self, band: float = 0.5) -> alt.X:
+        """Small batches first; band 0 is the left edge of a column."""
+        room = 8 + 7 * len(str(self.grid.batches[-1]))
+        labels = spaced(self.grid.batches, room / self.size.across)
+        axis = alt.Axis(labelAngle=0, ticks=False, domain=False, grid=False, values=labels)
+        scale = alt.Scale(domain=list(self.grid.batches))
+        return alt.X("column:O", title=BATCH_WORDS[self.grid.scaling], scale=scale, axis=axis, bandPosition=band)
+
+    def y(self, band: float = 0.5) -> alt.Y:
+        """Most processes on top; band 0 is the upper edge of a row."""
+        labels = spaced(self.grid.counts, LABEL_HEIGHT / self.size.down)
+        axis = alt.Axis(ticks=False, domain=False, grid=False, values=labels)
+        scale = alt.Scale(domain=list(reversed(self.grid.counts)))
+        return alt.Y("np:O", title="processes", scale=scale, axis=axis, bandPosition=band)
+
+
+def cell_size(grid: Grid) -> Size:
+    """As large as a figure has room for."""
+    columns, rows = len(grid.batches), len(grid.counts)
+    across = max(50, min(90, 480 // columns)) if columns <= _WITH_TEXT else 640 // columns
+    return Size(across, min(28 if rows > 2 else 44, 560 // rows))
