@@ -5,8 +5,9 @@ from typing import Any
 from benchmarks.accuracy import FOLDER, analyse, keep_points, launch, summary
 from benchmarks.accuracy_ranks import AccuracyTask, Case
 from benchmarks.table import print_table
+from scalescope.engines import knobs_of
 from scalescope.estimation.link_probe import SIZES
-from scalescope.estimation.probe import Group, knobs_of
+from scalescope.estimation.probe import Group
 from scalescope.records.job import Knobs
 from scalescope.records.profile import WorkloadSpec
 

@@ -11,12 +11,14 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.estimation.link_probe import LinkProbe
-from scalescope.estimation.probe_ranks import Peers, Writer, around, helper_of, idle, one_round
+from scalescope.estimation.probe_ranks import Peers, around, helper_of, idle, one_round
 from scalescope.estimation.probe_ranks import file_of as probe_file
-from scalescope.estimation.profile_ranks import Profiler, ProfileTask, steps_of_block
+from scalescope.estimation.profile_plan import steps_of_block
+from scalescope.estimation.profile_ranks import Profiler, ProfileTask
 from scalescope.estimation.profile_ranks import file_of as profile_file
 from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
+from scalescope.records.store import LineWriter
 from scalescope.workloads import load
 
 
@@ -114,7 +116,10 @@ class Comparison:
         if "profile" in task.parts:
             self._profiler = Profiler(asked, device_named("cpu"), folder / profile_file(rank))
         self._real = RealSteps(case, live, task.knobs) if "truth" in task.parts else None
-        self._truth, self._probed = Writer(folder / f"truth-rank{rank}.jsonl"), Writer(folder / probe_file(rank))
+        self._truth, self._probed = (
+            LineWriter(folder / f"truth-rank{rank}.jsonl"),
+            LineWriter(folder / probe_file(rank)),
+        )
         self._probes = "probe" in task.parts
         self._peers = Peers(live, device_named("cpu"), rank, world)
         if rank == 0 and self._profiler:
@@ -163,7 +168,7 @@ def main(arguments: list[str]) -> int:
         gc.collect()
         print(f"{case.workload.model} done", flush=True)
     if "probe" in task.parts:
-        writer = Writer(path.parent / probe_file(rank))
+        writer = LineWriter(path.parent / probe_file(rank))
         around(probes[max(probes)], live, writer)
         for _ in range(task.rounds if helper else 0):
             idle(helper, live, writer)

@@ -92,3 +92,8 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"
+
+
+def doublings(largest: int) -> tuple[int, ...]:
+    """1, 2, 4 and so on, and the largest itself."""
+    return (*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest)

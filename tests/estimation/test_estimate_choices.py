@@ -7,15 +7,17 @@ import msgspec
 import pytest
 
 from scalescope.cli.estimate import next_command
-from scalescope.engines import exchanging, find_engine
+from scalescope.engines import check_backend, exchanging, find_engine
 from scalescope.errors import UsageError
-from scalescope.estimation.estimate import check_profile, doublings, dry_run, step_to_draw
-from scalescope.estimation.probe import check_backend, groups
+from scalescope.estimation.estimate import dry_run, step_to_draw
+from scalescope.estimation.probe import groups
+from scalescope.estimation.profile import check_profile
 from scalescope.jobs.environment import torch_version
 from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.grid import Question, predict
+from scalescope.units import doublings
 from simulator.made import described, gradients, profile, proportional
 
 BATCHES = (8, 16, 32, 64, 128)

@@ -6,10 +6,11 @@ from statistics import stdev
 import msgspec
 import pytest
 
+from scalescope.engines import knobs_of
 from scalescope.errors import WorkFailed
-from scalescope.estimation.probe import Group, findings, gpu_model, knobs_of, read_lines
+from scalescope.estimation.probe import Group, findings, read_lines
 from scalescope.estimation.probe_ranks import Around, Idle, Line, Overlapped, Round, Timed, file_of
-from scalescope.records.cluster import BACKENDS
+from scalescope.records.cluster import BACKENDS, gpu_model
 from scalescope.stats import standard_error
 
 PAIR = Group(backend="gloo", ranks=2, nodes=1)

@@ -7,7 +7,8 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile import assemble, read_blocks
-from scalescope.estimation.profile_ranks import Block, Director, Model, ProfileTask, file_of, steps_of_block
+from scalescope.estimation.profile_plan import steps_of_block
+from scalescope.estimation.profile_ranks import Block, Director, Model, ProfileTask, file_of
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.stats import standard_error
 

@@ -1,6 +1,5 @@
 """From what a verb is told to its request: Python values and words of the command line are read alike, here only."""
 
-import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from scalescope.errors import UsageError
 from scalescope.jobs.request import parse_environment, parse_hosts
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest, ProbeRequest
-from scalescope.text import assignment
 from scalescope.units import parse_counts, parse_fraction, parse_seconds
 from scalescope.workloads import spec_from_options
 
@@ -149,8 +147,10 @@ def estimate_request(model: str | WorkloadSpec, **options: Unpack[EstimateOption
     asked = checked_options(options)
     workload = workload_of(model, asked, "estimate")
     assert workload
-    if times_s := asked.get("step_time"):
-        asked |= _known_times(times_s, asked.get("batch", ()))
+    if times := asked.get("step_time"):
+        from scalescope.estimation.step_time import known_times  # imports numpy
+
+        asked |= known_times(times, asked.get("batch", ()))
         if asked.get("verify"):
             raise UsageError("--verify measures on this machine, --step-time is of another one: leave one of them out")
     return EstimateRequest(workload=workload, **asked)
@@ -220,38 +220,6 @@ def texts_of(value: Assignments) -> tuple[str, ...]:
     return tuple(f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in value.items())
 
 
-def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
-    """Seconds by batch; of one time without a batch by 0."""
-    if isinstance(value, Mapping):
-        return {int(batch): float(seconds) for batch, seconds in value.items()}
-    if not isinstance(value, str):
-        return {0: float(value)}
-    if "=" not in value and "," not in value:
-        return {0: parse_seconds(value, "--step-time")}
-    times_s: dict[int, float] = {}
-    for part in value.split(","):
-        batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
-        if not (batch.isascii() and batch.isdigit() and int(batch) > 0):
-            raise UsageError(
-                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'"
-            )
-        times_s[int(batch)] = parse_seconds(time, "--step-time")
-    return times_s
-
-
-def _known_times(times_s: dict[int, float], batches: Sequence[int]) -> dict[str, Any]:
-    """The batches that are meant, and the time of each of them that is known."""
-    if 0 in times_s:
-        if len(batches) != 1:
-            raise UsageError("--step-time with one time is of one batch: add --batch 32, or write 32=97ms,64=180ms")
-        return {"step_time": {batches[0]: times_s[0]}}
-    by_batch = sorted(times_s.items())
-    for (small, small_s), (large, large_s) in itertools.pairwise(by_batch):
-        if large_s < small_s:
-            raise UsageError(f"--step-time: batch {large} takes less time than batch {small}: correct one of them")
-    return {"step_time": dict(by_batch), "batch": tuple(batches) or tuple(batch for batch, _ in by_batch)}
-
-
 def _counts(option: str) -> Callable[[Counts], tuple[int, ...]]:
     def read(value: Counts) -> tuple[int, ...]:
         if isinstance(value, str):
@@ -305,7 +273,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "timeout_s": _number(parse_seconds, "--timeout"),
     "cluster": str,
     "profile": str,
-    "step_time": _step_times,
     "log_file": str,
     "folder": str,
 }

@@ -24,6 +24,7 @@ from scalescope.cli.options import (
 from scalescope.cli.output import Ending, from_here, interruptible
 from scalescope.cli.retype import retyped
 from scalescope.errors import UsageError
+from scalescope.units import doublings
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
@@ -106,7 +107,7 @@ def estimate(
     if (map_.np and max_np) or (map_.batch and max_batch):
         raise UsageError("--max-np and --max-batch replace --np and --batch: give one of each")
     told["np"] = range(1, max_np + 1) if max_np else map_.np
-    told["batch"] = work.doublings(max_batch) if max_batch else map_.batch
+    told["batch"] = doublings(max_batch) if max_batch else map_.batch
     request = estimate_request(model, folder=folder, **told)
     if dry_run:
         print(*work.dry_run(request), sep="\n")

@@ -1,5 +1,6 @@
 """How gradients are exchanged: one file per engine and its live half, one visible list."""
 
+import importlib.util
 import re
 
 from scalescope.engines.base import Engine
@@ -7,6 +8,8 @@ from scalescope.engines.ddp import DDP
 from scalescope.engines.horovod import HOROVOD
 from scalescope.engines.plain import PLAIN
 from scalescope.errors import UsageError
+from scalescope.records.cluster import BACKENDS
+from scalescope.records.job import Knobs
 from scalescope.text import did_you_mean
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, PLAIN)}
@@ -38,4 +41,33 @@ def engine_of_backend(backend: str) -> Engine:
     return next((engine for engine in prefixed if backend.startswith(engine.backend_prefix)), DDP)
 
 
-__all__ = ["DDP", "ENGINES", "PLAIN", "Engine", "engine_of_backend", "engine_of_source", "exchanging", "find_engine"]
+def check_backend(backend: str, device: str) -> None:
+    """A clear line for a backend that is not here."""
+    if backend not in BACKENDS:
+        raise UsageError(f"there is no backend '{backend}': choose from {', '.join(BACKENDS)}")
+    if backend.endswith("nccl") and device != "cuda":
+        raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
+    engine = engine_of_backend(backend)
+    if engine.package and not importlib.util.find_spec(engine.package):
+        where = f"docs/guides/{engine.package}.md"
+        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: {where}")
+
+
+def knobs_of(backend: str) -> Knobs:
+    """The engine and the knobs that use a backend."""
+    engine = engine_of_backend(backend)
+    return Knobs(engine=engine.name, values=engine.values_for(backend.removeprefix(engine.backend_prefix)))
+
+
+__all__ = [
+    "DDP",
+    "ENGINES",
+    "PLAIN",
+    "Engine",
+    "check_backend",
+    "engine_of_backend",
+    "engine_of_source",
+    "exchanging",
+    "find_engine",
+    "knobs_of",
+]

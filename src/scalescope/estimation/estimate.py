@@ -13,11 +13,11 @@ from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.probe import ProbeListener, probe_cluster
-from scalescope.estimation.profile import take_profile
+from scalescope.estimation.profile import check_profile, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.estimation.step_time import profile_from_step_times
+from scalescope.estimation.step_time import device_of, profile_from_step_times, stated_warning
 from scalescope.estimation.verification import corrected, run_checks
-from scalescope.jobs.environment import horovod_speaks_mpi, torch_version
+from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers.runner import end_orphans
@@ -27,13 +27,13 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
-from scalescope.records.profile import ModelProfile, WorkloadSpec
+from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
 from scalescope.records.store import load, save
 from scalescope.simulator.grid import Question, predict, recommend
 from scalescope.simulator.step import predicted_step
 from scalescope.text import plural
-from scalescope.units import format_seconds
+from scalescope.units import doublings, format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
@@ -65,7 +65,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
         check_profile(given, request)
     if request.step_time:
         given = profile_from_step_times(
-            request.workload, request.step_time, device=_device_of(request, described), threads=threads, given=given
+            request.workload, request.step_time, device=device_of(request, described), threads=threads, given=given
         )
     asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
@@ -97,7 +97,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
             )
         )
         prediction = _with_warnings(
-            prediction, unread, _threads_warning(request, threads, profile), _stated_warning(request)
+            prediction, unread, _threads_warning(request, threads, profile), stated_warning(request)
         )
         save(prediction, folder / PREDICTION)
         if request.verify:
@@ -145,20 +145,6 @@ def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfi
     return (
         f"the profile used {threads} threads on {host.cores().physical} cores: take it on a machine like the cluster's"
     )
-
-
-def _device_of(request: EstimateRequest, described: Cluster | None) -> str:
-    """The device whose step time is known: one of the cluster, or of this machine."""
-    if described:
-        return described.gpu or "GPU" if described.device == "gpu" else "cpu"
-    return "GPU" if request.device != "cpu" and host.gpus() else "cpu"
-
-
-def _stated_warning(request: EstimateRequest) -> str:
-    if not request.step_time:
-        return ""
-    source = request.profile or "counted on the model's layers"
-    return f"step times of one process were given, not measured; what a step consists of: {source}"
 
 
 def dry_run(request: EstimateRequest) -> list[str]:
@@ -254,7 +240,7 @@ def _profile(
     ranks = max(together, default=1)
     listener.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
     task = ProfileTask(
-        workload=_of_one_pass(request.workload),
+        workload=of_one_pass(request.workload),
         batches=tuple(sorted(batches)),
         device=request.device,
         seconds=request.seconds,
@@ -263,29 +249,6 @@ def _profile(
     )
     place, patience_s = folder / "profile", request.timeout_s
     return take_profile(task, threads_per_rank=threads, folder=place, tell=listener.tick, timeout_s=patience_s)
-
-
-def _of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
-    """What is profiled: the passes of a step are alike."""
-    return msgspec.structs.replace(workload, accumulate=1)
-
-
-def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
-    """The profile is of this model and of the torch that is here."""
-    if profile.workload != _of_one_pass(request.workload):
-        given, found = request.workload.model, profile.workload.model
-        other = (
-            f"{found}, not of {given}"
-            if given != found
-            else f"{found} with other arguments, inputs, dtype or optimizer"
-        )
-        raise UsageError(f"{request.profile} is a profile of {other}: leave --profile out to take a new one")
-    here = "" if request.step_time else torch_version()  # shares of a step carry over to another version
-    if here and here.partition("+")[0] != profile.torch.partition("+")[0]:
-        raise UsageError(
-            f"{request.profile} was taken with torch {profile.torch} and here is {here}: "
-            "leave --profile out to take a new one"
-        )
 
 
 def _this_machine(
@@ -320,8 +283,3 @@ def step_to_draw(prediction: Prediction) -> Cell | None:
     several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]
     near = [cell for cell in several if cell.np == advice.np] or several
     return min(near, key=lambda cell: (cell.np, abs(cell.batch - advice.batch)), default=None)
-
-
-def doublings(largest: int) -> tuple[int, ...]:
-    """1, 2, 4 and so on, and the largest itself."""
-    return (*(2**power for power in range(largest.bit_length()) if 2**power < largest), largest)

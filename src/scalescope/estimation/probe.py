@@ -1,16 +1,14 @@
 """Probes links and cores: ranks time collectives, group by group, and what they found makes a cluster."""
 
-import importlib.util
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import Protocol, get_args
+from typing import Protocol
 
 import msgspec
 
 from scalescope import host
-from scalescope.engines import engine_of_backend, find_engine
+from scalescope.engines import check_backend, find_engine, knobs_of
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe_ranks import (
@@ -25,8 +23,8 @@ from scalescope.estimation.probe_ranks import (
     file_of,
 )
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
-from scalescope.records.cluster import BACKENDS, Cluster, Costs, Gpu, Operation, Overlap
-from scalescope.records.job import Host, Knobs
+from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
+from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
@@ -117,11 +115,6 @@ def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
     )
 
 
-def gpu_model(name: str) -> Gpu | None:
-    """The model that a GPU's name (`NVIDIA A100-SXM4-80GB`) says; None: another one."""
-    return next((model for model in get_args(Gpu) if re.search(rf"\b{model}\b", name)), None)
-
-
 def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
     """Which ranks are probed together: 2, 4 and all of a node, then one of each node, and everything."""
     counts = sorted({count for count in (2, 4, slots) if 1 < count <= slots})
@@ -134,24 +127,6 @@ def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
         if slots > 1:
             found.append(Group(backend=backend, ranks=count * slots, nodes=count, hosts=several))
     return found
-
-
-def check_backend(backend: str, device: str) -> None:
-    """A clear line for a backend that is not here."""
-    if backend not in BACKENDS:
-        raise UsageError(f"there is no backend '{backend}': choose from {', '.join(BACKENDS)}")
-    if backend.endswith("nccl") and device != "cuda":
-        raise UsageError(f"{backend} needs GPUs and there are none here: probe gloo instead")
-    engine = engine_of_backend(backend)
-    if engine.package and not importlib.util.find_spec(engine.package):
-        where = f"docs/guides/{engine.package}.md"
-        raise UsageError(f"{backend} needs {engine.title}, which this Python does not have: {where}")
-
-
-def knobs_of(backend: str) -> Knobs:
-    """The engine and the knobs that use a backend."""
-    engine = engine_of_backend(backend)
-    return Knobs(engine=engine.name, values=engine.values_for(backend.removeprefix(engine.backend_prefix)))
 
 
 def probe_group(

@@ -18,6 +18,7 @@ from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.train_model import device_named, end
 from scalescope.records.run import QUIET
+from scalescope.records.store import LineWriter
 
 _FEWEST = 3  # Undisturbed rounds that agree, before which a probe does not end while it has patience
 _DISAGREE = 0.15  # Relative standard deviation of rounds above which more of them are made
@@ -80,19 +81,7 @@ def file_of(rank: int) -> str:
     return f"probe-rank{rank}.jsonl"
 
 
-class Writer:
-    """Appends lines to the file of a rank."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
-
-    def write(self, line: msgspec.Struct) -> None:
-        """One line, at once."""
-        self._file.write(msgspec.json.encode(line).decode() + "\n")
-        self._file.flush()
-
-
-def one_round(probe: LinkProbe, writer: Writer, peers: Peers) -> tuple[float, float]:
+def one_round(probe: LinkProbe, writer: LineWriter, peers: Peers) -> tuple[float, float]:
     """Every collective at every size, and what compute and messages do to each other.
 
     Returns the cores that other programs used, and the seconds of one of each collective.
@@ -111,7 +100,7 @@ class Rounds:
     """Rounds until enough of them were undisturbed and agree; `helper` is there where the engine's threads poll."""
 
     def __init__(
-        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: Writer, helper: IdleHelper | None, peers: Peers
+        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: LineWriter, helper: IdleHelper | None, peers: Peers
     ) -> None:
         self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
         self._peers = peers
@@ -139,7 +128,7 @@ class Rounds:
         return would_be_late and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
 
 
-def idle(helper: IdleHelper, live: Any, writer: Writer) -> None:
+def idle(helper: IdleHelper, live: Any, writer: LineWriter) -> None:
     """Two pairs of blocks of every rank's helper, at the same time; the second pair in the other order."""
     for number in range(2):
         live.agree(0)
@@ -152,7 +141,7 @@ def disagreement(paces_s: Sequence[float]) -> float:
     return stdev([math.log(pace_s) for pace_s in paces_s]) if len(paces_s) > 1 else 0.0
 
 
-def around(probe: LinkProbe, live: Any, writer: Writer) -> None:
+def around(probe: LinkProbe, live: Any, writer: LineWriter) -> None:
     """What an engine costs apart from its messages."""
     live.agree(0)
     writer.write(Around(copy_s_per_byte=probe.copy_s_per_byte()))
@@ -172,7 +161,7 @@ def main(arguments: list[str]) -> int:
         device = device_named(task.device)
         helper = helper_of(task.engine, device.type)
         rank, world = live.start(str(device), task.knobs)
-        writer = Writer(Path(arguments[0]).parent / file_of(rank))
+        writer = LineWriter(Path(arguments[0]).parent / file_of(rank))
         probe = LinkProbe(live, device, task.sizes)
         if helper is not None:
             helper.wait_until_ready()

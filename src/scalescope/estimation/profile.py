@@ -12,9 +12,11 @@ import msgspec
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
+from scalescope.jobs.environment import torch_version
 from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.job import Knobs
 from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.request import EstimateRequest
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.simulator.jitter import grouped
@@ -232,3 +234,26 @@ def _pooled(of_copies: Sequence[tuple[float, float]], own: tuple[float, float]) 
     own_share = _BATCHES_DIFFER**2 / (_BATCHES_DIFFER**2 + error**2)
     pooled = math.exp(own_share * math.log(slowdown) + (1 - own_share) * mean)
     return pooled, error * math.sqrt(own_share + (1 - own_share) / len(of_copies))
+
+
+def of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
+    """What is profiled: the passes of a step are alike."""
+    return msgspec.structs.replace(workload, accumulate=1)
+
+
+def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
+    """The profile is of this model and of the torch that is here."""
+    if profile.workload != of_one_pass(request.workload):
+        given, found = request.workload.model, profile.workload.model
+        other = (
+            f"{found}, not of {given}"
+            if given != found
+            else f"{found} with other arguments, inputs, dtype or optimizer"
+        )
+        raise UsageError(f"{request.profile} is a profile of {other}: leave --profile out to take a new one")
+    here = "" if request.step_time else torch_version()  # shares of a step carry over to another version
+    if here and here.partition("+")[0] != profile.torch.partition("+")[0]:
+        raise UsageError(
+            f"{request.profile} was taken with torch {profile.torch} and here is {here}: "
+            "leave --profile out to take a new one"
+        )

@@ -1,4 +1,4 @@
-"""Which batch sizes a profile measures: the ends first, then where the line between neighbours is least certain."""
+"""What a profile measures: the ends of the batch sizes, then where the line between neighbours is least certain."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 _LEAP = 8
 # A batch size that nobody asked for is measured when it is this many times the largest so far: the line gets longer.
 _WORTH = 1.5
+_BLOCK_S = 0.7
+_FEWEST, _MOST = 3, 200  # Steps of a block
 _GOOD = 0.02  # A relative miss of interpolation that is good enough
 
 
@@ -65,3 +67,17 @@ def _doubt(size: int, measured: Sequence[int], misses: Mapping[int, float]) -> f
     depth = min(math.log2(size / below), math.log2(above / size)) / gap
     # Halving a gap divides the miss of a smooth curve by four; the nearest misses come from gaps about twice as wide.
     return nearby * depth * min(gap, 4.0) / 2
+
+
+def steps_of_block(step_s: float) -> int:
+    """How many steps make a block."""
+    return min(max(round(_BLOCK_S / max(step_s, 1e-6)), _FEWEST), _MOST)
+
+
+def expected_bytes(measured: Mapping[int, float], batch: int) -> float:
+    """The memory that a batch size above the measured ones would need; 0 where that is not known."""
+    known = sorted(measured.items())
+    if len(known) < 2 or batch <= known[-1][0]:
+        return 0.0
+    (low, low_bytes), (high, high_bytes) = known[0], known[-1]
+    return high_bytes + (high_bytes - low_bytes) / (high - low) * (batch - high)

@@ -14,19 +14,18 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.estimation.profile_plan import next_batch
+from scalescope.estimation.profile_plan import expected_bytes, next_batch, steps_of_block
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
 from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import QUIET
+from scalescope.records.store import LineWriter
 from scalescope.workloads.references import one_line
 
 Clock = Callable[[], float]  # Seconds
 
-_BLOCK_S = 0.7
-_FEWEST, _MOST = 3, 200  # Steps of a block
 _PATIENCE = 1.6  # Times its own length that a disturbed profile may take
 _LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
 # Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
@@ -98,7 +97,7 @@ class Profiler:
                 "(or with --profile), or build it with BatchNorm"
             )
         self._device, self._clock = device, StepClock(workload, device)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the rank lives
+        self.write = LineWriter(path).write
         self._batch = 0
 
     def describe(self) -> Model:
@@ -162,22 +161,12 @@ class Profiler:
             foreign_cores=max(meter.read().foreign_cores - (copies - 1) * own_cores, 0.0),
         )
 
-    def write(self, what: msgspec.Struct) -> None:
-        """Append one line."""
-        self._file.write(msgspec.json.encode(what).decode() + "\n")
-        self._file.flush()
-
 
 def _synchronized_norms(model: Any) -> list[int]:
     """Channels of every SyncBatchNorm, in the order of the model."""
     import torch
 
     return [each.num_features for each in model.modules() if isinstance(each, torch.nn.SyncBatchNorm)]
-
-
-def steps_of_block(step_s: float) -> int:
-    """How many steps make a block."""
-    return min(max(round(_BLOCK_S / max(step_s, 1e-6)), _FEWEST), _MOST)
 
 
 def _is_out_of_memory(problem: BaseException) -> bool:
@@ -234,7 +223,8 @@ class Director:
         return [block for block in self._blocks[batch] if block.foreign_cores <= QUIET]
 
     def _alone(self, batch: int) -> None:
-        if self._expected_bytes(batch) > _MEMORY_SHARE * self._limit:
+        used = {size: float(blocks[-1].memory_bytes) for size, blocks in self._blocks.items()}
+        if expected_bytes(used, batch) > _MEMORY_SHARE * self._limit:
             self._too_large = batch
             self._profiler.write(Block(batch=batch, copies=1, failed="more memory than there is"))
             return
@@ -243,13 +233,6 @@ class Director:
             self._too_large = batch
         else:
             self._blocks.setdefault(batch, []).append(block)
-
-    def _expected_bytes(self, batch: int) -> float:
-        known = sorted((size, blocks[-1].memory_bytes) for size, blocks in self._blocks.items())
-        if len(known) < 2 or batch <= known[-1][0]:
-            return 0.0
-        (low, low_bytes), (high, high_bytes) = known[0], known[-1]
-        return high_bytes + (high_bytes - low_bytes) / (high - low) * (batch - high)
 
     def _contended_batches(self) -> list[int]:
         """The ends of what was measured: contention depends on whether a step fits into the caches."""

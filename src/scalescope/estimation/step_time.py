@@ -1,13 +1,21 @@
 """A profile from step times that are known: what a step consists of is counted, or taken from another profile."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from scalescope import host
+from scalescope.errors import UsageError
 from scalescope.jobs.environment import torch_version
+from scalescope.records.cluster import Cluster
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
+from scalescope.text import assignment
+from scalescope.units import parse_seconds
 
 # Relative standard error of a step time that somebody states: three digits are usual, and devices differ.
 _STATED_ERROR = 0.01
@@ -101,3 +109,51 @@ def _point(shares: ModelProfile, batch: int, step_s: float, threads: int) -> Pro
         outlying=False,
         foreign_cores=0.0,
     )
+
+
+def device_of(request: EstimateRequest, described: Cluster | None) -> str:
+    """The device whose step time is known: one of the cluster, or of this machine."""
+    if described:
+        return described.gpu or "GPU" if described.device == "gpu" else "cpu"
+    return "GPU" if request.device != "cpu" and host.gpus() else "cpu"
+
+
+def stated_warning(request: EstimateRequest) -> str:
+    """That step times were given; empty where they were measured."""
+    if not request.step_time:
+        return ""
+    source = request.profile or "counted on the model's layers"
+    return f"step times of one process were given, not measured; what a step consists of: {source}"
+
+
+def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]) -> dict[str, Any]:
+    """What --step-time says as options of the request: the time of each batch, and the batches that are meant."""
+    times_s = _step_times(value)
+    if 0 in times_s:
+        if len(batches) != 1:
+            raise UsageError("--step-time with one time is of one batch: add --batch 32, or write 32=97ms,64=180ms")
+        return {"step_time": {batches[0]: times_s[0]}}
+    by_batch = sorted(times_s.items())
+    for (small, small_s), (large, large_s) in itertools.pairwise(by_batch):
+        if large_s < small_s:
+            raise UsageError(f"--step-time: batch {large} takes less time than batch {small}: correct one of them")
+    return {"step_time": dict(by_batch), "batch": tuple(batches) or tuple(batch for batch, _ in by_batch)}
+
+
+def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
+    """Seconds by batch; of one time without a batch by 0."""
+    if isinstance(value, Mapping):
+        return {int(batch): float(seconds) for batch, seconds in value.items()}
+    if not isinstance(value, str):
+        return {0: float(value)}
+    if "=" not in value and "," not in value:
+        return {0: parse_seconds(value, "--step-time")}
+    times_s: dict[int, float] = {}
+    for part in value.split(","):
+        batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
+        if not (batch.isascii() and batch.isdigit() and int(batch) > 0):
+            raise UsageError(
+                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'"
+            )
+        times_s[int(batch)] = parse_seconds(time, "--step-time")
+    return times_s

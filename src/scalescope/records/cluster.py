@@ -1,6 +1,7 @@
 """Where ranks run: nodes, slots, cores, links, and what collectives were measured to cost there."""
 
-from typing import Annotated, ClassVar, Literal
+import re
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -114,3 +115,8 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     def slots(self) -> int:
         """Ranks that the cluster takes."""
         return self.nodes * self.slots_per_node
+
+
+def gpu_model(name: str) -> Gpu | None:
+    """The model that a GPU's name (`NVIDIA A100-SXM4-80GB`) says; None: another one."""
+    return next((model for model in get_args(Gpu) if re.search(rf"\b{model}\b", name)), None)

@@ -119,6 +119,18 @@ def complete_lines(path: Path) -> Iterator[bytes]:
                 yield line
 
 
+class LineWriter:
+    """Appends lines to the file of a rank, which is open as long as the rank lives."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "ab")  # noqa: SIM115
+
+    def write(self, line: msgspec.Struct) -> None:
+        """One line, at once."""
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+
+
 class writing:  # noqa: N801 - reads as a statement: `with writing(path):`
     """Turns the errors of a full or forbidden disk into one line that names the next action."""
 
