@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 import scalescope
 from scalescope.errors import UsageError
-from scalescope.text import assignment, did_you_mean, knob_name, plain, plural, without_escapes
+from scalescope.text import assignment, did_you_mean, knob_name, plain, plural, printable_json, without_escapes
 
 PACKAGE = Path(scalescope.__file__).parent
 
@@ -79,3 +80,8 @@ ONE_TRUTH = {
 def test_there_is_no_second(mark: str) -> None:
     files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")) if re.search(mark, path.read_text())]
     assert [str(file) for file in files] == ONE_TRUTH[mark]
+
+
+def test_json_for_a_renderer_holds_only_what_is_printable() -> None:
+    told = printable_json({"a": "\x1b]0;x\x07 \b\f \u202e", "b": "\\b \\u001b\n"})
+    assert json.loads(told) == {"a": "?]0;x? ?? ?", "b": "\\b \\u001b\n"}

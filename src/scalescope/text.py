@@ -15,7 +15,7 @@ _ESCAPES = re.compile(
 
 # In JSON: control characters, and letters without width or that turn others round. A backslash itself is written twice.
 _UNPRINTABLE = re.compile(
-    r"(?<!\\)((?:\\\\)*)\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[a-e]|206[0-9a-f]|feff)"
+    r"(?<!\\)((?:\\\\)*)\\(?:[bf]|u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[a-e]|206[0-9a-f]|feff))"
 )
 
 MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
@@ -52,10 +52,14 @@ def plain(text: str, longest: int = 200) -> str:
     return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."
 
 
+def printable_json(document: Any) -> str:
+    """JSON whose texts hold `?` for what is not printable."""
+    return _UNPRINTABLE.sub(r"\1?", json.dumps(document))
+
+
 def inside_script(document: Any) -> str:
     """JSON that stays inside its <script>: a user's text cannot close it, and holds nothing that is not printable."""
-    text = _UNPRINTABLE.sub(r"\1?", json.dumps(document))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return printable_json(document).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def plural(count: int, noun: str) -> str:

@@ -19,6 +19,7 @@ from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.report import explanation_show, prediction_show, scaling, tuning_show
 from scalescope.report.page import CAPTIONS
+from scalescope.report.page_contents import facts_of
 from scalescope.report.study import answer, with_measured
 
 ORDER = [
@@ -249,3 +250,14 @@ def test_the_verb_writes_the_page_and_ends_with_its_words(scalescope, tmp_path: 
     assert told["results"][0]["holds"] == ["explanation", "prediction", "scaling", "tuning"]
     assert told["results"][0]["answer"] in done.stdout
     assert HOSTILE not in page.read_text()
+
+
+def test_facts_begin_with_a_capital_and_ddp_with_three() -> None:
+    assert facts_of(
+        ["ddp itself costs 2 ms", "largest batch: 8", "2 cells", "bucket_cap_mb 25", "largest batch: 8"]
+    ) == [
+        "DDP itself costs 2 ms",
+        "Largest batch: 8",
+        "2 cells",
+        "bucket_cap_mb 25",
+    ]

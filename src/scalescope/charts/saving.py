@@ -10,7 +10,7 @@ from typing import Any
 
 from scalescope.errors import UsageError
 from scalescope.records.store import writing
-from scalescope.text import inside_script
+from scalescope.text import inside_script, printable_json
 
 FORMATS = ("html", "png", "svg", "pdf")
 USUAL = ("html", "png")  # What is drawn unless others are asked for
@@ -75,11 +75,12 @@ def rendered(spec: dict[str, Any], ending: str) -> bytes:
     vega_lite = "_".join(SCHEMA_VERSION.split(".")[:2])
     if ending == "html":
         return _PAGE.format(script=vega_script(), spec=inside_script(spec)).encode()
+    text = printable_json(spec)  # a control character in a name would end the process
     if ending == "png":
-        return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite, scale=2))
+        return bytes(vl_convert.vegalite_to_png(text, vl_version=vega_lite, scale=2))
     if ending == "pdf":
-        return bytes(vl_convert.vegalite_to_pdf(spec, vl_version=vega_lite))
-    return str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite)).encode()
+        return bytes(vl_convert.vegalite_to_pdf(text, vl_version=vega_lite))
+    return str(vl_convert.vegalite_to_svg(text, vl_version=vega_lite)).encode()
 
 
 @cache

@@ -9,6 +9,7 @@ from scalescope.records.results import Results
 from scalescope.report.comparison import pair_rows
 from scalescope.report.comparison import sentence as what_changed
 from scalescope.report.environment import citation, environment_rows, method_words
+from scalescope.report.map_words import map_words
 from scalescope.report.page_contents import (
     Shown,
     facts_of,
@@ -147,9 +148,11 @@ def _harmless(value: Any) -> Any:
 def _chapter(
     results: Results, specs: Mapping[str, Mapping[str, Any]], prefix: str, images: Mapping[str, str]
 ) -> Chapter:
+    seen = {"map": map_words(results.prediction)} if results.prediction else {}
+
     def section(name: str, heading: str, drawn: Sequence[str] = (), **more: Any) -> Section | None:
         beginnings = [name for name in specs if name.partition("-")[0] in drawn]
-        figures = [_figure(each, specs[each], prefix, images) for each in beginnings]
+        figures = [_figure(each, specs[each], prefix, images, seen.get(each, ())) for each in beginnings]
         there = figures or more.get("lines") or more.get("tables") or more.get("findings")
         return Section(_id(prefix, name), heading, figures=figures, **more) if there else None
 
@@ -186,8 +189,10 @@ def _id(prefix: str, name: str) -> str:
     return f"{prefix}-{name}" if prefix else name
 
 
-def _figure(name: str, spec: Mapping[str, Any], prefix: str, images: Mapping[str, str]) -> Figure:
-    """Title and notes become the caption's, where they wrap and can be read aloud."""
+def _figure(
+    name: str, spec: Mapping[str, Any], prefix: str, images: Mapping[str, str], seen: Sequence[str] = ()
+) -> Figure:
+    """Title and notes become the caption's, where they wrap and can be read aloud, after what is `seen` in it."""
     own = dict(spec)
     title = own.pop("title", {})
     told = plain(str(title.get("text", name)), 120)
@@ -196,7 +201,7 @@ def _figure(name: str, spec: Mapping[str, Any], prefix: str, images: Mapping[str
     zooms = name.partition("-")[0] == "step"
     if zooms:
         own["params"] = [_with_key(param) for param in own.get("params", [])]
-    lines = [plain(str(line), 400) for line in title.get("subtitle", [])]
+    lines = [plain(str(line), 600) for line in (*seen, *title.get("subtitle", []))]
     image = images.get(_id(prefix, name), "")
     return Figure(_id(prefix, name), told, caption, lines, own, image, zooms)
 

@@ -49,8 +49,14 @@ def of_prediction(results: Results) -> dict[str, Any]:
 
 def facts_of(lines: Sequence[str]) -> list[str]:
     """Each once, with a capital letter where it begins with a word."""
-    told = dict.fromkeys(plain(each, 600) for each in lines if each)
-    return [line[0].upper() + line[1:] if line.split()[0].strip(":,;").isalpha() else line for line in told]
+    return [_as_sentence(line) for line in dict.fromkeys(plain(each, 600) for each in lines if each)]
+
+
+def _as_sentence(line: str) -> str:
+    first = line.split()[0].strip(":,;")
+    if first == "ddp":
+        return "DDP" + line[3:]
+    return line[0].upper() + line[1:] if first.isalpha() else line
 
 
 def of_scaling(results: Results) -> dict[str, Any]:

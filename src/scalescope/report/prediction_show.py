@@ -9,6 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from scalescope.records.prediction import Cell, Prediction
+from scalescope.report.map_words import map_words
 from scalescope.report.phrases import number
 from scalescope.report.prediction import (
     BATCH_WORDS,
@@ -93,7 +94,7 @@ def _show_all(prediction: Prediction, console: Console) -> None:
         console.print()
         _show_map(grid, prediction, console, _MOST_ROWS)
     console.print()
-    for line in prediction_lines(prediction):
+    for line in [*map_words(prediction), *prediction_lines(prediction)]:
         bullet(console, line)
     if prediction.checks:
         console.print()

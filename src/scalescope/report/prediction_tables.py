@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from scalescope.records.prediction import Cell, Prediction
+from scalescope.report.map_words import map_words
 from scalescope.report.prediction import (
     BATCH_WORDS,
     Grid,
@@ -34,6 +35,7 @@ def as_document(prediction: Prediction) -> dict[str, Any]:
         "cells": document.pop("cells"),
         "recommended": document.pop("recommended"),
         "trusted": prediction.trusted,
+        "in_words": map_words(prediction),
     }
     knobs = document.pop("knobs")["values"]
     checks = [
@@ -70,7 +72,7 @@ def as_markdown(prediction: Prediction) -> str:
     """A GitHub table of speedups for each kind of scaling, and what to make of it."""
     blocks = [_map(grid, prediction) for grid in grids(prediction)]
     advice = advice_words(prediction)
-    notes = [f"Recommended: {advice}", trust_words(prediction), check_words(prediction)]
+    notes = [*map_words(prediction), f"Recommended: {advice}", trust_words(prediction), check_words(prediction)]
     notes += prediction.warnings
     blocks.append("\n".join(f"- {markdown_text(note)}" for note in notes if note))
     return "\n\n".join(blocks) + "\n"

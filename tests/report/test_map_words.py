@@ -1,0 +1,210 @@
+"""The map in words: every sentence is true of the map's own cells, and none says more than their intervals show."""
+
+import io
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_predictions import both, predicted, too_large
+from made_results import full
+from rich.console import Console
+
+from scalescope.api.reports import page_of
+from scalescope.engines.base import MIB
+from scalescope.records.cluster import Cluster, Link
+from scalescope.records.job import Knobs
+from scalescope.records.prediction import Cell
+from scalescope.report.map_words import map_words
+from scalescope.report.prediction_show import show
+from scalescope.report.prediction_tables import as_document, as_markdown
+from scalescope.simulator.grid import Question, predict
+from simulator.made import contention, described, proportional
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+MODEL = proportional(*SIZES, sample_s=0.001, gradient_mib=4)  # a millisecond per sample, one message of 4 MiB
+
+
+def words(cluster: Cluster, np: tuple[int, ...] = (1, 2, 4, 8), model=MODEL, scaling="weak", sizes=SIZES) -> list[str]:
+    return map_words(
+        predict(
+            Question(
+                profile=model,
+                cluster=cluster,
+                knobs=Knobs(engine="ddp"),
+                np=np,
+                batches=sizes,
+                scalings=(scaling,),
+            )
+        )
+    )
+
+
+def slow_network(mib_per_s: float) -> Cluster:
+    """Four nodes of four."""
+    return described(1000, slots=4, nodes=4, between=Link(bytes_per_s=mib_per_s * MIB, latency_s=0.0))
+
+
+def test_one_node_where_small_batches_do_not_pay() -> None:
+    pays, node, larger = words(described(1000))
+    assert pays == (
+        "2 processes are faster than one from batch 8 each on (1.33x, 1.20 to 1.48), slower up to batch 2 each; "
+        "elsewhere the interval holds 1."
+    )
+    assert node == "All processes run on one node: no message crosses a node boundary."
+    assert larger == (
+        "Larger batches scale better: 8 processes reach 1.00x (0.84 to 1.19) with batch 1 each and 7.21x "
+        "(6.58 to 7.91) with batch 64 each; gradients do not grow with the batch and compute does: exposed "
+        "communication is 88 % of a step and then 10 %."
+    )
+
+
+def test_a_node_boundary_that_costs_speedup_says_how_much_and_why() -> None:
+    _, weak, _ = words(slow_network(100))
+    assert weak == (
+        "From 4 to 8 processes, which need 2 nodes, speedup drops up to batch 32 each: 3.37x becomes 2.51x "
+        "(2.17 to 2.91) with batch 32 each, because exposed communication grows from 6 ms to 70 ms of a step where "
+        "messages cross nodes; elsewhere the intervals overlap."
+    )
+    _, strong, _ = words(slow_network(100), scaling="strong")
+    assert "speedup drops at every batch size: 2.91x becomes 0.82x" in strong
+
+
+def test_a_node_boundary_that_costs_efficiency_only_says_so() -> None:
+    model = proportional(16, 24, sample_s=0.1, gradient_mib=4)
+    _, node, _ = words(slow_network(8), model=model, sizes=(16, 24))
+    assert node == (
+        "From 4 to 8 processes, which need 2 nodes, speedup rises at every batch size (3.99x becomes 5.86x "
+        "(5.30 to 6.49) with batch 24 each), but efficiency falls from 100 % to 73 %, because exposed communication "
+        "grows from 6 ms to 875 ms of a step where messages cross nodes."
+    )
+    _, node, _ = words(slow_network(1000), model=model, sizes=(16, 24))
+    assert re.fullmatch("From 4 to 8 processes, .*, speedup rises at every batch size: 3.99x becomes 7.9.x .*", node)
+
+
+def test_processes_on_nodes_of_their_own_always_cross_nodes() -> None:
+    _, node, _ = words(described(1000, slots=1, nodes=4), np=(1, 2, 4))
+    assert node == "2 processes run on 2 nodes already: messages always cross nodes."
+    _, node, _ = words(described(1000, slots=4, nodes=2), np=(8,))
+    assert node == "Every row of the map runs on 2 nodes: messages always cross nodes."
+
+
+def test_where_two_processes_never_pay_it_says_what_the_step_is_spent_on() -> None:
+    pays, *_ = words(described(10))
+    assert pays == (
+        "2 processes are slower than one at every batch size of the map: 0.00x (0.00 to 0.01) with batch 1 each to "
+        "0.28x (0.23 to 0.33) with batch 64 each. Of a step with batch 64 each, 400 ms of 464 ms are exposed "
+        "communication."
+    )
+
+
+def test_where_two_processes_always_pay_larger_batches_are_not_praised() -> None:
+    pays, _, larger = words(described(1e6))
+    assert pays.startswith("2 processes are faster than one at every batch size of the map: 1.99x (1.82 to 2.18)")
+    assert larger == (
+        "The intervals do not show that larger batches scale better: 8 processes reach 7.94x (7.26 to 8.70) with "
+        "batch 1 each and 8.00x (7.31 to 8.76) with batch 64 each; exposed communication is 1 % of a step and then 0 %."
+    )
+
+
+def test_what_is_lost_outside_communication_is_told() -> None:
+    shared = msgspec.structs.replace(MODEL, crowds=tuple(contention(copies, 1.5, 8) for copies in (2, 8)))
+    *_, larger = words(described(1e6), model=shared)
+    assert larger.endswith("and the rest takes 50 % longer than on one process.")
+
+
+def test_a_peak_is_told() -> None:
+    prediction = msgspec.structs.replace(predicted(counts=(1, 2)), cells=row([1.1, 1.5, 1.9, 1.4]))
+    assert map_words(prediction)[-1].endswith(
+        "The most is 1.90x (1.86 to 1.94) with batch 3 each; beyond it speedup falls."
+    )
+    falling = map_words(msgspec.structs.replace(prediction, cells=row([1.9, 1.8, 1.2])))[-1]
+    assert falling.startswith("Larger batches scale worse: 2 processes reach 1.90x (1.86 to 1.94) with batch 1 each")
+
+
+def row(speedups: list[float], apart: float = 0.04) -> tuple[Cell, ...]:
+    """Cells of two processes, batch 1, 2, 3 and so on."""
+    model = predicted(counts=(2,), batches=(4,)).cells[0]
+    return tuple(
+        msgspec.structs.replace(
+            model,
+            batch=batch,
+            global_batch=2 * batch,
+            speedup=each,
+            speedup_low=each - apart,
+            speedup_high=each + apart,
+        )
+        for batch, each in enumerate(speedups, start=1)
+    )
+
+
+def claimed(told: str, verb: str, last: int) -> set[int]:
+    """The batches that a sentence names after a verb."""
+    found = re.search(
+        rf"{verb}(?: than one)? ((?:(?:at|with|from|up to) (?:every )?batch [\w ]+?(?: and )?)+)(?=[,;:.(]| \()", told
+    )
+    batches: set[int] = set()
+    for part in found[1].split(" and ") if found else []:
+        numbers = [int(each) for each in re.findall(r"\d+", part)]
+        if "every" in part:
+            batches |= set(range(1, last + 1))
+        elif part.startswith("with"):
+            batches |= set(numbers)
+        elif part.startswith("up to"):
+            batches |= set(range(1, numbers[0] + 1))
+        else:
+            batches |= set(range(numbers[0], (numbers[1:] or [last])[0] + 1))
+    return batches
+
+
+@given(st.lists(st.sampled_from([0.5, 0.97, 1.0, 1.03, 1.5]), min_size=1, max_size=6))
+def test_faster_and_slower_are_said_of_exactly_those_whose_interval_shows_it(speedups: list[float]) -> None:
+    prediction = msgspec.structs.replace(predicted(), cells=row(speedups))
+    told = map_words(prediction)[0]
+    faster = {at for at, each in enumerate(speedups, start=1) if each - 0.04 > 1}
+    slower = {at for at, each in enumerate(speedups, start=1) if each + 0.04 < 1}
+    assert claimed(told, "faster", len(speedups)) == faster, told
+    assert claimed(told, "slower", len(speedups)) == slower, told
+    assert ("interval holds 1" in told or "surely" in told) == (len(faster | slower) < len(speedups)), told
+
+
+def test_a_jagged_map_is_counted() -> None:
+    told = map_words(msgspec.structs.replace(predicted(), cells=row([1.5, 0.5] * 5)))[0]
+    assert "faster than one at 5 of 10 batch sizes, the smallest of them batch 1 each" in told
+
+
+def test_what_cannot_be_run_or_trusted_is_not_spoken_of() -> None:
+    assert map_words(too_large()) == []
+    assert map_words(predicted(counts=(1,))) == []
+    assert map_words(msgspec.structs.replace(predicted(), doubts=("busy",))) == []
+    cells = row([1.5, 1.5, 0.5])
+    unreal = msgspec.structs.replace(predicted(), cells=(*cells[:2], msgspec.structs.replace(cells[2], fits=False)))
+    assert "at every batch size" in map_words(unreal)[0]
+
+
+def test_two_maps_name_themselves_and_share_what_holds_for_both() -> None:
+    lines = map_words(both())
+    assert [line.split(":")[0] for line in lines] == 3 * ["Strong scaling"] + 3 * ["Weak scaling"]
+    flat = map_words(predicted(kinds=("strong", "weak"), slots=8))
+    assert [line for line in flat if "one node" in line] == [
+        "All processes run on one node: no message crosses a node boundary."
+    ]
+
+
+@pytest.mark.parametrize("line", map_words(both()))
+def test_terminal_markdown_and_json_say_the_same(line: str) -> None:
+    text = io.StringIO()
+    show(both(), Console(file=text, width=2000), details=True)
+    assert f"- {line}" in text.getvalue()
+    assert f"- {line}" in as_markdown(both())
+    assert line in as_document(both())["in_words"]
+
+
+def test_the_caption_of_the_map_says_it() -> None:
+    results = full()
+    assert results.prediction
+    caption = re.search(r'<figure id="map">.*?</figcaption>', page_of([results]), re.DOTALL)
+    assert caption
+    for line in map_words(results.prediction):
+        assert line in caption[0]
