@@ -88,17 +88,10 @@ def test_overlap_slowdown_ends_with_backward() -> None:
     assert totals(outcome) == (12, 15, 4, 3)
 
 
-def test_who_spins_while_waiting_slows_what_it_waits_for() -> None:
-    # As above, but the other 3 s take 3 x 1.5 s.
-    outcome = run(10, [8], [4], OverlapSlowdown(compute=2.0, sending=4.0, waiting=1.5))
-    assert travels(outcome) == [(8, 16.5)]
-    assert totals(outcome) == (12, 16.5, 4, 4.5)
-
-
 def test_every_cell_has_its_own_overlap_slowdown() -> None:
-    slowdown = OverlapSlowdown(compute=np.array([1.0, 2.0]), sending=np.array([1.0, 4.0]), waiting=np.array([2.0, 1.5]))
+    slowdown = OverlapSlowdown(compute=np.array([1.0, 2.0]), sending=np.array([1.0, 4.0]))
     outcome = run([10, 10], [[8, 8]], [4], slowdown)
-    assert outcome.sent_s.tolist() == [14, 16.5]
+    assert outcome.sent_s.tolist() == [12, 15]
 
 
 def test_messages_that_are_ready_together_travel_together() -> None:
@@ -196,25 +189,24 @@ def test_without_overlap_slowdown_each_message_ends_as_the_recurrence_says(case)
     assert outcome.sent_s[0] == pytest.approx(max(work, *ends), abs=1e-9)
 
 
-@given(traffics(), FACTORS, FACTORS, FACTORS)
-def test_no_work_and_no_message_is_lost(case, compute: float, sending: float, waiting: float) -> None:
+@given(traffics(), FACTORS, FACTORS)
+def test_no_work_and_no_message_is_lost(case, compute: float, sending: float) -> None:
     work, ready, sizes = case
-    outcome = run(work, ready, sizes, OverlapSlowdown(compute, sending, waiting))
+    outcome = run(work, ready, sizes, OverlapSlowdown(compute, sending))
     backward, sent, hidden, exposed = totals(outcome)
     assert backward - hidden + hidden / compute == pytest.approx(work, abs=1e-8)
-    assert hidden / sending + exposed / waiting == pytest.approx(sum(sizes), abs=1e-8)
+    assert hidden / sending + exposed == pytest.approx(sum(sizes), abs=1e-8)
     assert hidden + exposed == pytest.approx(float((outcome.ends_s - outcome.starts_s).sum()), abs=1e-8)
     assert sent >= max(backward, work, ready[0] + sum(sizes)) - 1e-8
 
 
-@given(traffics(), FACTORS, FACTORS, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+@given(traffics(), FACTORS, FACTORS, st.floats(0, 1), st.floats(0, 1))
 def test_less_overlap_slowdown_is_never_slower(
-    case, compute: float, sending: float, less: float, less_too: float, spins: float
+    case, compute: float, sending: float, less: float, less_too: float
 ) -> None:
     work, ready, sizes = case
-    waiting = 1 + spins * (sending - 1)  # a thread that waits disturbs no more than one that computes
-    smaller = OverlapSlowdown(1 + less * (compute - 1), 1 + less_too * (sending - 1), 1 + less_too * (waiting - 1))
-    slower = run(work, ready, sizes, OverlapSlowdown(compute, sending, waiting))
+    smaller = OverlapSlowdown(1 + less * (compute - 1), 1 + less_too * (sending - 1))
+    slower = run(work, ready, sizes, OverlapSlowdown(compute, sending))
     faster = run(work, ready, sizes, smaller)
     assert faster.backward_s[0] <= slower.backward_s[0] + 1e-8
     assert faster.sent_s[0] <= slower.sent_s[0] + 1e-8
@@ -238,7 +230,7 @@ def many_cells(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[float], di
     work = np.array(draw(row))
     shares = np.array([draw(st.lists(st.floats(0, 1), min_size=width, max_size=width)) for _ in range(count)])
     sizes = draw(st.lists(SECONDS, min_size=count, max_size=count))
-    slowdown = {name: np.array(draw(factors)) for name in ("compute", "sending", "waiting")}
+    slowdown = {name: np.array(draw(factors)) for name in ("compute", "sending")}
     rules = {
         "fuse_bytes": draw(st.sampled_from([0.0, 20.0, 1e9])),
         "cycle_s": draw(st.sampled_from([0.0, 2.0])),
@@ -273,5 +265,5 @@ def test_with_fusion_and_cycles_all_bytes_travel_once_and_in_order(case) -> None
             if end > start
         ]
         waited = sum(end - start for start, end in times) - outcome.hidden_s[cell]
-        assert sent + waited / slowdown["waiting"][cell] == pytest.approx(sum(sizes), abs=1e-8)
+        assert sent + waited == pytest.approx(sum(sizes), abs=1e-8)
         assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(times))

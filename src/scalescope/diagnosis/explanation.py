@@ -34,7 +34,7 @@ from scalescope.warmup import change_points, warmup_steps
 _FEWEST_TO_WARM = 8
 
 
-def explained(job: JobTraces, *, what: str = "") -> Explanation:
+def explained(job: JobTraces) -> Explanation:
     """Everything but the findings."""
     traces, first = job.traces, job.traces[0]
     durations = step_times([trace.ends_s - trace.starts_s for trace in traces])
@@ -53,7 +53,7 @@ def explained(job: JobTraces, *, what: str = "") -> Explanation:
     untraced_s = job.record.untraced_step_s if job.record and first.device == "cuda" and accounting else None
     return Explanation(
         kind=job.kind,
-        what=what or _what(job),
+        what=_what(job),
         command=job.record.command if job.record else (),
         files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
         ranks=job.ranks,

@@ -53,9 +53,9 @@ class LinkProbe:
         self._warming = 0  # Layers before a message, the same number in every rank
         self._message = torch.ones(_MESSAGE_BYTES // 4, device=device)
 
-    def collectives(self, operations: Sequence[str] = ("allreduce", "broadcast")) -> Iterator[dict[str, Any]]:
+    def collectives(self) -> Iterator[dict[str, Any]]:
         """One pass over operations and sizes: seconds and CPU seconds of every repetition."""
-        for operation in operations:
+        for operation in ("allreduce", "broadcast"):
             for size, buffer in self._buffers.items():
                 yield self._timed(operation, size, buffer)
 

@@ -41,7 +41,6 @@ class OverlapSlowdown:
 
     compute: Floats | float = 1.0  # Backward, while a message travels
     sending: Floats | float = 1.0  # A message, while backward computes
-    waiting: Floats | float = 1.0  # A message, while the rank only waits for it
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def simulate(work_s: Floats, traffic: Traffic, slowdown: OverlapSlowdown) -> Out
         sending, busy = state == _SENDING, state != _IDLE
         both = sending & computing
         compute_rate = np.where(both, 1 / slowdown.compute, 1.0)
-        rate = np.where(both, 1 / slowdown.sending, np.where(sending, 1 / slowdown.waiting, 1.0))
+        rate = np.where(both, 1 / slowdown.sending, 1.0)
         goal = np.where(busy, work_s, np.minimum(next_ready, work_s))
         compute_left = np.where(computing, (goal - done) / compute_rate, np.inf)
         step = np.minimum(compute_left, np.where(busy, left / rate, np.inf))

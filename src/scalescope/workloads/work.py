@@ -38,7 +38,7 @@ class StepWork:
     memory_bytes: int  # Parameters, gradients, the optimizer's state, and what forward keeps for backward
 
 
-def step_work(spec: WorkloadSpec, batch: int, operations_per_byte: float = OPERATIONS_PER_BYTE) -> StepWork:
+def step_work(spec: WorkloadSpec, batch: int) -> StepWork:
     """The work of a training step with `batch` samples.
 
     Raises:
@@ -56,7 +56,7 @@ def step_work(spec: WorkloadSpec, batch: int, operations_per_byte: float = OPERA
         optimizer = workload.optimizer(model.parameters())
         for _ in range(2):  # the first step makes the optimizer's state
             optimizer.zero_grad()
-            with _Counted(operations_per_byte) as counted:
+            with _Counted() as counted:
                 with torch.device("meta"), _kept_bytes() as kept:
                     loss: Any = workload.loss(model(*inputs), target)
                 forward = counted.work
@@ -102,10 +102,9 @@ def _result(
 class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the work of every operation while it is entered."""
 
-    def __init__(self, operations_per_byte: float) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.work = 0.0
-        self._operations_per_byte = operations_per_byte
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -115,7 +114,7 @@ class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
             formula = flop_registry.get(func._overloadpacket)
             operations = formula(*args, **kwargs, out_val=result) if formula else 0
             moved = sum(_bytes(each) for each in tree_leaves((args, kwargs, result)) if isinstance(each, torch.Tensor))
-            self.work += max(float(operations) / self._operations_per_byte, float(moved))
+            self.work += max(float(operations) / OPERATIONS_PER_BYTE, float(moved))
         return result
 
 
