@@ -13,6 +13,11 @@ from scalescope.records.store import Record
 Scaling = Literal["strong", "weak"]
 
 
+def device_hours(processes: Any, samples_per_s: Any) -> Any:
+    """Processes times hours, for a million samples; of numbers or of arrays."""
+    return processes / samples_per_s * 1e6 / 3600
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration; times in seconds, intervals have the level stats.PREDICTED."""
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.prediction import Cell, Check, Prediction, device_hours
 from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling, ScalingPoint
 from scalescope.report import autotune, explanation_show, machine, prediction_show, scaling, tuning_show
@@ -13,9 +13,6 @@ from scalescope.report.terminal import Answer, answered
 from scalescope.report.tuning import sentence as what_to_use
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plain, plural
-
-_HOUR = 3600.0
-_MILLION = 1e6  # Samples for which device-hours are told
 
 
 def answer(results: Results) -> Answer:
@@ -90,11 +87,6 @@ def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
 
 def _hours(hours: float) -> str:
     return f"{hours:.3g} device-hours for a million samples"
-
-
-def device_hours(np: int, throughput: float) -> float:
-    """Processes times hours, for a million samples."""
-    return np * _MILLION / throughput / _HOUR
 
 
 def _measured(measured: Scaling | None, cell: Cell | None, engine: str) -> ScalingPoint | None:

@@ -10,7 +10,7 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, Scaling
+from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, Scaling, device_hours
 from scalescope.records.profile import ModelProfile
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
@@ -24,7 +24,6 @@ _REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = normal_width(PREDICTED)
 _SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
 _CHUNK = 16384
-_SAMPLES_PER_DEVICE_HOURS = 1e6
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +141,7 @@ def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int
         made.exposed_s * factor,
         made.outcome.hidden_s * factor,
         np.round(made.memory_bytes).astype(int),
-        ranks / rates * _SAMPLES_PER_DEVICE_HOURS / 3600,
+        device_hours(ranks, rates),
         fits,
         measured,
         baseline_fits,
