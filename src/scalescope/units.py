@@ -4,7 +4,15 @@ import re
 
 from scalescope.errors import UsageError
 
-_SECONDS_PER = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# By the words of headings and logs; a bare m may be anything there, and is minutes in options only.
+SECONDS_PER = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("us", "usec"), 1e-6),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+}
+_OF_OPTIONS = {**SECONDS_PER, "": 1.0, "m": 60.0}
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
@@ -51,7 +59,13 @@ def parse_seconds(text: str, option: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)\s*", text)
     if not match or float(match[1]) == 0:
         raise UsageError(f"{option} takes a time above 0 such as 90s, 10m or 2h, not '{text}'")
-    return float(match[1]) * _SECONDS_PER[match[2]]
+    return float(match[1]) * _OF_OPTIONS[match[2]]
+
+
+def parse_clock(text: str) -> float:
+    """`0:02:43.5` in seconds."""
+    hours, minutes, seconds = text.split(":")
+    return 3600 * float(hours) + 60 * float(minutes) + float(seconds)
 
 
 def parse_fraction(text: str, option: str) -> float:

@@ -11,10 +11,9 @@ from scalescope.errors import UsageError
 from scalescope.line_pattern import MEASURES, compile_pattern
 from scalescope.line_pattern import number as number_of
 from scalescope.text import plain
+from scalescope.units import SECONDS_PER, parse_clock
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
-_UNITS = {"ms": 1e-3, "us": 1e-6, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
-_UNITS |= {"min": 60.0, "mins": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
 # A line without any of them is of no use, which is quickly seen.
 _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "pers", "train_runtime")
 
@@ -51,7 +50,7 @@ _WITHIN_EPOCH = re.compile(r"\[\s{0,9}\d{1,9}\s?/|(?<![a-z])(?:batch|step|iter|i
 _LABELLED = re.compile(
     r"(?<![A-Za-z])(?P<label>[A-Za-z][A-Za-z_ ]{0,40}?)(?P<marked>\s?[(\[/](?:s|sec|secs|seconds)\b[)\]]?)?"
     rf"[\s:=]{{0,4}}(?:(?P<clock>\d{{1,4}}:\d\d:\d\d(?:\.\d{{1,9}})?)|(?:(?P<minutes>\d{{1,5}})\s?m(?:in)?\s?)?"
-    rf"(?<![\d.])(?P<value>{_NUMBER})(?:\s{{0,2}}[(\[]?(?P<unit>{'|'.join(_UNITS)})\b)?)",
+    rf"(?<![\d.])(?P<value>{_NUMBER})(?:\s{{0,2}}[(\[]?(?P<unit>{'|'.join(SECONDS_PER)})\b)?)",
     re.IGNORECASE,
 )
 _TEST = {"test", "testing", "val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"}
@@ -87,23 +86,18 @@ def worded_epoch(text: str) -> Found | None:
     value = train_s if train_s is not None else timed_s
     if value is None:
         alone = re.match(rf"\W{{1,4}}({_NUMBER})\s?(s|sec|seconds|ms)\b(?!\s?/)", rest, re.IGNORECASE)
-        value = number_of(alone[1]) * _UNITS[alone[2].lower()] if alone else None
+        value = number_of(alone[1]) * SECONDS_PER[alone[2].lower()] if alone else None
     return None if value is None else Found("epoch_s", value, int(begun[1]), test_s)
 
 
 def _seconds(found: re.Match[str]) -> float | None:
     """The time of a labelled number; None when it has no unit of time."""
     if found["clock"]:
-        return _clock(found["clock"])
+        return parse_clock(found["clock"])
     unit = (found["unit"] or ("s" if found["marked"] else "")).lower()
-    if unit not in _UNITS:
+    if unit not in SECONDS_PER:
         return None
-    return 60 * float(found["minutes"] or 0) + number_of(found["value"]) * _UNITS[unit]
-
-
-def _clock(text: str) -> float:
-    hours, minutes, seconds = text.split(":")
-    return 3600 * float(hours) + 60 * float(minutes) + float(seconds)
+    return 60 * float(found["minutes"] or 0) + number_of(found["value"]) * SECONDS_PER[unit]
 
 
 _TOTAL_TIME = re.compile(
@@ -114,7 +108,7 @@ _TOTAL_TIME = re.compile(
 def total_time_of_epoch(text: str) -> Found | None:
     """torchvision's `Epoch: [0] Total time: 0:01:23 (0.0834 s / it)`."""
     found = _TOTAL_TIME.search(text)
-    return Found("epoch_s", _clock(found[2]), int(found[1])) if found else None
+    return Found("epoch_s", parse_clock(found[2]), int(found[1])) if found else None
 
 
 _BAR = re.compile(
@@ -160,7 +154,7 @@ class _Keras:
             return None
         self._told_on = number
         shown_s = float(bar[3])
-        per_step_s = float(bar[4]) * _UNITS[bar[5]] if bar[4] else math.inf
+        per_step_s = float(bar[4]) * SECONDS_PER[bar[5]] if bar[4] else math.inf
         fine_s = int(bar[1]) * per_step_s
         agrees = abs(fine_s - shown_s) <= 0.5 + 0.01 * shown_s  # it leaves the first step out, which can be long
         return Found("epoch_s", fine_s if agrees else shown_s, self._epoch)
@@ -176,7 +170,7 @@ def train_runtime(text: str) -> Found | None:
     found = _RUNTIME.search(text)
     if not found:
         return None
-    return Found("train_s", _clock(found[1]) if found[1] else number_of(found[2]))
+    return Found("train_s", parse_clock(found[1]) if found[1] else number_of(found[2]))
 
 
 _PER_SECOND = re.compile(

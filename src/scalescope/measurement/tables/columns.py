@@ -4,13 +4,8 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-_SECONDS_PER = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
-    **dict.fromkeys(("us", "usec"), 1e-6),
-    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
-}
+from scalescope.units import SECONDS_PER
+
 _WORKERS = {
     "np", "nproc", "nprocs", "process", "processes", "proc", "procs", "rank", "ranks", "worker", "workers", "gpu",
     "gpus", "device", "devices", "ntasks",
@@ -97,24 +92,24 @@ def _batch(words: list[str]) -> Meaning | None:
 def _rate(words: list[str]) -> Meaning | None:
     """Examples per time, whose: of all, of each, or not said."""
     pers = [after for before, after in pairwise(words) if before == "per"]
-    times = [after for after in pers if after in _SECONDS_PER]
+    times = [after for after in pers if after in SECONDS_PER]
     if (set(words) - set(times)) & _UNCERTAIN or not ("throughput" in words or (set(words) & _EXAMPLES and times)):
         return None
     others = set(pers) - set(times)
     if others - _WORKERS:
         return None
-    scale = 1 / _SECONDS_PER[times[0]] if times else 1.0
+    scale = 1 / SECONDS_PER[times[0]] if times else 1.0
     if others:
         return Meaning("rate_worker", scale)
     return Meaning("rate_total" if set(words) & _SUMMED else "bare_rate", scale)
 
 
 def _time(words: list[str], minutes: bool) -> Meaning | None:
-    units = [word for word in words if word in _SECONDS_PER and (word != "min" or minutes)]
+    units = [word for word in words if word in SECONDS_PER and (word != "min" or minutes)]
     alone = len(words) == 1 and words[0] in _INIT | _TRAIN | {"total"}
     if len(units) > 1 or not (units or alone or set(words) & _TIMING):
         return None
-    scale = _SECONDS_PER[units[0]] if units else 1.0
+    scale = SECONDS_PER[units[0]] if units else 1.0
     told = set(words) - set(units)
     core = told - _TIMING
     for name, synonyms in (("epoch_s", {"epoch"}), ("step_s", {"step", "iteration", "iter"})):

@@ -11,6 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.measurement.tables.columns import KNOWN, meaning_of
 from scalescope.measurement.text_files import whole
 from scalescope.text import plain
+from scalescope.units import parse_clock
 
 _SEPARATORS = ("\t", ";", ",", "|")
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
@@ -18,7 +19,7 @@ _NUMBER = r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+(?:e[+-]?\d+)?"
 _THOUSANDS = re.compile(r"(?<=\d)[,'\s\u00a0\u202f](?=\d{3}(?!\d))")
 _UNIT = re.compile(r"\s*(?:s|secs?|seconds?|x|%|\N{MULTIPLICATION SIGN})$")
 _SPREAD = re.compile(r"\s*(?:\N{PLUS-MINUS SIGN}|\+/?-).*$")
-_CLOCK = re.compile(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_CLOCK = re.compile(r"\d+:\d\d:\d\d(?:\.\d+)?")
 # Nothing, comments, Excel's hint, the rule below a heading of Markdown.
 _NOT_A_ROW = re.compile(r"\s*(?:$|#|sep=.\s*$|\|?[\s:|-]+\|?$)", re.IGNORECASE)
 _LONGEST_HEADING = 10_000
@@ -167,8 +168,8 @@ def parse_number(text: str, *, decimal_comma: bool) -> float | None:
     number = text.strip().lower()
     if number in _MISSING:
         return None
-    if clock := _CLOCK.fullmatch(number):
-        return 3600 * float(clock[1]) + 60 * float(clock[2]) + float(clock[3])
+    if _CLOCK.fullmatch(number):
+        return parse_clock(number)
     number = _UNIT.sub("", _SPREAD.sub("", number))
     if decimal_comma:
         thousands = re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?", number)
