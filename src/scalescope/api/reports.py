@@ -220,8 +220,8 @@ def write_proposal(results: Sequence["Results"], path: Path) -> list[str]:
     """
     import vl_convert
 
-    from scalescope.charts.proposal import proposal_chart
     from scalescope.charts.saving import rendered
+    from scalescope.charts.speedup import proposal_chart
     from scalescope.records.store import write_whole
     from scalescope.report.proposal import as_svg, shortcomings, studies
 

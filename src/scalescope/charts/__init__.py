@@ -46,10 +46,9 @@ def charts(record: Drawable) -> dict[str, Any]:
 
 def _drawn(record: Drawable) -> dict[str, Any]:
     if isinstance(record, Scaling):
-        from scalescope.charts.batch import batch_chart
         from scalescope.charts.costs import phases_chart, waterfall_chart
         from scalescope.charts.speedup import speedup_chart
-        from scalescope.charts.throughput import throughput_chart
+        from scalescope.charts.throughput import batch_chart, throughput_chart
 
         return {
             "speedup": speedup_chart(record),

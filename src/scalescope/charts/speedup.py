@@ -1,4 +1,4 @@
-"""Three speedups against processes, and the efficiency; one row per curve."""
+"""Three speedups against processes, and the efficiency, one row per curve; the one of a proposal against nodes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +14,12 @@ from scalescope.charts.parts import (
     SPEEDUP_SHAPES,
     Counts,
     Rows,
+    counts_axis,
     data,
     frame,
     interval_fields,
     interval_marks,
+    is_logarithmic,
     logarithmic_domain,
     named,
     panel_title,
@@ -39,6 +41,7 @@ from scalescope.report.phrases import (
     largest,
     other_efficiency,
 )
+from scalescope.report.proposal import Study
 from scalescope.text import plain, plural
 
 _MEANINGS = {
@@ -47,6 +50,7 @@ _MEANINGS = {
     "end_to_end": "end to end: launch to end",
 }
 _IDEAL = "ideal"
+_PROPOSED = "#0072b2"
 _BY_OTHER = {"mean": "steady by mean steps", "median": "steady by median steps"}
 _FEW_TICKS = 3  # With no more ideal speedups than that, ticks stand between them too
 _MANY = 6  # Curves up to which every one has a row of its own
@@ -203,3 +207,32 @@ def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Call
     domain = logarithmic_domain([*ideal, *shown])
     scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
     return shared_axis(alt.Y, "speedup", scale, ticks_at(powers_of_two(*domain)))
+
+
+def proposal_chart(study: Study) -> Any:
+    """Measured speedups with their intervals, and the ideal."""
+    sizes = [row.units for row in study.rows]
+    x = counts_axis("nodes" if study.unit == "node" else "processes", sizes).x
+    wide = is_logarithmic(sizes)
+    ideal: Rows = [{"at": size, "speedup": size / sizes[0]} for size in sizes]
+    rows: Rows = [{"at": row.units, "speedup": row.speedup, "low": row.low, "high": row.high} for row in study.rows]
+    top = max(*(row["speedup"] for row in ideal), *(row["high"] for row in rows))
+    scale = (
+        alt.Scale(type="log", base=2, domain=[0.8, 1.1 * top], nice=False)
+        if wide
+        else alt.Scale(domain=[0, 1.05 * top])
+    )
+    y = alt.Y(
+        "speedup:Q", title=f"speedup over {sizes[0]}", scale=scale, axis=ticks_at([row["speedup"] for row in ideal])
+    )
+    measured = alt.Chart(data(rows))
+    ends = measured.transform_filter("datum.low < datum.high").mark_rule(color=_PROPOSED, strokeWidth=1.6)
+    return alt.layer(
+        alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, color=IDEAL_COLOUR, strokeWidth=1.5).encode(x=x, y=y),
+        measured.mark_line(color=_PROPOSED, strokeWidth=2).encode(x=x, y=y),
+        ends.encode(x=x, y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high")),
+        measured.mark_point(color=_PROPOSED, filled=True, size=60, opacity=1).encode(x=x, y=y),
+        width=420,
+        height=260,
+        **frame("", "dashed: ideal; solid: measured, bars: intervals"),
+    )
