@@ -47,6 +47,15 @@ def test_what_cifar10_says_in_sentences() -> None:
     assert any("same work at every number of processes" in finding for finding in findings)
 
 
+def test_testing_times_get_their_sentence(logs) -> None:
+    told = "testing takes 286 ms on 1, 240 ms on 2 and 154 ms on 4 processes per epoch, 1.85x as fast on 4 as on 1; "
+    assert any(finding.startswith(told) for finding in read_logs(CIFAR10).findings)
+    alone = logs(n1="".join(f"Epoch {at}: training 2(s) - testing 0.5(s)\n" for at in range(3)))
+    assert any(finding.startswith("testing takes 500 ms on 1 process per epoch; ") for finding in alone.findings)
+    silent = logs(n1="".join(f"Epoch {at} took 2 s\n" for at in range(3)))
+    assert not any("testing" in finding for finding in silent.findings)
+
+
 # Planted epochs
 
 

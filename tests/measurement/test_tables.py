@@ -7,6 +7,7 @@ import pytest
 from published import LAB11, speedups
 from scalescope.measurement.tables import read_table
 from scalescope.records.scaling import Scaling
+from scalescope.report.phrases import told_seconds
 
 
 def said(scaling: Scaling) -> str:
@@ -33,6 +34,31 @@ def test_the_fixed_cost_of_lab_11() -> None:
     assert fit.fixed_share["1"] == pytest.approx(0.05, abs=0.005)
     longer = fit.longer["32"]
     assert [round(longer[times], 1) for times in ("3", "10", "31", "100")] == [19.5, 25.8, 28.6, 29.6]
+
+
+def test_the_seconds_of_lab_11_stay_as_the_table_has_them() -> None:
+    (curve,) = read_table(LAB11).curves
+    assert told_seconds(curve) == {
+        "init": [68, 142, 75, 110, 110, 111],
+        "train": [163, 93, 47, 30, 19, 14],
+        "total": [231, 235, 122, 140, 129, 125],
+    }
+    assert curve.points[-1].phases == {"init": 111, "train": 14}
+
+
+def test_what_a_total_holds_beyond_init_and_train_is_neither(table) -> None:
+    (curve,) = table("np,init_s,train_s,total_s\n1,10,100,120\n2,10,50,60").curves
+    assert [point.phases for point in curve.points] == [
+        {"init": 10, "train": 100, "launch": 10},
+        {"init": 10, "train": 50},
+    ]
+    assert told_seconds(curve)["init"] == [10, 10]
+
+
+def test_times_that_a_table_does_not_tell_are_not_made_up(table) -> None:
+    (curve,) = table("np,train_s\n1,100\n2,50").curves
+    assert told_seconds(curve) == {"init": [None, None], "train": [100, 50], "total": [None, None]}
+    assert curve.points[0].phases == {}
 
 
 def test_what_had_to_be_assumed_and_a_slip_of_lab_11() -> None:

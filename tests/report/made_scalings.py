@@ -27,7 +27,7 @@ def lab11(what: str = "lab11.csv") -> Scaling:
                 speedup={"steady": once(steady), "train": once(train), "end_to_end": once(end)},
                 train_s=train_s,
                 wall_s=train_s + init_s,
-                phases={"init": init_s, "steady": train_s},
+                phases={"init": init_s, "train": train_s},
                 waterfall=tuple(Loss(name=name, lost=lost, left=left) for name, lost, left in losses),
                 longer_for_90={} if np == 1 else {"train": once(0.45 * np), "end_to_end": once(7.5 * np)},
                 break_even={} if np == 1 else {"train": after(0.0), "end_to_end": after(28_000.0 / np + 19_000)},

@@ -274,6 +274,13 @@ def test_shared_configurations_have_one_bar(of_measured: Any) -> None:
     assert totals["alone, batch 32"] == pytest.approx(sum(parts)) == pytest.approx(8.93)
 
 
+def test_a_table_that_tells_init_and_train_gets_a_bar_of_both(of_lab: Any) -> None:
+    bars = [(row["point"], row["phase"], row["seconds"]) for row in rows(of_lab["phases"]) if "phase" in row]
+    assert bars[:2] == [("1 x horovod, batch 64", "init", 68), ("1 x horovod, batch 64", "train", 163)]
+    assert len(bars) == 12
+    assert {row["words"] for row in rows(of_lab["phases"]) if "words" in row} >= {"231 s", "125 s"}
+
+
 def test_the_waterfall_goes_from_ideal_to_end_to_end(of_lab: Any) -> None:
     (panel,) = of_lab["waterfall"]["concat"]
     steps = [(row["step"], row["words"]) for row in panel.get("data", panel["layer"][0].get("data"))["values"]]

@@ -107,13 +107,16 @@ def test_markdown_shows_the_records_numbers() -> None:
         "batch per process",
         "global batch",
         "samples/s",
+        "init (s)",
+        "train (s)",
+        "total (s)",
         "speedup steady",
         "speedup train",
         "speedup end to end",
         "efficiency (%)",
     ]
-    assert table[3] == ["2", "64", "128", "382", "1.89", "1.75", "0.98", "94.6"]
-    assert table[-1] == ["32", "64", "2,048", "6,080", "30.10", "11.64", "1.85", "94.1"]
+    assert table[3] == ["2", "64", "128", "382", "142", "93", "235", "1.89", "1.75", "0.98", "94.6"]
+    assert table[-1] == ["32", "64", "2,048", "6,080", "111", "14", "125", "30.10", "11.64", "1.85", "94.1"]
     assert as_markdown(lab11()).startswith(
         "Scaling, horovod: lab11.csv. Relative to 1 process, the smallest feasible size. One launch each, no interval: "
         "launches differ."
@@ -144,6 +147,11 @@ def test_intervals_and_ranges_are_written_differently() -> None:
     assert "2.87 (2.76--3.01)" in as_latex(few)
     assert r"\pm" not in as_latex(few)
     assert "3 launches each. In parentheses: range of fewer than 5 launches, no interval." in as_markdown(few)
+
+
+def test_seconds_of_launches_are_phases_and_no_columns_of_their_own() -> None:
+    assert "& init & train & total &" in as_latex(lab11())
+    assert "init" not in as_markdown(measured())
 
 
 def test_nodes_are_a_column_only_when_given() -> None:

@@ -14,9 +14,10 @@ from scalescope.charts.parts import (
     frame,
     panel_title,
 )
-from scalescope.records.run import PHASES
+from scalescope.records.run import TRAIN
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.report.phrases import (
+    SHOWN_PHASES,
     Step,
     curves_in_order,
     known_title,
@@ -33,6 +34,7 @@ _COLOURS = {
     "init": "#e8a33d",
     "build": "#8fc1e3",
     "warmup": "#f2d16b",
+    TRAIN: "#2f7d4f",
     "steady": "#2f7d4f",
     "evaluation": "#4a7ebb",
     "pause": "#d9d9d9",
@@ -47,9 +49,9 @@ def phases_chart(scaling: Scaling) -> Any:
     if not points:
         return None
     measured = scaling.source in ("measurement", "quick")
-    order = {phase: index for index, phase in enumerate(PHASES)}
+    order = {phase: index for index, phase in enumerate(SHOWN_PHASES)}
     there = {phase for point in points.values() for phase, seconds in point.phases.items() if seconds > 0}
-    shown = [phase for phase in PHASES if phase in there]
+    shown = [phase for phase in SHOWN_PHASES if phase in there]
     rows = [
         {"point": label, "phase": _name(phase), "seconds": point.phases[phase], "order": order[phase]}
         for label, point in points.items()

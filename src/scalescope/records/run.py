@@ -8,6 +8,7 @@ from scalescope.records.store import Record
 
 # Every second of a launch belongs to one of these, in the order in which they usually come.
 PHASES = ("launch", "import", "init", "build", "warmup", "steady", "evaluation", "pause", "teardown")
+TRAIN = "train"  # What stands for all of TRAIN_PHASES in a table that does not tell them apart
 TRAIN_PHASES = ("warmup", "steady", "evaluation", "pause")
 INIT_PHASES = ("import", "init", "build")
 LAUNCH_PHASES = ("launch", "teardown")

@@ -93,7 +93,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     speedup: dict[str, Estimate] = {}  # By the names in SPEEDUPS
     train_s: float | None = None
     wall_s: float | None = None
-    phases: dict[str, float] = {}  # Seconds, the mean over launches
+    phases: dict[str, float] = {}  # Seconds, the mean over launches; of a table init and train, as far as it tells them
     steps: int | None = None
     warmup_steps: int | None = None
     fixed_s: float | None = None  # Train time that is spent once, whatever the length of the run

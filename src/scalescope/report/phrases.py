@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from scalescope.records.run import PHASES
+from scalescope.records.run import PHASES, TRAIN
 from scalescope.records.scaling import SPEEDUP_NAMES, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import plain, plural
 
+SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
     "warmup": "warm-up",
@@ -69,9 +70,20 @@ def points_with_phases(scaling: Scaling) -> dict[str, ScalingPoint]:
     points: dict[str, ScalingPoint] = {}
     for curve in curves_in_order(scaling):
         for point in curve.points:
-            if any(point.phases.get(phase, 0.0) > 0 for phase in PHASES):
+            if any(point.phases.get(phase, 0.0) > 0 for phase in SHOWN_PHASES):
                 points.setdefault(point_label(point), point)
     return points
+
+
+def told_seconds(curve: Curve) -> dict[str, list[float | None]]:
+    """Init, train and total seconds by point, where a table told them; nothing of launches, which have phases."""
+    if any("steady" in point.phases for point in curve.points):
+        return {}
+    return {
+        "init": [point.phases.get("init") for point in curve.points],
+        "train": [point.train_s for point in curve.points],
+        "total": [point.wall_s for point in curve.points],
+    }
 
 
 def point_label(point: ScalingPoint) -> str:

@@ -34,6 +34,7 @@ from scalescope.report.phrases import (
     other_efficiency,
     points_with_phases,
     step_name,
+    told_seconds,
     waterfall_steps,
     with_interval,
 )
@@ -159,6 +160,7 @@ def _columns(curve: Curve) -> dict[str, list[str]]:
         "samples/s": cells(lambda each: format_rate(each.value), [point.throughput for point in points]),
         "eff%": cells(lambda each: number(100 * each.value, 0), [point.efficiency for point in points]),
     }
+    columns |= {f"{name} s": cells(_count, told) for name, told in told_seconds(curve).items()}
     for name in SPEEDUPS:
         columns[SPEEDUP_NAMES[name]] = cells(
             partial(with_interval, plus_minus="±"), [point.speedup.get(name) for point in points]

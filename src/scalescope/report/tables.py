@@ -19,6 +19,7 @@ from scalescope.report.phrases import (
     interval_note,
     number,
     step_name,
+    told_seconds,
     with_interval,
 )
 from scalescope.text import clean, plain, plural
@@ -238,6 +239,7 @@ def _columns(curve: Curve, style: _Style) -> dict[str, list[str]]:
         ],
         "samples/s": [format_rate(each.value) if (each := point.throughput) else "" for point in points],
     }
+    columns |= {f"{name} (s)": [_count(each) for each in told] for name, told in told_seconds(curve).items()}
     for name in SPEEDUPS:
         cells = [style.estimate(point.speedup[name]) if name in point.speedup else "" for point in points]
         columns[f"speedup {SPEEDUP_NAMES[name]}"] = cells

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from scalescope.errors import UsageError
 from scalescope.measurement.curves import Frame, make_curve
-from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences
+from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences, testing_sentence
 from scalescope.measurement.logs.lines import Reading, read_log
 from scalescope.measurement.observation import Observation, infer
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
@@ -148,7 +148,7 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
     ]
     if noun == "step":
         return curve, [*said, "a step is taken as the same work at every number of processes, as with a shared batch"]
-    more = [excess_sentence(curve), *slower_sentences(curve)]
+    more = [excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve)]
     assumed = "an epoch is taken as the same work at every number of processes"
     return curve, [each for each in (*more, *said, assumed) if each]
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from scalescope.records.scaling import Curve, ScalingPoint
 from scalescope.text import listed, plural
+from scalescope.units import format_seconds
 
 _ALIKE = 1.5  # Costs within this ratio are of one size
 _APPEARS = 3.0  # A cost this many times that of fewer processes is a new one
@@ -87,6 +88,22 @@ def _seconds(seconds: float) -> str:
 
 def _are_alike(values: list[float]) -> bool:
     return min(values) > 0 and max(values) <= _ALIKE * min(values)
+
+
+def testing_sentence(curve: Curve) -> str:
+    """What testing takes after every epoch and whether more processes shorten it; empty where no log tells."""
+    tests = {
+        point.np: point.phases["evaluation"] / point.steps
+        for point in curve.points
+        if point.steps and point.phases.get("evaluation")
+    }
+    if curve.work_unit != "epochs" or not tests:
+        return ""
+    each = listed([f"{format_seconds(seconds)} on {np:,}" for np, seconds in tests.items()])
+    noun = "process" if list(tests) == [1] else "processes"
+    first, last = min(tests), max(tests)
+    ratio = f", {tests[first] / tests[last]:.2f}x as fast on {last:,} as on {first:,}" if first != last else ""
+    return f"testing takes {each} {noun} per epoch{ratio}; epochs and speedups are those of training alone"
 
 
 def slower_sentences(curve: Curve) -> list[str]:

@@ -9,9 +9,10 @@ import msgspec
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.tables.groups import Group, group_rows, settle_rates, settle_steps
-from scalescope.measurement.tables.rows import TableRow, understand
+from scalescope.measurement.tables.rows import TableRow, Times, understand
 from scalescope.measurement.tables.text import read_table_text
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
+from scalescope.records.run import TRAIN
 from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
 from scalescope.stats import fit_line
 from scalescope.text import plural
@@ -148,8 +149,16 @@ def _observation(row: TableRow, work: float, number: int, scaling: str, unit: st
         batch=row.worker_batch,
         step_s=row.step_s,
         throughput=row.rate if unit == "samples" else None,
+        phases=_phases(times),
         steps=round(row.steps) if row.steps else None,
     )
+
+
+def _phases(times: Times) -> dict[str, float]:
+    """What the row itself splits its time into; empty where it tells one time only."""
+    if times.init_s is None or times.train_s is None:
+        return {}
+    return {"init": times.init_s, TRAIN: times.train_s} | ({"launch": times.rest_s} if times.rest_s else {})
 
 
 def _tells_alike(point: ScalingPoint, curve: Curve, observations: Sequence[Observation]) -> bool:
