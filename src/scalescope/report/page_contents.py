@@ -16,6 +16,7 @@ from scalescope.report.explanation import sentence as where_time_goes
 from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
 from scalescope.report.explanation_show import epoch_rows, over_time_lines, rank_lines, steps_words
 from scalescope.report.measurement import sentence as how_fast
+from scalescope.report.phrases import ENGINE_TITLES
 from scalescope.report.prediction import sentence
 from scalescope.report.prediction_show import check_rows, prediction_lines
 from scalescope.report.scaling import curve_lines, told_curve
@@ -54,8 +55,8 @@ def facts_of(lines: Sequence[str]) -> list[str]:
 
 def _as_sentence(line: str) -> str:
     first = line.split()[0].strip(":,;")
-    if first == "ddp":
-        return "DDP" + line[3:]
+    if first in ENGINE_TITLES:
+        return ENGINE_TITLES[first] + line[len(first) :]
     return line[0].upper() + line[1:] if first.isalpha() else line
 
 

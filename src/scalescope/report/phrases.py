@@ -30,7 +30,7 @@ _WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median
 _VISIBLE = 0.005  # Losses below it would read 0.00
 # Intervals of ratios reach further up than down; from this part of their half-width on both ends are written.
 _LOPSIDED = 0.1
-_ENGINE_ORDER = ("none", "ddp", "horovod")
+ENGINE_TITLES = {"none": "None", "ddp": "DDP", "horovod": "Horovod"}  # At the beginning of a sentence; in order
 _SCALING_ORDER = ("strong", "weak")
 
 
@@ -50,7 +50,8 @@ def engine_name(engine: str) -> str:
 
 def engine_order(engine: str) -> tuple[int, str]:
     """A sort key: alone, ddp, horovod, then others by name."""
-    return (_ENGINE_ORDER.index(engine) if engine in _ENGINE_ORDER else len(_ENGINE_ORDER), engine)
+    known = list(ENGINE_TITLES)
+    return (known.index(engine) if engine in known else len(known), engine)
 
 
 def curves_in_order(scaling: Scaling) -> list[Curve]:
