@@ -9,7 +9,7 @@ REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-releas
 # Most launches leave a core idle, so tests share the cores; those that compare times run alone.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-scripts check goldens lint bench setup horovod clean
+.PHONY: help demo test test-scripts check goldens lint bench docs figures setup horovod clean
 .NOTPARALLEL:
 
 help:
@@ -20,6 +20,8 @@ help:
 	@echo "make goldens       write the kept help, terminal and JSON texts of the tests anew"
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         the benchmarks; SECTION=name for one of them"
+	@echo "make docs          the documentation as a site in docs/_build/html, every link checked"
+	@echo "make figures       draw the figures of README and docs/concepts anew"
 	@echo "make setup         .venv, Debian packages (as root) and Horovod"
 	@echo "make clean         remove .venv, .venv-scripts, caches and the demo's results; built Horovod wheels stay in the user's cache"
 
@@ -51,17 +53,29 @@ lint: .venv/.python
 bench: setup
 	$(BIN)/python -m benchmarks $(SECTION)
 
+docs: .venv/.docs
+	rm -rf docs/_build
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html --doctree-dir docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/links.py docs/_build/html
+
+figures: .venv/.python
+	$(BIN)/python docs/figures.py
+
 setup: .venv/.python .venv/.horovod
 
 horovod: .venv/.python
 	$(BIN)/python scripts/build_horovod
 
 clean:
-	rm -rf .venv .venv-scripts .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist results/demo
+	rm -rf .venv .venv-scripts .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist docs/_build results/demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python: pyproject.toml constraints.txt scripts/setup
 	scripts/setup python
+	@touch $@
+
+.venv/.docs: .venv/.python
+	scripts/setup docs
 	@touch $@
 
 .venv-scripts/.python: .venv/.python

@@ -1,6 +1,7 @@
 """The documentation: every link between its pages, to its pictures and to files of the repository leads somewhere."""
 
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_a_broken_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "[f](gone.md) [g](there.md#gone) [h](../outside.md) `[i](x.md)` [`j`](code.md) `l`\n```\n[k](block.md)\n```\n"
     )
     assert broken(page) == ["no.png", "gone.md", "there.md#gone", "../outside.md", "code.md"]
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    named = re.findall(r"<([\w/-]+)>$", index, flags=re.MULTILINE)
+    docs = ROOT / "docs"
+    written = {page.relative_to(docs).with_suffix("").as_posix() for page in PAGES if docs in page.parents}
+    assert sorted(written) == sorted([*named, "index"])
+
+
+def test_make_docs_finds_broken_links_of_a_site(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="sub/">B</a><a href="sub/index.html#here">B</a><a href="#top">A</a>'
+        '<a href="https://example.org">C</a><a href="#gone">D</a><img src="no.png"><a href="sub/index.html#gone">E</a>'
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "index.html").write_text('<p id="here"><a href="../a.html">A</a>')
+    checker = runpy.run_path(str(ROOT / "docs" / "links.py"))
+    assert checker["broken"](tmp_path) == ["a.html: #gone", "a.html: no.png", "a.html: sub/index.html#gone"]
 
 
 def test_messages_name_pages_that_exist() -> None:

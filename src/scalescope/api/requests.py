@@ -27,31 +27,31 @@ Place = str | Path | None
 class ModelOptions(TypedDict, total=False):
     """How a model is built and trained."""
 
-    model_args: Assignments | None  # Of its constructor
-    inputs: Sequence[str] | None  # `3x224x224`, `int64:128:vocab=30000`: one per input
+    model_args: Assignments | None  #: Of its constructor
+    inputs: Sequence[str] | None  #: `3x224x224`, `int64:128:vocab=30000`: one per input
     loss: str
     optimizer: str
     learning_rate: float | None
-    dtype: str  # fp32, or bf16 for mixed precision
-    accumulate: int  # Passes that a step's batch is split into
-    device: str  # cpu, cuda or auto
+    dtype: str  #: fp32, or bf16 for mixed precision
+    accumulate: int  #: Passes that a step's batch is split into
+    device: str  #: cpu, cuda or auto
 
 
 class LaunchOptions(TypedDict, total=False):
     """How processes are started, and where."""
 
-    command: Sequence[str]  # The user's own training, instead of a model
+    command: Sequence[str]  #: The user's own training, instead of a model
     engine: str | Sequence[str]
     launcher: str
-    hosts: str  # `a:2,b:2`
+    hosts: str  #: `a:2,b:2`
     threads_per_rank: int | None
-    env: Assignments | None  # For every rank
+    env: Assignments | None  #: For every rank
     launcher_args: Sequence[str] | None
-    oversubscribe: bool  # More processes than slots
+    oversubscribe: bool  #: More processes than slots
     ssh: str
-    timeout_s: Seconds  # Without progress
-    steps: int | None  # The training ends after them
-    folder: Place  # For the results
+    timeout_s: Seconds  #: Without progress
+    steps: int | None  #: The training ends after them
+    folder: Place  #: For the results
 
 
 class MeasureOptions(ModelOptions, LaunchOptions, total=False):
@@ -59,24 +59,24 @@ class MeasureOptions(ModelOptions, LaunchOptions, total=False):
 
     np: Counts
     batch: Counts
-    scaling: str  # strong, weak or both
+    scaling: str  #: strong, weak or both
     knobs: Assignments | None
-    pattern: str  # For scripts without torch: see scalescope.line_pattern
+    pattern: str  #: For scripts without torch: see scalescope.line_pattern
     port: int | None
     trace: bool
     launches: int | None
     precision: Fraction | None
     budget_s: Seconds | None
     quick: bool
-    smallest: bool  # Speedups are relative to the smallest number of processes
+    smallest: bool  #: Speedups are relative to the smallest number of processes
     seed: int | None
 
 
 class CaptureOptions(MeasureOptions, total=False):
     """What explain takes to capture a run."""
 
-    from_start: bool  # The first steps, not steady ones
-    cpu_detail: bool  # Operators of the CPU, too, where GPUs do the work
+    from_start: bool  #: The first steps, not steady ones
+    cpu_detail: bool  #: Operators of the CPU, too, where GPUs do the work
 
 
 class EstimateOptions(ModelOptions, total=False):
@@ -87,11 +87,11 @@ class EstimateOptions(ModelOptions, total=False):
     scaling: str
     engine: str
     knobs: Assignments | None
-    cluster: Place  # A cluster.toml
-    profile: Place  # A profile.json
-    step_time: str | float | Mapping[int, float]  # `97ms` of one batch, `32=97ms,64=180ms`, or seconds by batch
+    cluster: Place  #: A cluster.toml
+    profile: Place  #: A profile.json
+    step_time: str | float | Mapping[int, float]  #: `97ms` of one batch, `32=97ms,64=180ms`, or seconds by batch
     threads_per_rank: int | None
-    seconds: Seconds  # For the profile
+    seconds: Seconds  #: For the profile
     repeats: int
     efficiency: Fraction
     verify: int

@@ -35,20 +35,20 @@ _MOST_NOISE = 100  # Horovod's alpha; its own default is 0.8
 class TuneOptions(ModelOptions, LaunchOptions, total=False):
     """What tune takes."""
 
-    np: str | int  # 2 or more
-    batch: int | None  # Per process
-    method: str | None  # online, offline or native
-    hold: Assignments | None  # Knobs that are not searched
-    search: Sequence[str] | None  # Knobs that are searched on request only
-    config_file: Place  # As horovodrun takes it
-    start_from: Place | Values  # A setting found earlier, used at once; `last`: compared with the default first
-    watch: int | None  # After the decision, look for a change every N steps
+    np: str | int  #: 2 or more
+    batch: int | None  #: Per process
+    method: str | None  #: online, offline or native
+    hold: Assignments | None  #: Knobs that are not searched
+    search: Sequence[str] | None  #: Knobs that are searched on request only
+    config_file: Place  #: As horovodrun takes it
+    start_from: Place | Values  #: A setting found earlier, used at once; `last`: compared with the default first
+    watch: int | None  #: After the decision, look for a change every N steps
     warmup_samples: int | None
     steps_per_sample: int | None
     max_samples: int | None
-    gp_noise: float | None  # 0 to 1 of the step time
-    autotune_noise: float | None  # The same in Horovod's units
-    budget_s: Seconds | None  # By relaunch: for all launches together
+    gp_noise: float | None  #: 0 to 1 of the step time
+    autotune_noise: float | None  #: The same in Horovod's units
+    budget_s: Seconds | None  #: By relaunch: for all launches together
     log_file: Place
 
 

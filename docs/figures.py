@@ -1,0 +1,196 @@
+"""Draws the figures that the product can draw without a measurement: README's map and those of docs/concepts.
+
+make figures
+"""
+
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import altair as alt
+import msgspec
+import vl_convert
+
+import scalescope
+from scalescope.charts import charts
+from scalescope.charts.map import map_chart
+from scalescope.charts.parts import data, frame, named, tick_words
+from scalescope.charts.saving import rendered
+from scalescope.charts.step import step_charts
+from scalescope.cli import run
+from scalescope.engines import find_engine
+from scalescope.estimation.step_time import profile_from_step_times
+from scalescope.records.cluster_file import load_cluster
+from scalescope.records.job import Knobs
+from scalescope.records.prediction import Prediction
+from scalescope.records.profile import ModelProfile, WorkloadSpec
+from scalescope.records.timeline import Timeline
+from scalescope.report.study import with_measured
+from scalescope.simulator.grid import Question, predict
+from scalescope.simulator.step import predicted_step
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+CLUSTER = "examples/clusters/ethernet-8x2.toml"
+# The step times are those of one process in examples/data/mlp-two-cores.csv.
+MAP = (
+    "scalescope estimate mlp --step-time 16=12.66ms,64=24.31ms,128=40.19ms,256=71.55ms --np 1..16"
+    f" --batch 16,24,...,512 --cluster {CLUSTER}"
+)
+MEASURED = "examples/data/mlp-two-cores.csv"
+_RESNET18 = {4: 0.1904, 8: 0.331, 16: 0.6437}  # Step by batch, of the same benchmark as MEASURED
+_BATCH, _PROCESSES = 16, 16
+_SCALE = 1.5  # Pixels of a PNG over those of its figure
+_CAPS_MB = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
+
+
+def main() -> None:
+    """Write every figure."""
+    for name, chart in figures().items():
+        (IMAGES / f"{name}.png").write_bytes(as_png(chart))
+        print(f"docs/images/{name}.png")
+
+
+def figures() -> dict[str, Any]:
+    """All of them by name."""
+    three = charts(scalescope.explain(ROOT / "examples/data/lab11.csv"))
+    return {
+        "map": annotated_map(mapped()),
+        "concept-data-parallel": step_charts({"": _on_all_ranks(_step("ddp", 2), 2)}, "One step on 2 processes, DDP"),
+        "concept-ddp": ddp_steps(),
+        "concept-horovod": charts(scalescope.explain(ROOT / "examples/data/timeline.json"))["step"],
+        "concept-fusion": fusion_chart(),
+        "concept-scaling": charts(_curves())["throughput"],
+        "concept-speedups": three["speedup"],
+        "concept-waterfall": three["waterfall"],
+    }
+
+
+def as_png(chart: Any) -> bytes:
+    """With its own fonts: an SVG would be drawn with those of the reader, and words might not fit."""
+    svg = rendered(chart.to_dict(validate=False), "svg").decode()
+    return bytes(vl_convert.svg_to_png(svg, scale=_SCALE))
+
+
+def mapped() -> Prediction:
+    """What README's command predicts."""
+    with TemporaryDirectory() as folder:
+        words = [str(ROOT / word) if word == CLUSTER else word for word in shlex.split(MAP)[1:]]
+        run([*words, "-o", folder, "--formats", "svg", "--quiet"])
+        made = msgspec.json.decode((Path(folder) / "estimate.json").read_bytes(), type=Prediction)
+    return with_checks(made)
+
+
+def with_checks(prediction: Prediction) -> Prediction:
+    """The map with the cells of it that were measured; the one process was an input."""
+    checked = with_measured(prediction, scalescope.explain(ROOT / MEASURED))
+    return msgspec.structs.replace(checked, checks=tuple(check for check in checked.checks if check.np > 1))
+
+
+def annotated_map(prediction: Prediction) -> alt.Chart:
+    """The map with words at what there is to see."""
+    cells = {(cell.np, cell.batch): cell for cell in prediction.cells}
+    alone = {batch: cell.step_s for (np, batch), cell in cells.items() if np == 1}
+    best = prediction.recommended
+    assert best is not None
+    light, dark = "#ffffff", "#111111"
+    words = [
+        (4, 24, "slower than one process:", light),
+        (3, 24, "the exchange costs more than the processes gain", light),
+        (3, 328, "a second node: over the network", light),
+        (14, 272, "larger batches: more compute for the same messages", dark),
+        (1, best.batch - 96, f"recommended: {best.np} x {best.batch}", light),
+        *(
+            (check.np, check.batch + 8, f"{check.np * alone[check.batch] / check.measured_s:.2f} measured", light)
+            for check in prediction.checks
+            if check.batch > 64
+        ),
+    ]
+    spec = map_chart(prediction, checks=prediction.checks).to_dict(validate=False)
+    spec["concat"][0]["layer"] += [_label(spec, *each) for each in words]
+    return alt.Chart.from_dict(spec, validate=False)
+
+
+def _label(spec: dict[str, Any], np: int, batch: int, text: str, colour: str) -> dict[str, Any]:
+    """A layer with words that begin at a cell of the map."""
+    axes = spec["concat"][0]["layer"][0]["encoding"]
+    at = {
+        name: {key: part for key, part in axes[name].items() if key in ("field", "type", "scale", "axis", "title")}
+        for name in ("x", "y")
+    }
+    return {
+        "data": {"values": [{"np": np, "column": batch}]},
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "fontSize": 12, "color": colour, "text": text},
+        "encoding": at,
+    }
+
+
+def ddp_steps() -> Any:
+    """The same step with one bucket, with DDP's own sizes, and with small ones."""
+    sizes_mb = {"one bucket": {"bucket_cap_mb": 1000.0}, "default": {}, "2 MiB": {"bucket_cap_mb": 2.0}}
+    shown = {name: _step("ddp", 4, values) for name, values in sizes_mb.items()}
+    return step_charts(shown, "One step by bucket size: 4 processes on 2 nodes, DDP")
+
+
+def fusion_chart() -> Any:
+    """Predicted step over the size of a bucket, and of Horovod's fusion buffer."""
+    rows = []
+    for engine, knob in (("ddp", "bucket_cap_mb"), ("horovod", "fusion_threshold_mb")):
+        seconds = [_step(engine, _PROCESSES, {knob: size}).steps[0].end_s for size in _CAPS_MB]
+        name = f"{find_engine(engine).title}: {knob}"
+        rows += [
+            {"engine": name, "size": size, "longer": 100 * (each / min(seconds) - 1)}
+            for size, each in zip(_CAPS_MB, seconds, strict=True)
+        ]
+    names = list(dict.fromkeys(str(row["engine"]) for row in rows))
+    x = alt.X(
+        "size:Q",
+        title="MiB in one message, at most",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        axis=alt.Axis(values=list(_CAPS_MB), labelExpr=tick_words({size: f"{size:g}" for size in _CAPS_MB})),
+    )
+    y = alt.Y("longer:Q", title="step longer than the shortest, %")
+    colour = named("engine", dict(zip(names, ("#0072b2", "#d55e00"), strict=True)), alt.Legend(title=None))
+    line = alt.Chart(data(rows)).mark_line(point=True).encode(x=x, y=y, color=colour)
+    where = f"resnet18 with batch {_BATCH} on {_PROCESSES} processes of {load_cluster(ROOT / CLUSTER).name}, predicted"
+    return line.properties(width=480, height=220, **frame("Few large messages or many small ones", where))
+
+
+def _curves() -> Prediction:
+    """Strong and weak scaling of one model."""
+    return predict(
+        Question(
+            profile=_profile(),
+            cluster=load_cluster(ROOT / CLUSTER),
+            knobs=Knobs(engine="ddp"),
+            np=(1, 2, 4, 6, 8, 12, 16),
+            batches=(16, 32, 64),
+            scalings=("weak", "strong"),
+        )
+    )
+
+
+def _step(engine: str, processes: int, values: Mapping[str, float] | None = None) -> Timeline:
+    knobs = Knobs(engine=engine, values=dict(values or {}))
+    return predicted_step(_profile(), load_cluster(ROOT / CLUSTER), knobs, processes, _BATCH)
+
+
+@cache
+def _profile() -> ModelProfile:
+    return profile_from_step_times(WorkloadSpec(model="resnet18"), _RESNET18, device="cpu", threads=1)
+
+
+def _on_all_ranks(timeline: Timeline, count: int) -> Timeline:
+    """The same step on every rank: predicted ranks look alike."""
+    return msgspec.structs.replace(
+        timeline,
+        spans=tuple(msgspec.structs.replace(span, rank=rank) for rank in range(count) for span in timeline.spans),
+        steps=tuple(msgspec.structs.replace(step, rank=rank) for rank in range(count) for step in timeline.steps),
+    )
+
+
+if __name__ == "__main__":
+    main()
