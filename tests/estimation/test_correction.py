@@ -39,19 +39,7 @@ def cell(prediction: Prediction, np: int, batch: int) -> Cell:
 
 def check(of: Cell, measured: float, *, disturbed: bool = False) -> Check:
     """It took `measured` times what was predicted, in launches that differ by 2 %."""
-    measured_s = measured * of.step_s
-    return Check(
-        np=of.np,
-        batch=of.batch,
-        scaling=of.scaling,
-        predicted_s=of.step_s,
-        low_s=of.low_s,
-        high_s=of.high_s,
-        measured_s=measured_s,
-        measured_low_s=0.99 * measured_s,
-        measured_high_s=1.01 * measured_s,
-        disturbed=disturbed,
-    )
+    return Check.of(of, [measured * share * of.step_s for share in (0.99, 1.0, 1.01)], disturbed=disturbed)
 
 
 def test_the_recommended_cell_is_checked_first() -> None:
@@ -98,6 +86,8 @@ def test_as_many_cells_are_checked_as_asked_for_if_there_are_enough(count: int, 
 
 def test_a_cell_that_was_run_shows_what_was_measured() -> None:
     before = asked()
+    cells = tuple(msgspec.structs.replace(one, hidden_s=0.5) for one in before.cells)
+    before = msgspec.structs.replace(before, cells=cells)
     run = cell(before, 2, 32)
     after = corrected(before, [check(run, 1.02)])
     shown = cell(after, 2, 32)
@@ -108,6 +98,8 @@ def test_a_cell_that_was_run_shows_what_was_measured() -> None:
     assert shown.speedup == pytest.approx(run.speedup / 1.02)
     assert shown.throughput == pytest.approx(shown.global_batch / shown.step_s)
     assert shown.efficiency == pytest.approx(shown.speedup / 2)
+    for name in ("exposed_s", "hidden_s", "device_hours"):
+        assert getattr(shown, name) == pytest.approx(1.02 * getattr(run, name)), name
     assert [one.verified for one in after.cells].count(True) == 1
     assert after.checks[0].inside
     assert not after.was_wrong

@@ -1,12 +1,14 @@
 """Phases on a made-up clock: exact times, no processes."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from scalescope.errors import WorkFailed
 from scalescope.host import clock_name
 from scalescope.jobs.collect import collect, split_into_phases
 from scalescope.jobs.rank_log import RankLog, in_force
@@ -134,6 +136,30 @@ def test_a_step_is_the_mean_over_ranks_and_the_steps_add_up_to_the_elapsed_time(
     run = collect(point, logs, launch(50, 230), "launch", own=False)
     assert run.step_s == pytest.approx(4)
     assert (run.steps - run.warmup_steps) * run.mean_step_s == pytest.approx(run.phases["steady"])
+
+
+@pytest.mark.parametrize(
+    ("worlds", "np", "how", "why"),
+    [
+        ((0, 0), 2, {}, "2 processes ran and none joined a process group: each trained alone"),
+        ((4, 4), 2, {}, "2 processes were launched but the script saw a world of 4: name the engine"),
+        ((2,), 2, {}, "2 ranks were launched and 1 made steps: see the ranks' output"),
+        ((2, 2), 4, {"own": True}, "--np 4 was asked for and the command started 2 ranks: put {np} where"),
+        ((2, 2), 4, {"own": True, "told": True}, "the command started 2 ranks: it was told {np}, and may need"),
+        ((), 1, {}, "no rank made an optimizer step: check that the script trains with torch.optim"),
+    ],
+)
+def test_ranks_that_do_not_train_together_are_refused(
+    tmp_path: Path, worlds: tuple[int, ...], np: int, how: dict, why: str
+) -> None:
+    steps = [step(second, second + 1) for second in range(60, 68)]
+    logs = [rank_log(tmp_path, pid=9, rank=9)]
+    for rank, world in enumerate(worlds):
+        group = [{"kind": "rank", "rank": rank, "world_size": world, "backend": "gloo"}] if world else []
+        logs.append(rank_log(tmp_path, *group, *steps, pid=rank + 1, rank=rank))
+    point = Point(engine="ddp", np=np, batch=8, threads_per_rank=1)
+    with pytest.raises(WorkFailed, match=re.escape(why)):
+        collect(point, logs, launch(50, 70), "launch", **{"own": False, **how})
 
 
 def test_processes_that_outlived_their_launcher_are_warned_of(tmp_path: Path) -> None:
