@@ -92,6 +92,18 @@ def test_a_busy_machine_is_said() -> None:
     assert study(measurement(calm)).warnings == ()
 
 
+def test_what_was_noted_at_launches_is_told_once_per_point_and_how_often() -> None:
+    def noted(runs: list, *where: tuple[str, int]) -> list:
+        return [
+            msgspec.structs.replace(run, warnings=("it drifts",)) if (run.point.engine, run.round) in where else run
+            for run in runs
+        ]
+
+    several = study(measurement(noted(rounds(3), ("none", 1), ("none", 3))))
+    assert several.warnings == ("none-np1-b8: it drifts (in 2 of 3 launches)",)
+    assert study(measurement(noted(rounds(1), ("none", 1)))).warnings == ("none-np1-b8: it drifts",)
+
+
 def test_trust_is_said_once_from_the_numbers() -> None:
     long = study(measurement(rounds(5, steps=20000, first_s=0.1, around_s=0.1)))
     assert len(long.trust) == 1
