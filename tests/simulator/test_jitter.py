@@ -63,6 +63,15 @@ def test_more_ranks_than_steps_find_slower_steps_than_any_that_was_seen() -> Non
     assert errors[2] > errors[1] > errors[0]
 
 
+def test_the_tail_is_as_long_as_that_of_the_largest_fiftieth() -> None:
+    levels = [1.1 - 0.001 * place for place in range(100)]
+    found = Residuals(counts=(*[1] * 100, 900), levels=(*levels, 1.0))  # 20 of 1000 make the tail
+    mean = np.dot(found.counts, found.levels) / 1000
+    factors, _ = slowest(found, np.array([1e5, 1e6]))
+    tail = np.mean(levels[:20]) - levels[20]
+    assert factors[1] - factors[0] == pytest.approx(tail * math.log(10) / mean, rel=0.02)
+
+
 def test_groups_keep_every_step_and_the_mean() -> None:
     steps = drawn(777, 5, "spikes")
     found = grouped(steps)
