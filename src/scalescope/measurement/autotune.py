@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from scalescope.engines.horovod import HOROVOD
 from scalescope.measurement.autotune_log import CYCLE, FUSION, Row, read_rows
 from scalescope.measurement.autotune_log import is_autotune_log as is_autotune_log
 from scalescope.measurement.autotune_noise import MOST, noise_and_surface
@@ -30,12 +31,7 @@ from scalescope.text import plain
 _SAME = 0.01  # Settings that are this near to each other are one: 1 % of the value, or this many ms or MiB
 _ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
-_VARIABLES = {
-    "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
-    "hierarchical_allgather": "HOROVOD_HIERARCHICAL_ALLGATHER",
-    "torus_allreduce": "HOROVOD_TORUS_ALLREDUCE",
-    "cache_enabled": "HOROVOD_CACHE_CAPACITY",
-}
+_VARIABLES = {knob.name: knob.variable for knob in HOROVOD.knobs}
 
 
 def read_autotune(path: Path) -> Autotune:
@@ -219,11 +215,11 @@ def _environment(knobs: Knobs, walked: set[str]) -> dict[str, str]:
     """Variables that set these knobs, rounded to three digits; switches only where they say something."""
     fusion = float(f"{max(knobs.fusion_threshold_mb, 0.0):.3g}")
     variables = {
-        "HOROVOD_FUSION_THRESHOLD": str(round(fusion * _MIB)),
-        "HOROVOD_CYCLE_TIME": f"{max(knobs.cycle_time_ms, 0.0):.3g}",
+        _VARIABLES["fusion_threshold_mb"]: str(round(fusion * _MIB)),
+        _VARIABLES["cycle_time_ms"]: f"{max(knobs.cycle_time_ms, 0.0):.3g}",
     }
     for name, value in knobs.switches.items():
         if name in walked or value != DEFAULT_SWITCHES[name]:
-            amount = DEFAULT_CACHE if name == "cache_enabled" else 1
-            variables[_VARIABLES[name]] = str(amount if value else 0)
+            knob, amount = ("cache_capacity", DEFAULT_CACHE) if name == "cache_enabled" else (name, 1)
+            variables[_VARIABLES[knob]] = str(amount if value else 0)
     return variables
