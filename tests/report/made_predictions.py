@@ -7,7 +7,8 @@ import msgspec
 
 from scalescope.records.cluster import Cluster, Costs
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Advice, Calibration, Cell, Check, Prediction, Scaling
+from scalescope.records.prediction import Advice, Calibration, Cell, Check, Prediction
+from scalescope.records.request import ScalingKind
 from scalescope.records.timeline import Span, Step, Timeline
 
 COUNTS = (1, 2, 3, 4, 6, 8)
@@ -20,7 +21,7 @@ def predicted(
     *,
     counts: Sequence[int] = COUNTS,
     batches: Sequence[int] = BATCHES,
-    kinds: Sequence[Scaling] = ("weak",),
+    kinds: Sequence[ScalingKind] = ("weak",),
     slots: int = 4,
     network_s: float = 0.02,
     memory_limit: int = 64 * GIB,
@@ -128,7 +129,7 @@ def checked() -> Prediction:
     )
 
 
-def _cell(kind: Scaling, np: int, batch: int, total: int, slots: int, network_s: float, limit: int) -> Cell:
+def _cell(kind: ScalingKind, np: int, batch: int, total: int, slots: int, network_s: float, limit: int) -> Cell:
     nodes = -(-np // slots)
     alone, alone_all = 0.004 + 0.0008 * batch, 0.004 + 0.0008 * total
     exchange = 0.0 if np == 1 else 2 * (np - 1) / np * network_s * (1.0 if nodes > 1 else 0.33)

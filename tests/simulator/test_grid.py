@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Calibration, Cell, Prediction, Scaling
+from scalescope.records.prediction import Calibration, Cell, Prediction
 from scalescope.records.profile import ProfilePoint
+from scalescope.records.request import ScalingKind
 from scalescope.simulator.grid import EFFICIENT, Question, largest_batch, predict
 from scalescope.stats import PREDICTED, normal_width
 from simulator.made import GIB, contention, described, point, profile, proportional
@@ -362,7 +363,7 @@ def test_the_profiles_error_cancels_in_a_speedup_at_the_same_batch_and_counts_tw
     exact = [msgspec.structs.replace(point, error=0.0) for point in proportional(8, 64).points]
     vague = [msgspec.structs.replace(point, error=0.08) for point in exact]
 
-    def halves(points: list[ProfilePoint], scaling: Scaling) -> tuple[float, float]:
+    def halves(points: list[ProfilePoint], scaling: ScalingKind) -> tuple[float, float]:
         made = msgspec.structs.replace(proportional(8, 64), points=tuple(points))
         found = cell(
             asked(profile=made, np=(1, 4), batches=(8,) if scaling == "weak" else (32,), scalings=(scaling,)),

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
 from scalescope.records.job import Knobs
+from scalescope.records.request import ScalingKind
 from scalescope.records.store import Record
-
-Scaling = Literal["strong", "weak"]
 
 
 def device_hours(processes: Any, samples_per_s: Any) -> Any:
@@ -25,7 +24,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     batch: int  # Per process
     global_batch: int
-    scaling: Scaling
+    scaling: ScalingKind
     step_s: float
     low_s: float
     high_s: float
@@ -53,7 +52,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     np: int
     batch: int
     global_batch: int
-    scaling: Scaling
+    scaling: ScalingKind
     speedup: float
     efficiency: float
     throughput: float
@@ -66,7 +65,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     np: int
     batch: int
-    scaling: Scaling
+    scaling: ScalingKind
     predicted_s: float
     low_s: float
     high_s: float

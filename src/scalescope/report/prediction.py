@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from scalescope.records.prediction import Advice, Cell, Check, Prediction, Scaling
+from scalescope.records.prediction import Advice, Cell, Check, Prediction
+from scalescope.records.request import ScalingKind
 from scalescope.report.phrases import number
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_rate, format_seconds
 
-SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
+SCALINGS: tuple[ScalingKind, ...] = ("strong", "weak")
 BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
 # Colours of a map from low to high; below it is black.
 RAMP = ("#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725")
@@ -25,7 +26,7 @@ _READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 class Grid(NamedTuple):
     """The map of one kind of scaling; ascending."""
 
-    scaling: Scaling
+    scaling: ScalingKind
     counts: tuple[int, ...]  # Processes
     batches: tuple[int, ...]  # As they were asked for: of a process (weak) or of all (strong)
     cells: dict[tuple[int, int], Cell]  # By processes and batch; a batch of fewer samples than processes has none

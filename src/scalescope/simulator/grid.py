@@ -10,8 +10,9 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, Scaling, device_hours
+from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, device_hours
 from scalescope.records.profile import ModelProfile
+from scalescope.records.request import ScalingKind
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.gpu import own_cost
@@ -34,7 +35,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     knobs: Knobs
     np: tuple[int, ...]
     batches: tuple[int, ...]  # Per process for weak scaling, of all processes for strong scaling
-    scalings: tuple[Scaling, ...] = ("weak",)
+    scalings: tuple[ScalingKind, ...] = ("weak",)
     calibration: Calibration | None = None
     efficiency_goal: float = EFFICIENT
     accumulate: int = 1  # Passes that the batch of each process is split into
@@ -84,7 +85,7 @@ def _spread(question: Question) -> float:
     return question.calibration.spread if question.calibration else find_engine(question.knobs.engine).model_error
 
 
-def _cells(question: Question, scaling: Scaling) -> list[Cell]:
+def _cells(question: Question, scaling: ScalingKind) -> list[Cell]:
     wanted = [
         (ranks, -(-batch // ranks) if scaling == "strong" else batch, batch if scaling == "strong" else batch * ranks)
         for batch in question.batches
@@ -98,7 +99,7 @@ def _cells(question: Question, scaling: Scaling) -> list[Cell]:
     return cells
 
 
-def _chunk(question: Question, scaling: Scaling, wanted: Sequence[tuple[int, int, int]]) -> list[Cell]:
+def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int, int, int]]) -> list[Cell]:
     """Cells of (processes, batch per process, global batch)."""
     if not wanted:
         return []
