@@ -9,13 +9,16 @@ import made_scalings
 import made_tunings
 import msgspec
 import pytest
+from figure_parts import layers, rows, with_data
 from made_results import curves, folder_of
 
+from scalescope.charts.results import compared_charts
 from scalescope.errors import UsageError
 from scalescope.records.comparison import Comparison, Pair
 from scalescope.records.explanation import Explanation, StepAccount
 from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
+from scalescope.records.timeline import Breakdown
 from scalescope.report.comparison import as_document, sentence
 from scalescope.studies.compare import compare
 
@@ -105,7 +108,7 @@ def traced(explanation: Explanation, name: str = "t") -> Results:
 
 
 def test_traces_are_compared_in_one_accounting() -> None:
-    before = made_explanation.ddp(2, 200)
+    before = not_divided(made_explanation.ddp(2, 200))
     after = slower_part(before, "exposed_s", 0.05)
     both = compare(traced(before), traced(after, "after"))
     assert both.pairs[0].what == "step of 2 ranks, ddp over gloo"
@@ -118,6 +121,42 @@ def test_traces_are_compared_in_one_accounting() -> None:
     assert not compare(traced(before), traced(before)).slower
     more = compare(traced(before), traced(made_explanation.ddp(8, 200)))
     assert more.pairs[0].what == "step of 2 ranks, ddp over gloo against 8 ranks, ddp over gloo"
+
+
+def not_divided(explanation: Explanation) -> Explanation:
+    """As a source that does not tell waiting from transfer has it."""
+
+    def without(parts: Breakdown) -> Breakdown:
+        return msgspec.structs.replace(parts, waiting_s=None)
+
+    assert explanation.accounting
+    steps = tuple(msgspec.structs.replace(each, parts=without(each.parts)) for each in explanation.steps)
+    return msgspec.structs.replace(explanation, steps=steps, accounting=without(explanation.accounting))
+
+
+def test_waiting_and_transfer_are_told_apart_where_both_traces_tell() -> None:
+    before = made_explanation.ddp(2, 200)
+    parts = {pair.what: pair for pair in compare(traced(before), traced(slower_part(before, "exposed_s", 0.05))).pairs}
+    assert "exposed communication" not in parts
+    assert parts["exposed transfer"].verdict == "slower"
+    assert parts["exposed transfer"].b - parts["exposed transfer"].a == pytest.approx(0.05)
+    assert parts["waiting for other ranks"].a == parts["waiting for other ranks"].b == before.accounting.waiting_s
+    half = {pair.what for pair in compare(traced(before), traced(not_divided(before))).pairs}
+    assert "exposed communication" in half
+    assert "exposed transfer" not in half
+
+
+def test_bars_of_jobs_of_one_size_are_named_by_their_files() -> None:
+    two, eight = made_explanation.ddp(2), made_explanation.ddp(8)
+
+    def bars(*named: tuple[Explanation, str]) -> set[str]:
+        chart = compared_charts([traced(each, name) for each, name in named])["accounting_compared"]
+        return {row["rank"] for row in rows(layers(with_data(chart), "rect")[0])}
+
+    assert bars((two, "monday.json"), (two, "friday.json")) == {"monday.json: 2 ranks", "friday.json: 2 ranks"}
+    assert bars((two, "traces"), (two, "traces")) == {"traces: 2 ranks", "traces: 2 ranks #2"}
+    assert bars((two, "a"), (eight, "b")) == {"2 ranks", "8 ranks"}
+    assert compared_charts([traced(two)]) == {}
 
 
 def test_findings_that_came_or_went_are_told() -> None:
@@ -192,7 +231,8 @@ def test_timelines_of_two_backends_are_compared(scalescope) -> None:
     mpi, gloo = str(traces / "mpi_cnn.json.gz"), str(traces / "gloo_nocache.json.gz")
     done = scalescope.in_this_process("compare", mpi, gloo)
     assert "horovod over mpi against 2 ranks, horovod over gloo" in done.stdout
-    assert "- exposed communication" in done.stdout
+    assert "- waiting for other ranks" in done.stdout
+    assert "- exposed transfer" in done.stdout
 
 
 def test_explain_takes_several_timelines_and_tables_at_once(scalescope, tmp_path: Path) -> None:

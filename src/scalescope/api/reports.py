@@ -113,8 +113,7 @@ def _over_all(results: Sequence["Results"]) -> dict[str, Spec]:
     """Figures that show every training; none for one."""
     from scalescope.charts.results import compared_charts
 
-    explained = [each.explanations[-1] for each in results if each.explanations]
-    return {name: chart.to_dict(validate=False) for name, chart in compared_charts(explained).items()}
+    return {name: chart.to_dict(validate=False) for name, chart in compared_charts(results).items()}
 
 
 def comparison_of(results: Sequence["Results"]) -> "Comparison | None":

@@ -65,22 +65,38 @@ def accounting_chart(explanation: Explanation) -> Any:
     )
 
 
-def accounting_over_np(explanations: Sequence[Explanation]) -> Any:
-    """The mean step of several jobs, from few ranks to many; None without steps."""
-    known = [(each, each.accounting) for each in explanations if each.accounting is not None]
+def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str] = ()) -> Any:
+    """The mean step of several jobs, from few ranks to many; None without steps.
+
+    Args:
+        explanations: The jobs.
+        names: Of their files or folders, which tell jobs of the same size apart.
+    """
+    told = names or [""] * len(explanations)
+    known = [(each, each.accounting, name) for each, name in zip(explanations, told, strict=True) if each.accounting]
     if not known:
         return None
-    known.sort(key=lambda pair: (pair[0].world_size or len(pair[0].ranks), pair[0].engine))
-    bars: list[_Bar] = []
-    for explanation, parts in known[:_MOST]:
-        size = plural(explanation.world_size or len(explanation.ranks), "rank")
-        label = f"{size}, {explanation.engine}" if len({each.engine for each, _ in known}) > 1 else size
-        same = sum(bar.label.partition(" #")[0] == label for bar in bars)
-        unique = f"{label} #{same + 1}" if same else label
-        bars.append(_Bar(unique, parts, explanation.possibly_hidden_s, None))
-    names = list(dict.fromkeys(plain(each.what, 40) for each, _ in known))
-    what = names[0] if len(names) == 1 else f"{len(known)} jobs"
+    known.sort(key=lambda job: (_ranks(job[0]), job[0].engine))
+    several_engines = len({each.engine for each, _, _ in known}) > 1
+    sizes = [
+        plural(_ranks(each), "rank") + (f", {plain(each.engine, 24)}" if several_engines else "")
+        for each, _, _ in known
+    ]
+    if len(set(sizes)) < len(sizes):
+        sizes = [
+            f"{plain(name, 30)}: {size}" if name else size for size, (_, _, name) in zip(sizes, known, strict=True)
+        ]
+    bars = [
+        _Bar(f"{size} #{again + 1}" if (again := sizes[:at].count(size)) else size, parts, each.possibly_hidden_s, None)
+        for at, (size, (each, parts, _)) in enumerate(zip(sizes, known[:_MOST], strict=False))
+    ]
+    models = list(dict.fromkeys(plain(each.what, 40) for each, _, _ in known))
+    what = models[0] if len(models) == 1 else f"{len(known)} jobs"
     return _chart(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
+
+
+def _ranks(explanation: Explanation) -> int:
+    return explanation.world_size or len(explanation.ranks)
 
 
 def _chart(bars: Sequence[_Bar], title: str, *lines: str) -> Any:

@@ -48,9 +48,12 @@ def results_charts(results: Results, *, most_cells: int = MOST_CELLS) -> dict[st
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def compared_charts(explanations: Sequence[Any]) -> dict[str, Any]:
+def compared_charts(several: Sequence[Results]) -> dict[str, Any]:
     """The accounting of several jobs in one figure; empty where fewer than two have steps."""
     from scalescope.charts.accounting import accounting_over_np
 
-    chart = accounting_over_np(explanations) if len(explanations) > 1 else None
+    traced = [each for each in several if each.explanations]
+    if len(traced) < 2:
+        return {}
+    chart = accounting_over_np([each.explanations[-1] for each in traced], [each.name for each in traced])
     return {} if chart is None else {"accounting_compared": chart}

@@ -22,6 +22,8 @@ _BLOCKS = 10  # Into which the steps of a trace are cut: neighbouring steps are 
 _VISIBLE = 0.005  # Parts below it in both steps are left out
 _PARTS = {
     "compute_s": "compute",
+    "waiting_s": "waiting for other ranks",
+    "transfer_s": "exposed transfer",
     "exposed_s": "exposed communication",
     "input_s": "input",
     "optimizer_s": "optimizer",
@@ -218,8 +220,9 @@ def _of_traces(a: Explanation, b: Explanation, tolerance: float) -> list[Pair]:
     if a.accounting is None or b.accounting is None:
         return []
     pairs = [_pair(f"step of {_job(a, b)}", _part(a, "step_s"), _part(b, "step_s"), tolerance)]
+    told = {field for field in _PARTS if None not in (getattr(a.accounting, field), getattr(b.accounting, field))}
     for field, name in _PARTS.items():
-        if getattr(a.accounting, field) is None or getattr(b.accounting, field) is None:
+        if field not in told or (field == "exposed_s" and "waiting_s" in told):  # then it is told by its two parts
             continue
         first, second = _part(a, field), _part(b, field)
         if max(first.value / a.accounting.step_s, second.value / b.accounting.step_s) >= _VISIBLE:
