@@ -1,7 +1,10 @@
 """The page in a real browser: drawn, read, zoomed, saved, narrow, dark, printed, and deaf to hostile names."""
 
 import csv
+import re
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,6 +42,35 @@ CONTRAST = """(() => {
   }
   return poor;
 })()"""
+# Texts of charts against the mark behind their middle, or the paper: 3.5 there (orange on white has 3.9), 3 on marks.
+IN_CHARTS = """(() => {
+  const rgb = (text) => (text.match(/[\\d.]+/g) || []).slice(0, 3).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
+  const poor = [];
+  let read = 0;
+  for (const svg of document.querySelectorAll(".chart svg")) {
+    const paper = getComputedStyle(svg.closest(".paper")).backgroundColor;
+    const painted = [...svg.querySelectorAll("path")].map((path) => [path, getComputedStyle(path)])
+      .filter(([, style]) => style.fill.startsWith("rgb(") && Number(style.fillOpacity) * Number(style.opacity) > 0.9)
+      .map(([path, style]) => [path, style.fill, path.getBoundingClientRect()])
+      .filter(([, , box]) => box.width > 12 && box.height > 7);
+    for (const text of svg.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      if (!text.textContent.trim() || !box.width) continue;
+      const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+      const under = painted.filter(([path, , it]) => it.left < x && x < it.right && it.top < y && y < it.bottom
+        && path.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING).at(-1);
+      const [a, b] = [light(rgb(getComputedStyle(text).fill)), light(rgb(under ? under[1] : paper))];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      read += 1;
+      const where = `${ratio.toFixed(2)}: ${text.textContent} in ${svg.closest("figure").id}`;
+      if (ratio < (under ? 3 : 3.5)) poor.push(where);
+    }
+  }
+  return read > 300 ? poor : [`only ${read} texts`];
+})()"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -75,6 +107,22 @@ def test_what_can_be_seen_can_be_read_in_light_and_dark(window: Browser, page: P
     window.open(page, dark=True)
     assert window.run(CONTRAST) == []
     assert window.run("getComputedStyle(document.body).backgroundColor") != white
+
+
+PAPER = "getComputedStyle(document.querySelector('.paper')).backgroundColor"
+
+
+def test_charts_are_dark_on_a_dark_page_and_their_texts_can_be_read(window: Browser, page: Path) -> None:
+    window.open(page)
+    assert window.run(IN_CHARTS) == []
+    assert window.run(PAPER) == "rgb(255, 255, 255)"
+    window.open(page, dark=True)
+    assert window.run(IN_CHARTS) == []
+    assert window.run(PAPER) == "rgb(43, 49, 56)"
+    cells = (
+        "[...document.querySelectorAll('[data-figure=map] .mark-rect path')].map((each) => each.getAttribute('fill'))"
+    )
+    assert {"#1c1c1c", "rgb(253, 231, 37)"} <= set(window.run(cells))  # black is slower and bright is fast here, too
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling(window: Browser, page: Path) -> None:
@@ -142,6 +190,15 @@ def test_data_and_pictures_of_a_figure_are_saved(window: Browser, page: Path) ->
     assert window.problems == []
 
 
+def test_a_picture_saved_from_a_dark_page_is_for_white_paper(window: Browser, page: Path) -> None:
+    window.open(page, dark=True)
+    window.run("document.querySelector('[data-save=SVG][data-of=waterfall]').click()")
+    saved = window.downloaded("waterfall.svg").read_text()
+    assert "#333333" in saved
+    assert "#e8eaed" not in saved
+    assert "#e8eaed" in window.run("document.querySelector('[data-figure=waterfall] svg').outerHTML")
+
+
 def test_keys_reach_everything_and_names_are_spoken(window: Browser, page: Path) -> None:
     window.open(page)
     window.key("Tab")
@@ -168,6 +225,21 @@ def test_it_prints_whole_figures_on_paper(window: Browser, page: Path, tmp_path:
     printed = (tmp_path / "report.pdf").read_bytes()
     assert printed.startswith(b"%PDF-")
     assert 5 < printed.count(b"/Type /Page\n") < 30
+    inks = colours_of(printed)
+    assert b"0 0 0" in inks
+    assert b".9098 .9176 .9294" not in inks  # the ink of the dark page
+    window.run("window.dispatchEvent(new Event('afterprint'))")
+    shown = "document.querySelector('[data-figure=waterfall] svg').outerHTML"
+    window.wait(lambda: "#e8eaed" in window.run(shown), "the screen is dark again")
+
+
+def colours_of(pdf: bytes) -> set[bytes]:
+    """What a PDF fills its shapes and letters with."""
+    found: set[bytes] = set()
+    for stream in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
+        with suppress(zlib.error):
+            found |= set(re.findall(rb"([\d.]+ [\d.]+ [\d.]+) rg", zlib.decompress(stream[1])))
+    return found
 
 
 def test_hostile_names_do_nothing(window: Browser, tmp_path: Path) -> None:

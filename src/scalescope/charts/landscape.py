@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from scalescope.charts.landscape_parts import Dimension, Slice, found_words, line_chart, slice_of
-from scalescope.charts.parts import RING_COLOUR, Rows, data, frame, key, outline, panel_title, round_numbers
+from scalescope.charts.parts import ON_MARK, RING_COLOUR, Rows, data, frame, key, outline, panel_title, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
 from scalescope.report.prediction import RAMP
 from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
@@ -243,6 +243,6 @@ def _circles(rows: Rows, grid: _Grid) -> list[Any]:
         if here:
             layers.append(alt.Chart(data(here)).mark_point(fill=colour, **look).encode(x=grid.x(), y=grid.y(0.3)))
     if rows:
-        names = alt.Chart(data(rows)).mark_text(fontSize=10, color="#111111")
+        names = alt.Chart(data(rows)).mark_text(fontSize=10, color="#111111", style=ON_MARK)
         layers.append(names.encode(x=grid.x(), y=grid.y(0.3), text="number:N"))
     return layers

@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import LOSS_COLOUR, Rows, data, frame, lane_axis, named, panel_title, shared_axis
+from scalescope.charts.parts import LOSS_COLOUR, ON_MARK, Rows, data, frame, lane_axis, named, panel_title, shared_axis
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
@@ -137,7 +137,7 @@ def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
         .add_params(zoom),
         base.transform_filter("datum.label != ''")
         .transform_calculate(middle="(datum.top + datum.bottom) / 2")
-        .mark_text(align="left", dx=4, fontSize=10, color="#222222", clip=True)
+        .mark_text(align="left", dx=4, fontSize=10, color="#222222", clip=True, style=ON_MARK)
         .encode(x=x("start"), y=alt.Y("middle:Q"), text="label:N"),
     ]
     if ends:

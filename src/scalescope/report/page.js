@@ -2,6 +2,8 @@
 (() => {
   const specs = JSON.parse(document.getElementById("specs").textContent);
   const narrow = window.matchMedia("(max-width: 700px)");
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  let printing = false;
   const views = {};
   const zooms = {}; // by figure: the shown part of the x axis, as fractions of the whole
   const KEEPS_WIDTH = /^(map|landscape|step|autotune_landscape)(-|$)/; // their texts stand at places
@@ -38,15 +40,75 @@
     return spec;
   }
 
+  const NAMED = {white: "#ffffff", black: "#000000"};
+  const rgb = (colour) => (/^#[0-9a-f]{6}$/i.test(NAMED[colour] || colour)
+    ? [1, 3, 5].map((at) => parseInt((NAMED[colour] || colour).slice(at, at + 2), 16)) : null);
+  const hex = (parts) => "#" + parts.map((part) => Math.round(part).toString(16).padStart(2, "0")).join("");
+  const mixed = (from, to, share) => from.map((part, at) => part + share * (to[at] - part));
+  const light = (parts) => parts.map((part) => part / 255)
+    .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+
+  // A colour of the light page on dark paper: pale fields get dark, and what would not be seen gets lighter.
+  function onDark(colour, paper, contrast) {
+    const parts = rgb(colour);
+    if (!parts) return colour;
+    const spread = Math.max(...parts) - Math.min(...parts);
+    if (spread < 40 && light(parts) > 0.7 && colour !== "white") return hex(mixed(paper, parts, 0.1));
+    if (spread < 20 && light(parts) < 0.12) return hex(parts.map((part) => 255 - part)); // black is the ink
+    let share = 0;
+    while ((light(mixed(parts, [255, 255, 255], share)) + 0.05) / (light(paper) + 0.05) < contrast && share < 1) share += 0.02;
+    return share ? hex(mixed(parts, [255, 255, 255], share)) : colour;
+  }
+
+  // Colours of cells and of letters on them stay: there black means slower, and bright means fast.
+  function darkened(spec) {
+    const style = getComputedStyle(document.documentElement);
+    const [paper, ink, rule] = ["--paper", "--ink", "--rule"].map((name) => style.getPropertyValue(name).trim());
+    const back = rgb(paper);
+    walk(spec, (node) => {
+      const mark = node.mark && typeof node.mark === "object" ? node.mark : null;
+      if (mark && mark.type === "rect" && mark.opacity < 1) mark.opacity *= 0.4; // a field behind others
+      if (mark && mark.style !== "on-mark" && !["white", "#ffffff"].includes(mark.fill)) {
+        for (const name of ["color", "stroke", "fill"]) {
+          const isRim = name === "stroke" && mark[name] === "white";
+          if (mark[name]) mark[name] = isRim ? paper : onDark(mark[name], back, mark.type === "text" ? 7 : 3.6);
+        }
+      }
+      const isNamed = node.scale && Array.isArray(node.scale.range) && node.type === "nominal";
+      if (isNamed) node.scale.range = node.scale.range.map((each) => onDark(each, back, 3.6));
+      if (node.title && node.title.color) node.title.color = onDark(node.title.color, back, 7);
+    });
+    for (const rows of Object.values(spec.datasets || {}))
+      for (const row of rows) if (row.colour) row.colour = onDark(row.colour, back, 3.6);
+    const text = {labelColor: ink, titleColor: ink};
+    const config = spec.config || {};
+    spec.config = {
+      ...config, axis: {...config.axis, ...text, gridColor: rule, domainColor: rule, tickColor: rule},
+      legend: {...config.legend, ...text}, header: {...config.header, ...text}, title: {...config.title, color: ink},
+      text: {...config.text, color: ink}, rule: {...config.rule, color: ink},
+    };
+    return spec;
+  }
+
   async function draw(place) {
     const id = place.dataset.figure;
     const name = id.replace(/^c\d+-/, "");
     let spec = copied(specs[id]);
     if (narrow.matches) spec = stacked(spec, name, Math.max(180, place.clientWidth - 90));
     if (zooms[id]) spec = zoomed(spec, zooms[id]);
+    const isDark = dark.matches && !printing;
+    if (isDark) spec = darkened(spec);
     if (views[id]) views[id].finalize();
-    const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false});
+    const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false,
+      tooltip: {theme: isDark ? "dark" : "light"}});
     views[id] = result.view;
+  }
+
+  // A saved picture goes into a paper: it has the colours of the light page.
+  async function lightView(id) {
+    if (!dark.matches) return views[id];
+    return (await vegaEmbed(document.createElement("div"), copied(specs[id]), {mode: "vega-lite", renderer: "svg", actions: false})).view;
   }
 
   async function drawAll() {
@@ -90,8 +152,8 @@
 
   async function download(id, kind) {
     if (kind === "CSV") save(`${id}.csv`, blob(csv(id), "text/csv"));
-    if (kind === "SVG") save(`${id}.svg`, blob(await views[id].toSVG(), "image/svg+xml"));
-    if (kind === "PNG") save(`${id}.png`, await views[id].toImageURL("png", 2));
+    if (kind === "SVG") save(`${id}.svg`, blob(await (await lightView(id)).toSVG(), "image/svg+xml"));
+    if (kind === "PNG") save(`${id}.png`, await (await lightView(id)).toImageURL("png", 2));
   }
 
   function zoom(id, how) {
@@ -128,5 +190,8 @@
   });
   document.querySelectorAll("details").forEach((each) => each.addEventListener("toggle", () => showRows(each)));
   narrow.addEventListener("change", drawAll);
+  dark.addEventListener("change", drawAll);
+  window.addEventListener("beforeprint", () => { printing = true; drawAll(); });
+  window.addEventListener("afterprint", () => { printing = false; drawAll(); });
   drawAll();
 })();
