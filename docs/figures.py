@@ -13,6 +13,7 @@ from typing import Any
 import altair as alt
 import msgspec
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 import scalescope
 from scalescope.charts import charts
@@ -69,9 +70,10 @@ def figures() -> dict[str, Any]:
     }
 
 
-def as_png(chart: Any) -> bytes:
+def as_png(figure: Any) -> bytes:
     """With its own fonts: an SVG would be drawn with those of the reader, and words might not fit."""
-    svg = rendered(chart.to_dict(validate=False), "svg").decode()
+    spec = figure if isinstance(figure, dict) else figure.to_dict(validate=False)
+    svg = rendered(spec, "svg").decode()
     return bytes(vl_convert.svg_to_png(svg, scale=_SCALE))
 
 
@@ -79,7 +81,7 @@ def mapped() -> Prediction:
     """What README's command predicts."""
     with TemporaryDirectory() as folder:
         words = [str(ROOT / word) if word == CLUSTER else word for word in shlex.split(MAP)[1:]]
-        run([*words, "-o", folder, "--formats", "svg", "--quiet"])
+        run([*words, "-o", folder, "--formats", "html", "--quiet"])
         made = msgspec.json.decode((Path(folder) / "estimate.json").read_bytes(), type=Prediction)
     return with_checks(made)
 
@@ -90,7 +92,7 @@ def with_checks(prediction: Prediction) -> Prediction:
     return msgspec.structs.replace(checked, checks=tuple(check for check in checked.checks if check.np > 1))
 
 
-def annotated_map(prediction: Prediction) -> alt.Chart:
+def annotated_map(prediction: Prediction) -> dict[str, Any]:
     """The map with words at what there is to see."""
     cells = {(cell.np, cell.batch): cell for cell in prediction.cells}
     alone = {batch: cell.step_s for (np, batch), cell in cells.items() if np == 1}
@@ -109,9 +111,10 @@ def annotated_map(prediction: Prediction) -> alt.Chart:
             if check.batch > 64
         ),
     ]
-    spec = map_chart(prediction, checks=prediction.checks).to_dict(validate=False)
+    with debug_mode(False):  # no validation of every part as it is made
+        spec: dict[str, Any] = map_chart(prediction, checks=prediction.checks).to_dict(validate=False)
     spec["concat"][0]["layer"] += [_label(spec, *each) for each in words]
-    return alt.Chart.from_dict(spec, validate=False)
+    return spec
 
 
 def _label(spec: dict[str, Any], np: int, batch: int, text: str, colour: str) -> dict[str, Any]:
