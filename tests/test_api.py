@@ -9,6 +9,7 @@ import typer
 
 import scalescope
 from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions, measure_request
+from scalescope.api.studies import StudyOptions
 from scalescope.api.tune_request import TuneOptions
 from scalescope.cli import application
 from scalescope.cli.options import given
@@ -82,6 +83,7 @@ INSTEAD = {  # what the command line has for convenience, and what it stands for
     "measure": {"relative_to": "smallest", "resume": None},
     "estimate": {"max_np": "np", "max_batch": "batch"},
     "probe": {},
+    "study": {"resume": None},
     "explain": {"paths": None, "estimate": None, "export": None},
     "tune": {"offline": "method", "autotune": None, "resume": None, "join": None}
     | {name: "hold" for name in given(FixedKnobs()) if name not in ("hold", "config_file")},
@@ -95,6 +97,7 @@ INSTEAD = {  # what the command line has for convenience, and what it stands for
         ("estimate", EstimateOptions),
         ("probe", ProbeOptions),
         ("tune", TuneOptions),
+        ("study", StudyOptions),
     ],
 )
 def test_the_api_takes_what_the_verb_takes_by_the_same_names(verb: str, options: type) -> None:

@@ -14,6 +14,7 @@ from scalescope.records.store import Record
 
 if TYPE_CHECKING:
     from scalescope.api.reports import compare, write_report
+    from scalescope.api.studies import study
     from scalescope.api.tune_request import TuneOptions
     from scalescope.records.autotune import Autotune
     from scalescope.records.cluster import Cluster
@@ -35,6 +36,7 @@ _ELSEWHERE = {
     "predict": "scalescope.simulator.grid",
     "apply_tuned": "scalescope.tuner.context",
     "compare": "scalescope.api.reports",
+    "study": "scalescope.api.studies",
     "tuning": "scalescope.tuner.context",
     "write_report": "scalescope.api.reports",
 }
@@ -53,6 +55,7 @@ __all__ = [
     "probe",
     "resume",
     "scaling",
+    "study",
     "tabulate",
     "tune",
     "tuning",

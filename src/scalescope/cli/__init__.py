@@ -15,11 +15,12 @@ from scalescope.cli.explain import explain
 from scalescope.cli.measure import measure
 from scalescope.cli.probe import probe
 from scalescope.cli.report import report
+from scalescope.cli.study import study
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
 
-VERBS = (estimate, probe, measure, explain, tune, report, compare, doctor)
+VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
 # typer's error for every misuse of options; it has no public name in all versions.
 _BadWords: Any = typer.BadParameter.__base__

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from scalescope.records.results import Results
+    from scalescope.records.study import Study
 
 Paths = Annotated[
     list[Path],
     typer.Argument(
-        help="Folders of scalescope estimate, measure, explain and tune, or files that explain reads. Those of one "
-        "training are shown together, others are compared."
+        help="Folders of scalescope study, estimate, measure, explain and tune, or files that explain reads. Those of "
+        "one training are shown together, others are compared."
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the answer.")]
@@ -76,7 +77,7 @@ def report(
         asked = write_proposal(results, proposal)
         files += [f"Proposal: {from_here(proposal)}", *(f"Warning: {line}" for line in asked)]
     ending.tell(
-        _show,
+        show,
         results,
         files=files,
         answer="\n".join(_named(each, answer(each).sentence, len(results)) for each in results),
@@ -89,7 +90,7 @@ def _named(results: "Results", sentence: str, count: int) -> str:
     return f"{results.name}: {sentence}" if count > 1 else sentence
 
 
-def _show(results: Sequence["Results"], console: "Console", *, details: bool = False) -> None:
+def show(results: Sequence["Results"], console: "Console", *, details: bool = False) -> None:
     """The first screen of the page; of several what changed from the first to the second."""
     from scalescope.api.reports import comparison_of
     from scalescope.report import comparison, study
@@ -123,12 +124,30 @@ def typed_again(verb: str, folder: Path) -> str:
 def _request(verb: str, folder: Path) -> Any:
     from scalescope.records.request import EstimatePlan, Plan
     from scalescope.records.store import load
+    from scalescope.records.study import StudyPlan
     from scalescope.tuner.journal import TunePlan
 
-    plans: dict[str, Any] = {"estimate": EstimatePlan, "measure": Plan, "explain": Plan, "tune": TunePlan}
+    plans: dict[str, Any] = {
+        "estimate": EstimatePlan,
+        "measure": Plan,
+        "explain": Plan,
+        "tune": TunePlan,
+        "study": StudyPlan,
+    }
     with suppress(ScalescopeError, KeyError):
         return load(folder / "plan.json", plans[verb]).request
     return None
+
+
+def _after_study(study: "Study", folder: Path) -> str:
+    """What the budget did not hold, or failed; of a whole study its figures and tables."""
+    from scalescope.cli.retype import folder_command
+
+    rest = [part for part in study.parts if part.state not in ("done", "not needed")]
+    if not rest:
+        return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
+    minutes = int(sum(part.planned_s for part in rest) // 60) + 1
+    return folder_command("study --resume -o", folder, "--budget", f"{minutes}m")
 
 
 def _next(results: "Results", paths: Sequence[Path]) -> str:
@@ -140,6 +159,8 @@ def _next(results: "Results", paths: Sequence[Path]) -> str:
     from scalescope.report.autotune import next_command_of
 
     folders = {each.verb: Path(each.folder) for each in results.done}
+    if results.study:
+        return _after_study(results.study, folders["study"])
     requests = {verb: _request(verb, folder) for verb, folder in folders.items()}
     if results.tuning and requests.get("tune"):
         return after_tune(results.tuning, requests["tune"], folders["tune"])

@@ -11,10 +11,11 @@ import msgspec
 from scalescope.cli.output import from_here
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest
+from scalescope.records.study import StudyRequest
 from scalescope.records.tuning import TuneRequest
 from scalescope.text import MASK
 
-Request = MeasureRequest | EstimateRequest | TuneRequest
+Request = MeasureRequest | EstimateRequest | TuneRequest | StudyRequest
 
 _USUAL_BATCHES = EstimateRequest(workload=WorkloadSpec(model="")).batch
 # What belongs to one run and not to the training: typed again only when it is said anew.

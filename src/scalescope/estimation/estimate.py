@@ -102,7 +102,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
         save(prediction, folder / PREDICTION)
         if request.verify:
             listener.mapped(prediction)
-            prediction = _checked(request, prediction, profile, threads, cluster, folder, listener)
+            prediction = checked(request, prediction, profile, threads, cluster, folder, listener)
         if (best := step_to_draw(prediction)) is not None:
             drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.workload.accumulate)
             save(drawn, folder / STEP)
@@ -116,7 +116,7 @@ def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
     return read(path) if path.exists() else None
 
 
-def _checked(
+def checked(
     request: EstimateRequest,
     prediction: Prediction,
     profile: ModelProfile,

@@ -4,12 +4,14 @@ import msgspec
 
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
+from scalescope.records.comparison import Pair
 from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import Fingerprint
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
+from scalescope.records.study import Study
 from scalescope.records.timeline import Timeline
 from scalescope.records.tuning import Tuning
 
@@ -38,7 +40,9 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     traced_batches: tuple[int | None, ...] = ()  # Per process, of each explanation
     tuning: Tuning | None = None
     settings: tuple[str, ...] = ()  # How to use the setting that was found, a line each
+    check: Pair | None = None  # Launches with this setting (b) against launches with the default (a)
     autotune: Autotune | None = None
+    study: Study | None = None  # That all of them are parts of
     done: tuple[Done, ...] = ()
     follow: str = ""  # The next command
     missing: tuple[str, ...] = ()  # What was begun and is not finished, and how to finish it

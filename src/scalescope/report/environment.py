@@ -5,6 +5,7 @@ from typing import Any
 from scalescope import __version__
 from scalescope.records.results import Results
 from scalescope.records.run import Measurement
+from scalescope.report.study_parts import part_rows
 from scalescope.report.tables import Table
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plain, plural
@@ -22,6 +23,9 @@ def environment_rows(results: Results) -> dict[str, Any]:
         for each in results.done
     ]
     tables = [Table("What was run", ["verb", "folder", "command", "seed"], done)] if done else []
+    if results.study:
+        rows = part_rows(results.study)
+        tables.append(Table("Parts of the study", rows[0], rows[1:]))
     facts = machine_facts(results)
     if facts:
         tables.append(Table("Hardware and versions", ["", ""], [[name, plain(value, 300)] for name, value in facts]))

@@ -21,6 +21,7 @@ from scalescope.report.prediction import sentence
 from scalescope.report.prediction_show import check_rows, prediction_lines
 from scalescope.report.scaling import curve_lines, told_curve
 from scalescope.report.study import with_measured
+from scalescope.report.study_parts import check_words
 from scalescope.report.tables import Table, page_tables
 from scalescope.report.tuning import cost_lines
 from scalescope.report.tuning import sentence as what_to_use
@@ -115,6 +116,6 @@ def of_tuning(results: Results) -> dict[str, Any]:
         return {}
     rows = sample_rows(tuning)
     tables = [Table("Samples", rows[0], [row for row in rows[1:] if len(row) == len(rows[0])])] if rows else []
-    facts = [*confirmation_lines(tuning), *cost_lines(tuning), *space_lines(tuning)]
+    facts = [check_words(results), *confirmation_lines(tuning), *cost_lines(tuning), *space_lines(tuning)]
     code = list(results.settings)
     return {"lines": [what_to_use(tuning)], "facts": facts_of(facts), "tables": tables, "code": code}

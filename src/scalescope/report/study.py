@@ -1,5 +1,7 @@
 """What all results of one training say together: the setting to use, why it is not faster, what to change."""
 
+from typing import Any
+
 import msgspec
 
 from scalescope.records.prediction import Cell, Check, Prediction, device_hours
@@ -9,6 +11,7 @@ from scalescope.report import autotune, explanation_show, machine, prediction_sh
 from scalescope.report.explanation import sentence as where_the_time_goes
 from scalescope.report.phrases import fastest, has_spread
 from scalescope.report.prediction import recommended_cell, speedup_number
+from scalescope.report.study_parts import check_words, omission_lines
 from scalescope.report.terminal import Answer, answered
 from scalescope.report.tuning import sentence as what_to_use
 from scalescope.stats import MEASURED, percent
@@ -20,14 +23,19 @@ def answer(results: Results) -> Answer:
     answers = _single(results)
     if len(answers) == 1:
         told = answers[0]
-        return told._replace(warnings=(*told.warnings, *results.missing))
+        return told._replace(warnings=(*told.warnings, *_omitted(results)))
     use = use_words(results)
     why = [where_the_time_goes(results.explanations[-1])] if results.explanations else []
-    why += [*([what_to_use(results.tuning)] if results.tuning else [])]
+    if results.tuning:
+        why.append(" ".join(filter(None, [what_to_use(results.tuning), check_words(results)])))
     why += [line for each in answers for line in each.why]
     do = "; ".join(results.settings) or next((each.do for each in answers if each.do), "")
-    warnings = [*results.missing, *(warning for each in answers for warning in each.warnings)]
+    warnings = [*_omitted(results), *(warning for each in answers for warning in each.warnings)]
     return answered(use or answers[0].sentence, why, do=do, warnings=list(dict.fromkeys(warnings)))
+
+
+def _omitted(results: Results) -> list[str]:
+    return [*results.missing, *(omission_lines(results.study) if results.study else [])]
 
 
 def _single(results: Results) -> list[Answer]:
@@ -47,10 +55,31 @@ def _single(results: Results) -> list[Answer]:
     return answers or [Answer(f"{plain(results.name, 60)} holds no results yet.", ())]
 
 
+def _told(results: Results) -> tuple[Cell | None, ScalingPoint | None]:
+    """The recommended cell, and the measured point of it or, without one, the fastest."""
+    cell = recommended_cell(results.prediction) if results.prediction else None
+    return cell, _measured(results.scaling, cell, results.prediction.engine if results.prediction else "")
+
+
+def setting_document(results: Results) -> dict[str, Any]:
+    """Processes, batch, engine and speedups of the setting that `use_words` tells."""
+    cell, point = _told(results)
+    steady = point.speedup.get("steady") if point else None
+    speedup = {
+        "expected": {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high} if cell else None,
+        "measured": {"value": steady.value, "low": steady.low, "high": steady.high, "interval": steady.interval}
+        if steady
+        else None,
+    }
+    chosen = cell or point
+    engine = results.prediction.engine if cell and results.prediction else point.engine if point else None
+    np, batch = (chosen.np, chosen.batch) if chosen else (None, None)
+    return {"np": np, "batch": batch, "engine": engine, "speedup": speedup}
+
+
 def use_words(results: Results) -> str:
     """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
-    cell = recommended_cell(results.prediction) if results.prediction else None
-    point = _measured(results.scaling, cell, results.prediction.engine if results.prediction else "")
+    cell, point = _told(results)
     if cell is None and point is None:
         return ""
     np, batch = (cell.np, cell.batch) if cell else (point.np, point.batch) if point else (1, None)

@@ -25,9 +25,11 @@ from scalescope.records.results import Done, Results
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, load_lines
+from scalescope.records.study import STUDY, Study, StudyPlan
 from scalescope.records.timeline import Timeline
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.simulator.step import predicted_step
+from scalescope.studies.compare import compare
 from scalescope.text import plain, plural
 from scalescope.tuner.journal import PLAN, RECORD, SAMPLES, TunePlan
 from scalescope.tuner.settings import how_to_use
@@ -121,6 +123,7 @@ def _folder(folder: Path) -> Results:
                 kind = min(both)
                 raise UsageError(f"{folder} holds more than one {kind}, the last in {entry.name}: name those to show")
             own = _joined(own, new)
+        own = _with_study(own, folder)
     if own.kinds or own.cluster:
         return msgspec.structs.replace(own, name=folder.name or str(folder))
     if own.missing:
@@ -129,6 +132,25 @@ def _folder(folder: Path) -> Results:
         return of_record(explain([folder]), folder.name)
     except UsageError as problem:
         raise UsageError(f"{folder} holds no results: name {_NAMES} ({problem})") from None
+
+
+def _with_study(own: Results, folder: Path) -> Results:
+    """The parts of a study with what became of each, and with its launches of the tuned setting and the default."""
+    if mark_of(folder) != "study":
+        return own
+    again = f"scalescope study --resume -o {shlex.quote(str(folder))}"
+    if not (folder / STUDY).is_file() or not own.kinds:
+        return msgspec.structs.replace(own, missing=(again,))
+    plan = _plan(folder, StudyPlan)
+    done = (Done(verb="study", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
+    check, places = None, [folder / "check" / name for name in ("default", "tuned")]
+    if all((place / "measurement.json").is_file() for place in places):
+        with suppress(ScalescopeError):
+            check = compare(_own(places[0]), _own(places[1])).decisive[0]
+    study = load(folder / STUDY, Study)
+    open_ = [part.name for part in study.parts if part.state in ("planned", "running")]
+    missing = (f"not finished: {', '.join(open_)}: {again}",) if open_ else ()
+    return msgspec.structs.replace(own, study=study, check=check, missing=missing, done=(*own.done, *done))
 
 
 def _own(folder: Path) -> Results:

@@ -1,0 +1,235 @@
+"""What a study expects: what each part takes, whether it is needed, and which setting is looked at."""
+
+from collections import Counter
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import msgspec
+
+from scalescope import host
+from scalescope.errors import ScalescopeError
+from scalescope.estimation.estimate import PLAN, PREDICTION
+from scalescope.estimation.probe import groups
+from scalescope.estimation.verification import undecided
+from scalescope.jobs.rank_program import starting_s
+from scalescope.jobs.request import uses_placeholder
+from scalescope.measurement.study import study as curves_of
+from scalescope.records.prediction import Prediction
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Measurement, Run
+from scalescope.records.store import load
+from scalescope.records.study import StudyPart, StudyPlan
+from scalescope.records.tuning import Tuning
+from scalescope.simulator.grid import recommend
+from scalescope.studies.budget import FEWEST_LAUNCHES, USUAL_LAUNCHES, Scope
+from scalescope.tuner.journal import RECORD
+
+PARTS = {
+    "estimate": "profile one process, probe the links, predict every number of processes and batch size",
+    "verify": "run the cells that decide the recommendation, and correct the map by them",
+    "measure": "launch the recommended setting on every number of processes",
+    "explain": "trace a launch: where does the time of a step go?",
+    "tune": "search for faster knobs while it trains",
+    "check": "launch the tuned setting and the default alternately",
+    "refine": "launch again, with the time that is left, what is not known within 5 %",
+}
+OF_SCRIPTS = {
+    **{name: what for name, what in PARTS.items() if name != "verify"},
+    "estimate": "survey the script's steps and gradients, probe the links, predict other numbers of processes",
+    "measure": "launch the script on every number of processes, and correct the map by it",
+}
+PRECISION = 0.05  # Speedups that are known within this are not open any more
+_PROFILE_S, _SHARE_OF_PROFILE = 35.0, 1 / 9  # The profile's time, and its part of a small budget
+_PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
+_VERIFIED, VERIFY_LAUNCHES, _BLOCKS_S = 3, 2, 6.0  # Cells at most, launches of each, and what blocks take there
+_STEPS_S = 10.0  # What the steps of a launch take about, as jobs.launch chooses them
+_FEWEST_STEPS, _MOST_STEPS = 15, 100
+_TRACED_STEPS, _READING_S = 80, 5.0
+_TUNED_STEPS = 300  # What a search usually takes
+_UNKNOWN_STEP_S = 0.05  # Of a script before its first launch
+
+
+class Expectations:
+    """Of one study; everything that it learned is in its folder, so that a resumed one knows it."""
+
+    def __init__(self, plan: StudyPlan, folder: Path) -> None:
+        self._plan, self._request, self._folder = plan, plan.request, folder
+        self._learn()
+
+    @property
+    def parts(self) -> tuple[StudyPart, ...]:
+        """All parts, in their order."""
+        names = OF_SCRIPTS if self._request.command else PARTS
+        return tuple(StudyPart(name=name, what=what) for name, what in names.items())
+
+    # -- what is known so far
+
+    def _learn(self) -> None:
+        """Read what finished parts left."""
+        self._prediction = kept(self._folder / "estimate" / PREDICTION, Prediction)
+        self._measurement = kept(self._folder / "measure" / "measurement.json", Measurement)
+        self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
+        self._cells_to_verify = _VERIFIED - 1
+        if self._prediction:
+            slots = host.slots(self._request.device)
+            self._cells_to_verify = min(undecided(self._prediction, slots), _VERIFIED)
+        surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
+        runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
+        self._walls_s = [run.wall_s for run in runs]
+        self._steps_s = [run.mean_step_s for run in runs if run.point.np > 1]
+
+    @property
+    def _target(self) -> tuple[int, int | None]:
+        """Processes and batch that are measured, traced and tuned: the recommended ones, on 2 or more processes."""
+        most, batches = max(self._plan.np), self._plan.batches
+        if self._request.command:
+            return most, batches[0] if batches else None
+        found = self._prediction
+        advice = recommend(found.cells, found.efficiency_goal, found.slots_per_node) if found else None
+        np = advice.np if advice and advice.np > 1 else most
+        if self._measurement:  # whatever the map says later, this was launched
+            return np, self._measurement.batch[0]
+        if advice is None:
+            return np, 32 if 32 in batches else batches[len(batches) // 2]
+        return np, advice.batch
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return tuple(sorted({1, *self._plan.np, self._target[0]}))
+
+    @property
+    def _step_s(self) -> float:
+        """Of several processes with the target's batch."""
+        if self._steps_s:
+            return median(self._steps_s)
+        np, batch = self._target
+        cells = self._prediction.cells if self._prediction else ()
+        found = [cell.step_s for cell in cells if (cell.np, cell.batch) == (np, batch)]
+        return found[0] if found else self._plan.sample_s * (batch or 1) or _UNKNOWN_STEP_S
+
+    def _launch_s(self, steps_s: float | None = None) -> float:
+        """One launch, with steps of the usual time or of this one."""
+        if self._walls_s and steps_s is None:
+            return fmean(self._walls_s)
+        usual = min(_MOST_STEPS * self._step_s, max(_STEPS_S, _FEWEST_STEPS * self._step_s))
+        return self._plan.start_s + (usual if steps_s is None else steps_s)
+
+    # -- what a part takes
+
+    def full(self) -> Scope:
+        """DDP and Horovod, weak and strong, where both can be had."""
+        batch = self._target[1]
+        told = not self._request.command or uses_placeholder(self._request.command, "batch", "global_batch")
+        shared = batch is not None and all(batch % count == 0 for count in self._counts)
+        return Scope(horovod=len(self._plan.engines) > 1, strong=told and shared, launches=USUAL_LAUNCHES)
+
+    def lacks(self, scope: Scope) -> tuple[str, ...]:
+        """What the measurement lacks: as it was made, or as it would be made."""
+        if found := self._measurement:
+            engines = {run.point.engine for run in found.runs} - {"none"}
+            counts = Counter(run.point for run in found.runs).values()
+            scope = msgspec.structs.replace(
+                scope,
+                horovod=len(engines) > 1,
+                strong="strong" in found.scaling,
+                launches=min(counts, default=0),
+            )
+        return scope.without(self.full())
+
+    def seconds(self, part: str, scope: Scope) -> float:
+        """What a part is expected to take, by what is known now."""
+        many, start_s = max(self._counts), self._plan.start_s
+        probes = len(groups("gloo", many, self._request.hosts))
+        probe_s = probes * (self._probe_s + starting_s(many))
+        if part == "estimate" and self._request.command:
+            return 2 * max(len(self._plan.batches), 1) * self._launch_s() + probe_s
+        if part == "estimate":
+            return self._profile_s + starting_s(many) + probe_s
+        if part == "verify":
+            return self._cells_to_verify * VERIFY_LAUNCHES * (start_s + _BLOCKS_S)
+        if part == "measure":
+            return self._points(scope) * scope.launches * self._launch_s() + start_s / 2
+        if part == "explain":
+            return self._launch_s(_TRACED_STEPS * self._step_s) + start_s / 2 + _READING_S
+        if part == "tune":
+            return self._launch_s(_TUNED_STEPS * self._step_s) + start_s / 2
+        if part == "check":
+            return 2 * FEWEST_LAUNCHES * self._launch_s() + start_s
+        return 0.0  # only time that is left is used
+
+    @property
+    def _profile_s(self) -> float:
+        return min(_PROFILE_S, max(self._request.budget_s * _SHARE_OF_PROFILE, 3.0))
+
+    @property
+    def _probe_s(self) -> float:
+        return min(_PROBE_S, max(self._request.budget_s * _SHARE_OF_PROBE, 1.0))
+
+    def _points(self, scope: Scope) -> int:
+        """How many configurations are launched; on one process strong and weak scaling are the same."""
+        engines = len(self._plan.engines) if scope.horovod else 1
+        several = (len(self._counts) - 1) * (1 + scope.strong)
+        return engines * (1 + several) + (not self._request.command)
+
+    def _measured(self, scope: Scope, *, folder: str = "measure", **changes: Any) -> MeasureRequest:
+        """The target's batch on every number of processes."""
+        request, batch = self._request, self._target[1]
+        usual = MeasureRequest(
+            workload=request.workload,
+            command=request.command,
+            np=self._counts,
+            batch=() if batch is None else (batch,),
+            scaling=("strong", "weak") if scope.strong else ("weak",),
+            engines=self._plan.engines if scope.horovod else self._plan.engines[:1],
+            launcher=request.launcher,
+            hosts=request.hosts,
+            threads_per_rank=request.threads_per_rank,
+            env=request.env,
+            launcher_args=request.launcher_args,
+            steps=request.steps or (self._steps_of_script if request.command else None),
+            device=request.device,
+            timeout_s=request.timeout_s,
+            ssh=request.ssh,
+            oversubscribe=request.oversubscribe,
+            launches=scope.launches,
+            folder=str(self._folder / folder),
+        )
+        return msgspec.structs.replace(usual, **changes)
+
+    @property
+    def _steps_of_script(self) -> int:
+        return min(max(round(_STEPS_S / self._step_s), 2 * _FEWEST_STEPS), _MOST_STEPS)
+
+    def needless(self, part: str) -> str:
+        """Why a part has nothing to tell; empty: it has."""
+        if part == "verify":
+            if self._prediction is None:
+                return "" if not (self._folder / "estimate" / PLAN).exists() else "there is no map to verify"
+            if self._request.hosts:
+                return "the hosts are measured"
+            return "" if self._cells_to_verify else "no cell within its interval would change the recommendation"
+        if part == "check" and self._tuning:
+            return "" if self._tuning.decision == "use" else "the default is kept"
+        if part == "refine" and self._measurement:
+            return "" if _is_open(self._measurement) else "every steady speedup is known within 5 %"
+        return ""
+
+
+def _is_open(measurement: Measurement) -> bool:
+    """Whether a steady speedup is not known within the precision."""
+    found = [
+        point.speedup.get("steady") for curve in curves_of(measurement).curves for point in curve.points if point.np > 1
+    ]
+    return any(
+        each is not None and (each.interval == "range" or (each.high / each.low) ** 0.5 - 1 > PRECISION)
+        for each in found
+    )
+
+
+def kept(path: Path, record_type: type[Any]) -> Any:
+    """A record that an earlier part left; None where there is none that can be read."""
+    try:
+        return load(path, record_type) if path.is_file() else None
+    except ScalescopeError:
+        return None

@@ -1,0 +1,262 @@
+"""The parts of a study, each done by its verb, in a folder of its own; what an interruption left of it is resumed."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope import host
+from scalescope.diagnosis.sources import explain
+from scalescope.engines import find_engine
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, checked, estimate
+from scalescope.estimation.probe import probe_cluster
+from scalescope.jobs.environment import horovod_speaks_mpi
+from scalescope.jobs.folders import emptied, result_folder
+from scalescope.jobs.request import interpreter_of
+from scalescope.measurement.sweep import continue_measurement, measure, settle_here
+from scalescope.measurement.trace import traced_run
+from scalescope.records.cluster import Cluster
+from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.explanation import Explanation
+from scalescope.records.job import Knobs
+from scalescope.records.prediction import Prediction
+from scalescope.records.profile import ModelProfile
+from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest
+from scalescope.records.run import Measurement
+from scalescope.records.store import complete_lines, load, save
+from scalescope.records.study import StudyPlan
+from scalescope.records.tuning import TuneRequest
+from scalescope.studies.budget import FEWEST_LAUNCHES, USUAL_LAUNCHES, Scope
+from scalescope.studies.expectations import PRECISION, VERIFY_LAUNCHES, Expectations, kept
+from scalescope.studies.script_map import corrected_by, map_of_script, profile_of_script
+from scalescope.tuner.journal import SAMPLES
+from scalescope.tuner.offline import SURVEY
+from scalescope.tuner.run import resume as resume_search
+from scalescope.tuner.run import tune
+from scalescope.tuner.settings import THREADS, shown_value
+from scalescope.units import doublings
+
+_SURVEYED_STEPS, _SURVEY_AFTER = 40, 10
+_MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
+
+
+class Parts(Expectations):
+    """What a study of one training does."""
+
+    def __init__(self, plan: StudyPlan, folder: Path, listener: Any) -> None:
+        super().__init__(plan, folder)
+        self._listener = listener
+
+    def run(self, part: str, scope: Scope, seconds: float) -> None:
+        """Do a part, or what an interruption left of it."""
+        try:
+            if part == "estimate":
+                (self._survey if self._request.command else self._estimate)()
+            elif part == "measure":
+                self._measure(scope, seconds)
+            elif part == "tune":
+                self._tune(seconds)
+            elif part == "refine":
+                self._refine(seconds)
+            else:
+                {"verify": self._verify, "explain": self._explain, "check": self._check}[part]()
+        finally:
+            self._learn()
+
+    def _estimate(self) -> None:
+        place, request = self._folder / "estimate", self._request
+        plan = kept(place / PLAN, EstimatePlan)
+        if plan and plan.finished:
+            return
+        cluster = ""
+        if request.hosts:
+            cluster = str(self._folder / CLUSTER)
+            if not Path(cluster).exists():
+                write_cluster(self._probed(self._knobs(None), self._folder / "probe"), Path(cluster))
+        assert request.workload
+        estimate(
+            EstimateRequest(
+                workload=request.workload,
+                np=request.np,
+                batch=self._plan.batches,
+                engine=self._plan.engines[0],
+                cluster=cluster,
+                threads_per_rank=self._threads,
+                device=request.device,
+                seconds=self._profile_s,
+                timeout_s=request.timeout_s,
+                folder=str(place),
+            ),
+            self._listener,
+        )
+
+    @property
+    def _threads(self) -> int | None:
+        return self._request.threads_per_rank
+
+    def _verify(self) -> None:
+        place = self._folder / "estimate"
+        prediction, profile = load(place / PREDICTION, Prediction), load(place / PROFILE, ModelProfile)
+        if prediction.checks:
+            return
+        asked = load(place / PLAN, EstimatePlan).request
+        asked = msgspec.structs.replace(
+            asked, verify=self._cells_to_verify, launches=VERIFY_LAUNCHES, timeout_s=self._request.timeout_s
+        )
+        with result_folder("estimate", place):
+            cluster = load_cluster(place / CLUSTER)
+            threads = profile.threads_per_rank
+            prediction = checked(asked, prediction, profile, threads, cluster, place, self._listener)
+            save(prediction, place / PREDICTION)
+
+    def _survey(self) -> None:
+        """A script's map: one launch alone and one of all processes that the agent surveys, and the links."""
+        place = self._folder / "estimate"
+        with result_folder("estimate", place):
+            asked = self._measured(Scope(launches=1), folder="estimate/survey")
+            asked = msgspec.structs.replace(
+                asked,
+                np=(1, self._target[0]),
+                batch=self._plan.batches,
+                steps=self._request.steps or _SURVEYED_STEPS,
+                env={**self._request.env, "SCALESCOPE_SURVEY": str(_SURVEY_AFTER)},
+            )
+            measurement = self._launched(asked, place / "survey", {})
+            found = {
+                (run.point.np, run.point.batch): survey
+                for run in measurement.runs
+                if (survey := _decoded(place / "survey" / run.folder / SURVEY))
+            }
+            if not found:
+                made = max((run.steps for run in measurement.runs), default=0)
+                raise WorkFailed(f"no map: the script was not surveyed; it made {made} steps and the first 10 warm up")
+            profile = profile_of_script(self._request.what, found)
+            save(profile, place / PROFILE)
+            knobs = self._knobs(profile)
+            if not (place / CLUSTER).exists():
+                write_cluster(self._probed(knobs, place / "probe", profile), place / CLUSTER)
+            cluster = load_cluster(place / CLUSTER)
+            counts = self._request.np or doublings(cluster.slots)
+            save(map_of_script(profile, cluster, knobs, counts), place / PREDICTION)
+
+    def _knobs(self, profile: ModelProfile | None) -> Knobs:
+        """Of the map, as the engine runs here without any being set."""
+        engine = find_engine(self._plan.engines[0])
+        python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
+        return Knobs(
+            engine=engine.name, values=engine.fitted({}, self._request.launcher, lambda: horovod_speaks_mpi(python))
+        )
+
+    def _probed(self, knobs: Knobs, place: Path, profile: ModelProfile | None = None) -> Cluster:
+        request, most = self._request, max(self._counts)
+        on_gpu = request.device != "cpu" and host.gpus() > 0
+        backend = "nccl" if on_gpu else "gloo"
+        if profile is not None:
+            backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
+        settings = settle_here(self._measured(Scope()), self._folder)
+        asked = ProbeRequest(
+            backends=(backend,),
+            hosts=request.hosts,
+            slots=None if request.hosts else most,
+            threads_per_rank=settings.threads_per_rank or 1,
+            device="cuda" if on_gpu else "cpu",
+            seconds=self._probe_s,
+            env=request.env,
+            ssh=request.ssh,
+            timeout_s=request.timeout_s,
+            folder=str(place),
+        )
+        return probe_cluster(asked, self._listener)
+
+    def _launched(self, request: MeasureRequest, place: Path, limits: dict[str, Any]) -> Measurement:
+        """Measure, or continue what is there."""
+        if (place / PLAN).exists():
+            return continue_measurement(place, limits, self._listener)[1]
+        return measure(msgspec.structs.replace(request, **limits), self._listener)[1]
+
+    def _measure(self, scope: Scope, seconds: float) -> None:
+        place = self._folder / "measure"
+        limits: dict[str, Any] = {"budget_s": seconds}
+        if scope.launches == USUAL_LAUNCHES:  # there is time to go on where it is not known well
+            limits |= {"launches": None, "precision": PRECISION}
+        try:
+            self._launched(self._measured(scope), place, limits)
+        except WorkFailed:
+            kept = any(complete_lines(place / "runs.jsonl"))
+            if kept or not scope.horovod:
+                raise
+            emptied(place, "measure")
+            self._launched(self._measured(msgspec.structs.replace(scope, horovod=False)), place, limits)
+            raise
+        finally:
+            self._learn()
+            if self._request.command and self._prediction and self._measurement and not self._prediction.checks:
+                save(corrected_by(self._prediction, self._measurement), self._folder / "estimate" / PREDICTION)
+
+    def _refine(self, seconds: float) -> None:
+        limits = {"launches": None, "precision": PRECISION, "budget_s": seconds}
+        continue_measurement(self._folder / "measure", limits, self._listener)
+
+    def _explain(self) -> None:
+        np = self._target[0]
+        place = traced_run(self._measured(Scope(launches=1), folder="explain", np=(np,), trace=True), self._listener)
+        found = explain([place])
+        assert isinstance(found, Explanation)
+        save(found, place / "explanation.json")
+
+    def _tune(self, seconds: float) -> None:
+        place, request = self._folder / "tune", self._request
+        if any(complete_lines(place / SAMPLES)):
+            if self._tuning and self._tuning.complete:
+                return
+            try:
+                resume_search(place, self._listener, seconds)
+                return
+            except UsageError:  # what ranks switched while they trained ended with them
+                emptied(place, "tune")
+        np, batch = self._target
+        tune(
+            TuneRequest(
+                workload=request.workload,
+                command=request.command,
+                np=np,
+                batch=batch,
+                engine=self._plan.engines[0],
+                launcher=request.launcher,
+                hosts=request.hosts,
+                threads_per_rank=request.threads_per_rank,
+                env=request.env,
+                launcher_args=request.launcher_args,
+                steps=_MOST_TUNED_STEPS if request.command else None,
+                device=request.device,
+                timeout_s=request.timeout_s,
+                ssh=request.ssh,
+                oversubscribe=request.oversubscribe,
+                budget_s=seconds,
+                folder=str(place),
+            ),
+            self._listener,
+        )
+
+    def _check(self) -> None:
+        """Launches of both settings in turn, so that a machine that gets slower slows both."""
+        if self._tuning is None:
+            raise WorkFailed("there is no tuned setting to check")
+        values = {**self._tuning.held, **self._tuning.values}
+        threads = values.pop(THREADS.name, self._request.threads_per_rank)
+        knobs = tuple(f"{name}={shown_value(value)}" for name, value in values.items())
+        tuned = {"knobs": knobs, "threads_per_rank": None if threads is None else int(threads)}
+        alone: dict[str, Any] = {"np": (self._target[0],)}
+        for launches in range(1, FEWEST_LAUNCHES + 1):
+            for name, setting in (("default", {}), ("tuned", tuned)):
+                asked = self._measured(Scope(), folder=f"check/{name}", **alone, **setting)
+                self._launched(asked, self._folder / "check" / name, {"launches": launches})
+
+
+def _decoded(path: Path) -> dict[str, Any]:
+    try:
+        return dict(msgspec.json.decode(path.read_bytes()))
+    except (OSError, msgspec.DecodeError):
+        return {}

@@ -1,0 +1,225 @@
+"""`study`: from a request to a folder that holds every answer; begun once, and resumed after any interruption."""
+
+import contextlib
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalescope import host
+from scalescope.engines import DDP, exchanging, find_engine
+from scalescope.errors import ScalescopeError, UsageError, WorkFailed
+from scalescope.jobs.environment import has_module, load_plan, save_plan
+from scalescope.jobs.folders import check, held, mark_of, result_folder
+from scalescope.jobs.launch import rehearse
+from scalescope.jobs.plan import Settings, points
+from scalescope.jobs.rank_program import starting_s
+from scalescope.jobs.request import engine_of_script
+from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.resume import check_resume, fingerprint_here
+from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.records.request import EstimateRequest, MeasureRequest
+from scalescope.records.store import load, save
+from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
+from scalescope.studies.budget import conduct, planned
+from scalescope.studies.parts import Parts
+from scalescope.units import doublings
+
+PLAN = "plan.json"
+_LONGEST_STEP = 1 / 200  # Of the budget: batches whose step takes longer are not in the map by themselves
+_FEWEST_BATCHES = 3
+
+
+def study(request: StudyRequest, listener: Any) -> tuple[Path, Study]:
+    """Everything from the profile to the checked setting; its folder, and what became of every part.
+
+    Raises:
+        UsageError: The request cannot be carried out as it is; nothing was launched.
+        WorkFailed: No part has a result.
+    """
+    if request.folder:
+        _refuse_a_second(Path(request.folder))
+    plan = settled(request)
+    with result_folder("study", request.folder) as folder:
+        _refuse_a_second(folder)
+        save_plan(plan, folder)
+        parts = Parts(plan, folder, listener)
+        begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
+        return folder, _conducted(begun, parts, folder, listener)
+
+
+def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[Path, Study]:
+    """Continue a study; finished parts stay. `budget_s`: for the rest, instead of what is left of its own."""
+    folder = folder.absolute()
+    if mark_of(folder) != "study":
+        raise UsageError(f"{folder} holds no study to resume: name the folder that was given with -o")
+    with held(folder):
+        plan = load_plan(folder, StudyPlan)
+        if not Path(plan.cwd).is_dir():
+            raise UsageError(f"{plan.cwd}, where the study was started, does not exist: create it, or start anew")
+        with contextlib.chdir(plan.cwd):
+            begun_on, moved = check_resume(plan.fingerprint, plan.request, folder)
+            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
+            plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
+            save_plan(plan, folder)
+            end_orphans(str(folder), plan.request.hosts, plan.request.ssh)
+            parts = Parts(plan, folder, listener)
+            kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
+            if (folder / STUDY).exists():
+                kept = load(folder / STUDY, Study)
+            kept = kept.with_part(
+                msgspec.structs.replace(kept.part("refine"), state="planned")
+            )  # new time, new launches
+            if budget_s:
+                kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
+            return folder, _conducted(kept, parts, folder, listener)
+
+
+def _conducted(study: Study, parts: Parts, folder: Path, listener: Any) -> Study:
+    with _says_where(folder):
+        ended = conduct(study, parts, listener, lambda now: save(now, folder / STUDY))
+    if not any(part.state == "done" for part in ended.parts):
+        failed = next((part for part in ended.parts if part.state == "failed"), None)
+        raise WorkFailed(
+            f"no part of the study succeeded; {failed.name}: {failed.why}" if failed else "nothing was done"
+        )
+    return ended
+
+
+def dry_run(request: StudyRequest) -> Study:
+    """What a study would do, and how long each part takes as far as that is known; nothing is started."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts = Parts(settled(request, tries=False), Path(folder), None)
+        begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
+        return planned(begun, parts, request.budget_s)
+
+
+def find_unfinished(request: StudyRequest) -> Path:
+    """The newest study of the same training below results/.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for path in sorted(Path("results").glob(f"study-*/{PLAN}"), reverse=True):
+        with contextlib.suppress(ScalescopeError, OSError):
+            if _is_same(load(path, StudyPlan).request, request):
+                return path.parent
+    raise UsageError("there is no study of this training below results/ to resume: name its folder with -o")
+
+
+def check_same(folder: Path, request: StudyRequest) -> None:
+    """Refuse to resume the study of another training."""
+    plan = load(folder / PLAN, StudyPlan)
+    if not _is_same(plan.request, request):
+        raise UsageError(
+            f"{folder} holds a study of {plan.request.what} with other options: "
+            f"type scalescope study --resume -o {shlex.quote(str(folder))}, or start anew without --resume"
+        )
+
+
+def _is_same(one: StudyRequest, other: StudyRequest) -> bool:
+    """Whether both ask for the same training; limits and values of variables may differ."""
+    of_one_run: dict[str, Any] = {"folder": "", "budget_s": 0.0, "timeout_s": 0.0}
+    first, second = (
+        msgspec.structs.replace(each, **of_one_run, env=dict.fromkeys(each.env, "")) for each in (one, other)
+    )
+    return first == second
+
+
+def _refuse_a_second(folder: Path) -> None:
+    check(folder, "study")
+    if (folder / PLAN).exists():
+        raise UsageError(f"{folder} already holds a study: add --resume, or choose another folder with -o")
+
+
+@contextlib.contextmanager
+def _says_where(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(str(folder)) from None
+
+
+def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
+    """Everything that holds for all parts, checked before anything is launched; of a MODEL one step is tried."""
+    engines = _engines(request)
+    counts = _counts(request)
+    asked = MeasureRequest(
+        workload=request.workload,
+        command=request.command,
+        np=counts,
+        batch=request.batch[:1] or (() if request.command else (32,)),
+        engines=engines,
+        launcher=request.launcher,
+        hosts=request.hosts,
+        threads_per_rank=request.threads_per_rank,
+        env=request.env,
+        launcher_args=request.launcher_args,
+        steps=request.steps,
+        device=request.device,
+        timeout_s=request.timeout_s,
+        ssh=request.ssh,
+        oversubscribe=request.oversubscribe,
+    )
+    with tempfile.TemporaryDirectory() as place:
+        settings = settle_here(asked, Path(place))
+        points(settings)
+        start_s, sample_s = starting_s(max(counts)), 0.0
+        if tries:
+            check_requirements(settings)
+        if tries and request.workload:
+            start_s, sample_s = _tried(settings)
+    return StudyPlan(
+        request=request,
+        cwd=str(Path.cwd()),
+        fingerprint=fingerprint_here(request.command, request.device),
+        engines=engines,
+        np=counts,
+        batches=_batches(request, sample_s),
+        start_s=start_s,
+        sample_s=sample_s,
+    )
+
+
+def _tried(settings: Settings) -> tuple[float, float]:
+    """What a launch takes besides its steps, and what a sample takes, from one process."""
+    point = points(settings)[0]
+    began = time.monotonic()
+    steps, seconds = rehearse(settings, [point])
+    start_s = 2 * (time.monotonic() - began)
+    return start_s, max(seconds - start_s, 0.0) / steps / (point.batch or 1)
+
+
+def _engines(request: StudyRequest) -> tuple[str, ...]:
+    """As asked; of a script what it imports; of a MODEL DDP and, where installed, Horovod."""
+    for name in request.engines:
+        if not find_engine(name).knobs:
+            raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+    if request.engines:
+        return request.engines
+    if request.command:
+        return (engine_of_script(request.command),)
+    others = [name for name in exchanging() if name != DDP.name]
+    return (DDP.name, *(name for name in others if has_module(sys.executable, find_engine(name).package)))
+
+
+def _counts(request: StudyRequest) -> tuple[int, ...]:
+    slots = sum(each.slots for each in request.hosts) or host.slots(request.device)
+    counts = request.np or doublings(slots)
+    if max(counts) < 2:
+        raise UsageError("a study needs 2 or more processes: name them with --np, and --hosts or --oversubscribe")
+    return counts
+
+
+def _batches(request: StudyRequest, sample_s: float) -> tuple[int, ...]:
+    """As asked; of a MODEL the usual ones whose steps are short enough to be launched often within the budget."""
+    if request.batch or request.workload is None:
+        return request.batch
+    usual = EstimateRequest(workload=request.workload).batch
+    short = [batch for batch in usual if batch * sample_s <= _LONGEST_STEP * request.budget_s]
+    return usual[: max(len(short), _FEWEST_BATCHES)]

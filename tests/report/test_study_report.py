@@ -1,0 +1,159 @@
+"""A study's folder as one result: its answer, what it left out, its check, its document and its progress."""
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from made_results import folder_of, folders
+from rich.console import Console
+from test_measurement import measurement, run
+
+from scalescope.api.reports import page_of
+from scalescope.api.studies import study_document
+from scalescope.cli.report import with_commands
+from scalescope.errors import UsageError
+from scalescope.jobs.folders import result_folder
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.results import Results
+from scalescope.records.run import Point
+from scalescope.records.store import save
+from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
+from scalescope.report.study import answer
+from scalescope.report.study_progress import StudyProgress
+from scalescope.studies.results import read_results
+
+PARTS = (
+    StudyPart(name="estimate", what="predict", planned_s=40.0, used_s=41.0, state="done"),
+    StudyPart(name="measure", what="launch", planned_s=60.0, used_s=70.0, state="done", without=("Horovod",)),
+    StudyPart(name="explain", what="trace", used_s=3.0, state="failed", why="no rank answered"),
+    StudyPart(name="tune", what="search", planned_s=70.0, state="left out", why="it takes about 70 s"),
+)
+STUDIED = Study(what="cnn", budget_s=300.0, parts=PARTS)
+PLAN = StudyPlan(
+    request=StudyRequest(workload=WorkloadSpec(model="cnn"), np=(1, 2), budget_s=300.0),
+    cwd="/",
+    engines=("ddp",),
+    np=(1, 2),
+    batches=(8,),
+    start_s=4.0,
+    sample_s=0.001,
+)
+
+
+def study_folder(place: Path, study: Study = STUDIED) -> Path:
+    folders(place)
+    with result_folder("measure", place / "check" / "default"), result_folder("measure", place / "check" / "tuned"):
+        for name, rates in {"default": (100, 102, 98), "tuned": (130, 131, 129)}.items():
+            runs = [run("ddp", 2, rate, round=number) for number, rate in enumerate(rates, start=1)]
+            save(measurement(*runs), place / "check" / name / "measurement.json")
+    save(study, place / STUDY)
+    save(PLAN, place / "plan.json")
+    return _marked(place)
+
+
+def _marked(place: Path) -> Path:
+    mark = (place / "measure" / ".scalescope").read_text()
+    (place / ".scalescope").write_text(mark.replace('"measure"', '"study"'))
+    return place
+
+
+def studied(tmp_path: Path, study: Study = STUDIED) -> Results:
+    (results,) = read_results([study_folder(tmp_path / "s", study)])
+    return with_commands(results, [tmp_path / "s"])
+
+
+def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.kinds == {"prediction", "scaling", "explanation", "tuning"}
+    told = answer(results)
+    assert told.sentence.startswith("Use ")
+    assert told.warnings[:2] == (
+        "explain failed: no rank answered",
+        "left out for the budget of 5 min 00 s: Horovod and tune",
+    )
+    assert results.follow.endswith("s --budget 2m")
+    assert "study --resume -o" in results.follow
+
+
+def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.check
+    assert results.check.verdict == "faster"
+    (line,) = [each for each in answer(results).why if "Launched on their own" in each]
+    assert "1.30x (1.27 to 1.33), confirmed" in line
+    assert "Launched on their own" in page_of([results])
+
+
+def test_the_page_shows_every_part(tmp_path: Path) -> None:
+    text = page_of([studied(tmp_path)])
+    assert "Parts of the study" in text
+    assert "failed: no rank answered" in text
+    assert "done, without Horovod" in text
+    assert "scalescope study cnn --np 1,2" in text
+
+
+def test_the_document_holds_what_each_verb_prints_and_what_became_of_the_parts(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(study_document(studied(tmp_path), tmp_path / "report.html")))
+    assert {"np", "batch", "engine", "speedup", "bottleneck", "settings"} <= document["answer"].keys()
+    assert document["answer"]["speedup"]["expected"]["value"] > 0
+    assert document["estimate"]["cells"]
+    assert document["measure"]["points"]
+    assert document["explain"]["accounting"]
+    assert document["tune"]["decision"] == "use"
+    assert document["check"]["verdict"] == "faster"
+    assert [part["state"] for part in document["parts"]] == ["done", "done", "failed", "left out"]
+    assert document["page"].endswith("report.html")
+
+
+def test_an_unfinished_study_says_how_to_continue(tmp_path: Path) -> None:
+    parts = (PARTS[0], msgspec.structs.replace(PARTS[1], state="running"))
+    results = studied(tmp_path, Study(what="cnn", budget_s=300.0, parts=parts))
+    assert results.missing[0].startswith("not finished: measure: scalescope study --resume -o ")
+    empty = folder_of(tmp_path / "empty", "study", study=STUDIED)
+    with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume -o"):
+        read_results([empty])
+
+
+def test_progress_says_the_plan_first_and_then_every_part_with_the_time_left() -> None:
+    text, now = io.StringIO(), [0.0]
+    console = Console(file=text, width=200)
+    planned = Study(
+        what="cnn",
+        budget_s=300.0,
+        parts=(
+            StudyPart(name="measure", what="launch it", planned_s=60.0, without=("Horovod",)),
+            StudyPart(name="tune", what="search", state="left out"),
+        ),
+    )
+    with StudyProgress(console, quiet=False, clock=lambda: now[0]) as progress:
+        progress.plan_made(planned, 300.0)
+        progress.part_begins(planned.parts[0], 300.0)
+        progress.begins(1, Point(engine="ddp", np=2, batch=8, threads_per_rank=1), 10)
+        progress.begins(2, "search", {}, 12)
+        now[0] = 62.0
+        progress.part_ends(msgspec.structs.replace(planned.parts[0], state="done", used_s=62.0))
+        progress.part_ends(msgspec.structs.replace(planned.parts[1], why="no time"))
+    assert text.getvalue().splitlines() == [
+        "Study of cnn: about 60 s; the budget has 5 min 00 s",
+        "  measure        60 s  launch it; without Horovod",
+        "  tune       left out  search",
+        "measure, about 60 s; 5 min 00 s left of the budget",
+        "measure: done in 62 s",
+        "tune: left out: no time",
+    ]
+
+
+def test_on_a_terminal_one_line_counts_the_budget_down() -> None:
+    text, now = io.StringIO(), [0.0]
+    console = Console(file=text, width=100, force_terminal=True)
+    part = StudyPart(name="measure", what="launch it", planned_s=60.0)
+    with StudyProgress(console, quiet=False, clock=lambda: now[0]) as progress:
+        progress.plan_made(Study(what="cnn", budget_s=300.0, parts=(part,)), 300.0)
+        progress.part_begins(part, 300.0)
+        now[0] = 100.0
+        progress.begins(3, Point(engine="ddp", np=2, batch=8, threads_per_rank=1), 10)
+        progress._live.refresh()
+    assert "measure: launch 3 ddp-np2-b8" in text.getvalue()
+    assert "3 min 20 s left" in text.getvalue()

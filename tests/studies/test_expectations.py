@@ -1,0 +1,57 @@
+"""What a study expects before anything was launched, and how it counts what it launches."""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope.jobs.plan import points
+from scalescope.measurement.sweep import settle_here
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.study import StudyPlan, StudyRequest
+from scalescope.studies.budget import Scope
+from scalescope.studies.expectations import Expectations
+from scalescope.studies.run import _batches
+
+MODEL = WorkloadSpec(model="mlp")
+
+
+def expectations(folder: Path, request: StudyRequest, **changes: object) -> Expectations:
+    settled = {"engines": ("ddp",), "np": (1, 2), "batches": (8, 16, 32), "start_s": 5.0, "sample_s": 0.001}
+    return Expectations(StudyPlan(request=request, cwd="/", **(settled | changes)), folder)
+
+
+@pytest.mark.parametrize("strong", [False, True])
+@pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4, 8), (2, 4)])
+@pytest.mark.parametrize("model", [True, False])
+def test_points_are_counted_as_measure_makes_them(tmp_path: Path, strong: bool, counts, model: bool) -> None:
+    command = () if model else ("python", "x", "{batch}")
+    request = StudyRequest(workload=MODEL if model else None, command=command, oversubscribe=True)
+    expected = expectations(tmp_path, request, np=counts, batches=(32,))
+    scope = Scope(strong=strong, launches=2)
+    made = points(settle_here(expected._measured(scope), tmp_path))
+    assert expected._points(scope) == len(made)
+    assert expected.seconds("measure", scope) == pytest.approx(2 * len(made) * expected._launch_s() + 2.5)
+
+
+def test_a_script_has_strong_scaling_only_when_it_can_be_told_its_batch(tmp_path: Path) -> None:
+    told = StudyRequest(command=("python", "x.py", "--batch-size", "{batch}"))
+    assert expectations(tmp_path, told, batches=(32,)).full().strong
+    assert not expectations(tmp_path, told, batches=(33,)).full().strong
+    assert not expectations(tmp_path, StudyRequest(command=("python", "x.py")), batches=()).full().strong
+    assert expectations(tmp_path, StudyRequest(workload=MODEL)).full().strong
+
+
+def test_horovod_is_looked_at_next_to_ddp_only(tmp_path: Path) -> None:
+    request = StudyRequest(workload=MODEL)
+    both = expectations(tmp_path, request, engines=("ddp", "horovod"))
+    assert both.full().horovod
+    assert both.seconds("measure", both.full()) > both.seconds("measure", Scope(strong=True))
+    assert not expectations(tmp_path, request, engines=("horovod",)).full().horovod
+
+
+@pytest.mark.parametrize(
+    ("sample_s", "last"), [(1e-4, 512), (1.5 / 130, 128), (0.5, 32)], ids=["small", "medium", "large"]
+)
+def test_batches_whose_steps_are_too_long_for_the_budget_are_not_in_the_map(sample_s: float, last: int) -> None:
+    assert _batches(StudyRequest(workload=MODEL, budget_s=300.0), sample_s)[-1] == last
+    assert _batches(StudyRequest(workload=MODEL, batch=(1024,)), sample_s) == (1024,)
