@@ -1,4 +1,4 @@
-# From a fresh clone: `make demo` predicts, runs and tunes a small model, `make test` runs every check. The second time both start at once.
+# From a fresh clone: `make demo` studies a small model and writes a page about it, `make test` runs every check. The second time both start at once.
 PYTHON ?= python3
 SECTION ?=
 export PYTHON
@@ -13,7 +13,7 @@ PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 .NOTPARALLEL:
 
 help:
-	@echo "make demo          predict a small model on 1 and 2 processes, run two of the predictions for real, and tune it"
+	@echo "make demo          study a small model on 1 and 2 processes in 5 minutes: predict, measure, explain, tune; ends with a page"
 	@echo "make test          lint, types and all tests, with real Horovod, Open MPI and Slurm"
 	@echo "make check         its fast part: lint, types and the tests that launch nothing"
 	@echo "make test-scripts  Lightning, transformers, ignite and other scripts under measure, explain and tune"
@@ -27,8 +27,7 @@ help:
 
 demo: .venv/.python
 	rm -rf results/demo
-	$(BIN)/scalescope estimate cnn --np 1,2 --batch 8,16,...,256 --verify 2 -o results/demo/estimate
-	$(BIN)/scalescope tune cnn --np 2 --batch 32 -o results/demo/tune
+	$(BIN)/scalescope study cnn --np 1,2 --budget 5m -o results/demo
 
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint
