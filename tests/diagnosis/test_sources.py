@@ -1,5 +1,6 @@
 """From files to explanations: what belongs together, what does not, and what an estimate adds."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -146,3 +147,46 @@ def test_an_estimate_beside_needs_a_cluster(tmp_path: Path) -> None:
     read = read_job([TIMELINE])
     with pytest.raises(UsageError, match="holds no cluster"):
         with_estimate(explained(read), read, tmp_path)
+
+
+def planted(folder: Path, testing_s: float) -> tuple[Path, Path]:
+    """A real timeline of 60 steps with testing after 20 and 40 of them, and the log of these three epochs."""
+    events = json.loads(gzip.decompress((TRACES / "horovod" / "mpi_cnn.json.gz").read_bytes()))
+    starts = read_job([TRACES / "horovod" / "mpi_cnn.json.gz"]).traces[0].starts_s
+    for event in events:
+        later = sum(event.get("ts", 0) >= starts[step] * 1e6 - 1 for step in (20, 40))
+        event["ts"] = event.get("ts", 0) + later * testing_s * 1e6
+    timeline, log = folder / "timeline.json", folder / "train.log"
+    timeline.write_text(json.dumps(events))
+    log.write_text("".join(f"Epoch {at}: training 2.0(s) - testing {testing_s}(s)\n" for at in (1, 2, 3)))
+    return timeline, log
+
+
+def test_testing_that_the_log_tells_is_part_of_no_step(tmp_path: Path) -> None:
+    def steps(explanation: Explanation) -> list[float]:
+        return [step.parts.step_s for step in explanation.steps]
+
+    timeline, log = planted(tmp_path, 0.5)
+    untouched, alone, told = (
+        explain([TRACES / "horovod" / "mpi_cnn.json.gz"]),
+        explain([timeline]),
+        explain([timeline, log]),
+    )
+    longer = [
+        at for at, (long, short) in enumerate(zip(steps(alone), steps(untouched), strict=True)) if long > short + 0.4
+    ]
+    assert longer == [19, 39]
+    assert steps(told) == pytest.approx(steps(untouched), abs=1e-5)
+    assert "testing after 2 epochs, as the log tells it, is part of no step" in told.notes
+    assert [epoch.steps for epoch in told.epochs] == [20, 20, 19]
+    for step in told.steps:
+        parts = (step.parts.exposed_s, step.parts.other_s)
+        assert sum(part or 0.0 for part in parts) == pytest.approx(step.parts.step_s)
+    log.write_text("".join(f"Epoch {at} took 2.0 s\n" for at in (1, 2, 3)))
+    assert steps(explain([timeline, log])) == steps(alone)  # nothing is made up
+
+
+def test_a_log_whose_testing_no_step_can_hold_changes_nothing(tmp_path: Path) -> None:
+    timeline, log = planted(tmp_path, 0.5)
+    log.write_text("".join(f"Epoch {at}: training 2.0(s) - testing 60(s)\n" for at in (1, 2, 3)))
+    assert explain([timeline, log]).steps == explain([timeline]).steps

@@ -12,7 +12,7 @@ from scalescope.charts import FORMATS, charts, save_charts, write_charts
 from scalescope.charts.accounting import accounting_over_np
 from scalescope.charts.step_times import step_times_chart
 from scalescope.errors import UsageError
-from scalescope.records.explanation import Change, Explanation, StepAccount
+from scalescope.records.explanation import Change, Epoch, Explanation, StepAccount
 
 
 def drawn(explanation: Explanation) -> dict[str, Any]:
@@ -90,6 +90,22 @@ def test_bandwidths_stand_by_size_beside_the_probe() -> None:
     assert probed["bandwidth"] == pytest.approx(1.1e9 / 0.8)
     assert {row["operation"] for row in rows(line)} == {"allreduce"}
     assert not layers(drawn(bare_horovod())["transfers"], "line")
+
+
+def test_epochs_of_the_log_are_marked_where_they_begin() -> None:
+    figure = drawn(bare_horovod())["step_times"]
+    (rule,) = layers(figure, "rule", strokeDash=[2, 3])
+    assert rows(rule) == [{"step": 19.5, "words": "epoch 2"}, {"step": 39.5, "words": "epoch 3"}]
+    assert any("dotted: a new epoch, by the log" in line for line in subtitle(figure))
+    many = tuple(Epoch(number=number, steps=2, seconds=1.0) for number in range(1, 31))
+    (rule,) = layers(
+        drawn(msgspec.structs.replace(bare_horovod(), epochs=many))["step_times"], "rule", strokeDash=[2, 3]
+    )
+    named = [row["words"] for row in rows(rule) if row["words"]]
+    assert len(rows(rule)) == 29
+    assert 2 < len(named) < 12  # as far as there is room
+    beyond = (*many[:1], Epoch(number=2, steps=0, seconds=1.0))  # after the end of the trace
+    assert not layers(drawn(msgspec.structs.replace(ddp(), epochs=beyond))["step_times"], "rule", strokeDash=[2, 3])
 
 
 def test_warmup_changes_and_far_steps_are_marked() -> None:

@@ -17,8 +17,8 @@ _FEW_POINTS, _MOST_POINTS = 150, 600  # Steps that are drawn large, and one by o
 _MOST_RINGS, _MOST_CHANGES, _MOST_BEYOND = 150, 12, 60
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
 _STEP_AXIS = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
-_STEP, _OTHERS, _CHANGE, _PERIODIC = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499"
-_LABEL = 62  # Pixels that a change's label takes
+_STEP, _OTHERS, _CHANGE, _PERIODIC, _EPOCH = "#0072b2", "#9fb8c9", "#d55e00", "#aa4499", "#555555"
+_LABEL = 62  # Pixels that the label of a change or an epoch takes
 
 
 class _Place(NamedTuple):
@@ -55,6 +55,7 @@ def step_times_chart(explanation: Explanation) -> Any:
     layers += [
         line.encode(x=axis.x("step"), y=axis.y("seconds")),
         dots.encode(x=axis.x("step"), y=axis.y("seconds"), tooltip=_tooltip(several)),
+        *_epochs(explanation, axis),
         *_changes(explanation, axis, rows),
         *_periodic(explanation, axis, factor),
         *_beyond(rows, axis, several),
@@ -78,6 +79,7 @@ def _lines(explanation: Explanation, places: Sequence[_Place], several: bool, be
         band = "; band: from the fastest to the slowest" + (" of all ranks" if several else "")
     marks = ["grey: warm-up"] if explanation.warmup_steps else []
     marks += ["orange: a lasting change"] if explanation.changes else []
+    marks += ["dotted: a new epoch, by the log"] if _epoch_begins(explanation) else []
     for period in explanation.periods:
         excess = format_seconds(period.excess_s)
         marks.append(f"rings: every {period.every:,} steps one takes {excess} longer")
@@ -156,6 +158,37 @@ def _warmup(explanation: Explanation, places: Sequence[_Place], axis: _Axis) -> 
     row = {"step": begin, "end": max(end, begin + 2 / axis.pixels(1.0))}
     field = alt.Chart(data([row])).mark_rect(color="#cccccc", opacity=0.5, clip=True)
     return [field.encode(x=axis.x("step"), x2=alt.X2("end"))]
+
+
+def _epoch_begins(explanation: Explanation) -> dict[int, int]:
+    """The first step of every epoch after the first that has steps, by its number."""
+    begins: dict[int, int] = {}
+    at = min((step.index for step in explanation.steps), default=0)
+    for epoch in explanation.epochs:
+        if epoch.steps and epoch.number > 1:
+            begins[epoch.number] = at
+        at += epoch.steps
+    return begins
+
+
+def _epochs(explanation: Explanation, axis: _Axis) -> list[alt.Chart]:
+    """A dotted line where an epoch begins, numbered as far as there is room."""
+    rows: Rows = []
+    last: float = -_LABEL
+    for number, step in _epoch_begins(explanation).items():
+        at = axis.pixels(step - axis.first)
+        fits = at - last >= _LABEL and _WIDTH - at >= _LABEL
+        last = at if fits else last
+        rows.append({"step": step - 0.5, "words": f"epoch {number:,}" if fits else ""})
+    if not rows:
+        return []
+    base = alt.Chart(data(rows))
+    return [
+        base.mark_rule(stroke=_EPOCH, strokeWidth=1.2, strokeDash=[2, 3]).encode(x=axis.x("step")),
+        base.mark_text(fontSize=11, color=_EPOCH, align="left", baseline="top", dx=4).encode(
+            x=axis.x("step"), y=alt.value(2), text="words:N"
+        ),
+    ]
 
 
 def _changes(explanation: Explanation, axis: _Axis, rows: Rows) -> list[alt.Chart]:

@@ -5,11 +5,9 @@ reads tables and logs is imported where they are read: traces alone do without i
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
@@ -18,10 +16,9 @@ from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
-from scalescope.intervals import between
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
-from scalescope.records.explanation import TRACE_RECORD, Epoch, Explanation, Transfer
+from scalescope.records.explanation import TRACE_RECORD, Explanation, Transfer
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
@@ -29,7 +26,6 @@ from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
 from scalescope.text import plain
 from scalescope.traces.export import HEAD, export
-from scalescope.traces.trace import Trace
 
 _OPERATIONS: dict[str, Operation] = {"allreduce": "allreduce", "broadcast": "broadcast"}
 
@@ -84,9 +80,14 @@ def explain_traces(
 ) -> Explanation:
     """Traces of one job, with findings."""
     job = read_job(paths)
-    explanation = explained(job)
-    if log is not None:
-        explanation = with_epochs(explanation, job, log, pattern)
+    if log is None:
+        explanation = explained(job)
+    else:
+        from scalescope.diagnosis.log_epochs import log_of, with_epochs, without_testing
+
+        told = log_of(job, log, pattern)
+        job = without_testing(job, told)
+        explanation = with_epochs(explained(job), job, told)
     if estimate is not None:
         explanation = with_estimate(explanation, job, estimate)
     if export_to is not None:
@@ -175,55 +176,3 @@ def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> T
 
     seconds = CostModel(cluster, backend, operation).seconds(float(transfer.bytes), transfer.ranks, nodes)
     return msgspec.structs.replace(transfer, probed_s=float(seconds))
-
-
-def with_epochs(explanation: Explanation, job: JobTraces, log: Path, pattern: str) -> Explanation:
-    """The explanation with the epochs that the log tells, counted from the first traced step."""
-    from scalescope.measurement.logs.lines import read_log
-
-    told = read_log(log, explanation.world_size or 1, pattern)
-    if not told.epochs:
-        raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
-    trace = job.traces[0]
-    if not len(trace.starts_s):
-        return explanation
-    edges = _edges(trace, told.epochs)
-    starts, ends = edges[:-1], edges[1:]
-    last = float(trace.ends_s[-1])
-    covered = np.array([max(min(end, last) - start, 0.0) for start, end in zip(starts, ends, strict=True)])
-    shares = {
-        name: between(intervals, starts, ends)
-        for name, intervals in (("negotiation", trace.negotiation), ("exchange", trace.exchange))
-        if intervals is not None
-    }
-    exposed = trace.parts.exposed
-    rows = []
-    for at, seconds in enumerate(told.epochs):
-        inside = (trace.starts_s >= starts[at]) & (trace.starts_s < ends[at])
-        seen = covered[at] > 0
-        rows.append(
-            Epoch(
-                number=at + 1,
-                steps=int(inside.sum()),
-                seconds=seconds,
-                negotiation_share=float(shares["negotiation"][at] / covered[at])
-                if seen and "negotiation" in shares
-                else None,
-                exposed_share=float(exposed[inside].sum() / covered[at]) if seen and exposed is not None else None,
-            )
-        )
-    missed = sum(1 for row in rows if not row.steps)
-    notes = explanation.notes
-    if missed:
-        notes = (*notes, f"{missed} of {len(rows)} epochs of the log lie after the end of the trace")
-    return msgspec.structs.replace(explanation, epochs=tuple(rows), notes=notes)
-
-
-def _edges(trace: Trace, epochs: Sequence[float]) -> list[float]:
-    """Where epochs begin and the last one ends: at every n-th step when that fits, else as the times of the log say."""
-    count = len(trace.starts_s)
-    for steps in (count, count + 1):  # the last step of a timeline may be cut off
-        if steps % len(epochs) == 0:
-            each = steps // len(epochs)
-            return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
-    return list(accumulate(epochs, initial=float(trace.starts_s[0])))

@@ -120,8 +120,8 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
         first, rest = durations[:warmup], durations[warmup:]
         steady_s, mean_s = median(rest), fmean(rest)
         phases = {"warmup": sum(first), "steady": sum(rest)}
-        if reading.test_s is not None:
-            phases["evaluation"] = reading.test_s
+        if reading.tests:
+            phases["evaluation"] = sum(reading.tests)
         observations.append(
             Observation(
                 engine="",

@@ -23,7 +23,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     np: int
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
-    test_s: float | None = None  # Seconds of testing in all
+    tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()  # Of all processes together
     bare_rates: tuple[float, ...] = ()  # Of all or of each: the log does not say
@@ -60,14 +60,14 @@ def read_log(path: Path, np: int, pattern: str) -> Reading:
             f"no line of '{name}' matches {tried}; a line there is '{plain(_typical(sample), 80)}': write {EXAMPLE}"
         )
     epochs, notes = _epochs(told.get("epoch_s", []), np, name)
-    tests = [each.test_s for each in epochs if each.test_s is not None]
+    tests = tuple(each.test_s for each in epochs if each.test_s is not None)
     totals, workers = (_rates(told.get(f"examples_per_s_{whose}", [])) for whose in ("total", "per_worker"))
     runtimes = told.get("train_s", [])
     return Reading(
         name=name,
         np=np,
         epochs=tuple(each.value for each in epochs),
-        test_s=sum(tests) if tests else None,
+        tests=tests if len(tests) == len(epochs) else (),
         steps=tuple(_positive(each, name) for each in told.get("step_s", [])),
         rates=totals or tuple(rate * np for rate in workers),
         bare_rates=_rates(told.get("examples_per_s", [])),
