@@ -17,7 +17,7 @@ help:
 	@echo "make test          lint, types and all tests, with real Horovod, Open MPI and Slurm"
 	@echo "make check         its fast part: lint, types and the tests that launch nothing"
 	@echo "make test-scripts  Lightning, transformers, ignite and other scripts under measure, explain and tune"
-	@echo "make goldens       write the kept help, terminal and JSON texts of the tests anew"
+	@echo "make goldens       write the kept help, terminal and JSON texts of the tests, and sessions in the docs, anew"
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         the benchmarks; SECTION=name for one of them"
 	@echo "make docs          the documentation as a site in docs/_build/html, every link checked"
@@ -42,7 +42,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
 
 goldens: .venv/.python
-	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py
+	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/test_docs.py
 
 lint: .venv/.python
 	$(BIN)/ruff check
