@@ -1,0 +1,45 @@
+"""What the pages show of commands that read files of the repository is what these commands print."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from command_line import CommandLine
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```\n(\$ scalescope .*?)^```$", re.MULTILINE | re.DOTALL)
+READS = ("explain", "compare")  # Verbs that launch nothing when all that they are given are files
+
+
+class Sample(NamedTuple):
+    page: Path
+    words: list[str]
+    shown: str
+
+
+def samples() -> list[Sample]:
+    found = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in BLOCK.findall(page.read_text()):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, shown = part.partition("\n")
+                words = shlex.split(command, comments=True)[1:]
+                paths = [word for word in words[1:] if not word.startswith("-")]
+                if words[0] in READS and "--" not in words and all((ROOT / path).is_file() for path in paths):
+                    found.append(Sample(page, words, shown))
+    return found
+
+
+def test_there_are_samples() -> None:
+    assert len(samples()) >= 5
+
+
+@pytest.mark.parametrize("sample", samples(), ids=lambda sample: f"{sample.page.stem}: {' '.join(sample.words)}")
+def test_a_page_shows_what_the_command_prints(sample: Sample, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = CommandLine(ROOT).in_this_process(*sample.words).stdout
+    lines = [[line.rstrip() for line in text.strip("\n").splitlines()] for text in (sample.shown, printed)]
+    assert lines[0] == lines[1], f"paste it anew into {sample.page.relative_to(ROOT)}"
