@@ -2,6 +2,8 @@
 PYTHON ?= python3
 SECTION ?=
 export PYTHON
+# Tests start hundreds of Pythons: what the first one compiled the others need not compile again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Root on Debian can have everything, so there no test may be skipped.

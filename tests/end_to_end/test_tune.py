@@ -23,6 +23,8 @@ from scalescope.tuner.search import ONLINE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = Path(__file__).parents[1] / "scripts"
+SMALL = ("mlp", "--model-arg", "width=512", "--model-arg", "features=64", "--batch", "4")
+"""Several buckets, and steps of a few milliseconds."""
 SHORT = ("--warmup-samples", "1", "--steps-per-sample", "4", "--max-samples", "3")
 
 
@@ -35,7 +37,7 @@ def scalescope(tmp_path: Path) -> CommandLine:
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, dict]:
     """A model that was tuned into the folder `out`, and the document that was printed."""
     scalescope = CommandLine(tmp_path_factory.mktemp("tuned"))
-    done = scalescope("tune", "mlp", "--np", "2", *SHORT, "-o", "out", "--json", pictures=True)
+    done = scalescope("tune", *SMALL, "--np", "2", *SHORT, "-o", "out", "--json", pictures=True)
     return scalescope, json.loads(done.stdout)
 
 
@@ -288,7 +290,7 @@ def test_horovods_own_autotune_and_the_comparison_share_one_launch(scalescope: C
 def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:
     needs.horovod()
     words = ("--np", "2", "--engine", "horovod", "--steps-per-sample", "8", "--max-samples", "1", "-o", "out", "--json")
-    document = json.loads(scalescope("tune", "mlp", "--offline", *words).stdout)
+    document = json.loads(scalescope("tune", *SMALL, "--offline", *words).stdout)
     assert document["method"] == "offline"
     assert document["decision"] == "keep_default"
     assert "hierarchical_allreduce" in document["left_out"]

@@ -41,7 +41,7 @@ def test_a_file_cut_anywhere_keeps_every_complete_event(tmp_path: Path) -> None:
     while (position := source.find("{", position)) >= 0:
         _, position = decoder.raw_decode(source, position)
         ends.append(position)
-    for size in range(1, len(text), 31):
+    for size in range(1, len(text), 97):
         events, stream = read(path, text[:size])
         complete = bisect_right(ends, size)
         assert len(events) == complete
@@ -99,16 +99,16 @@ def test_an_array_may_be_open_closed_early_or_interrupted(tmp_path: Path) -> Non
 
 def test_gzip_is_recognised_by_its_bytes_and_may_be_cut_or_damaged(tmp_path: Path) -> None:
     text = text_of("mpi_cnn")
-    packed = gzip.compress(text)
+    packed = gzip.compress(text, 1)
     whole, stream = read(tmp_path / "no_suffix", packed)
     assert stream.loss.reason == ""
-    assert read(tmp_path / "members", gzip.compress(text[:1000]) + gzip.compress(text[1000:]))[0] == whole
+    assert read(tmp_path / "members", gzip.compress(text[:1000]) + gzip.compress(text[1000:], 1))[0] == whole
     for size in (len(packed) // 10, len(packed) // 3, len(packed) - 1):
         some, stream = read(tmp_path / "cut.gz", packed[:size])
         assert some == whole[: len(some)]
         assert len(some) > 0.7 * size / len(packed) * len(whole)
         assert "gzip data ends early" in stream.loss.reason
-    damaged = bytearray(gzip.compress(text * 20))
+    damaged = bytearray(gzip.compress(text * 5, 1))
     damaged[len(damaged) // 2 : len(damaged) // 2 + 50] = b"\0" * 50
     some, stream = read(tmp_path / "damaged.gz", bytes(damaged))
     assert stream.loss.reason
@@ -119,7 +119,7 @@ def test_a_zip_bomb_ends_at_a_limit_which_is_stated(tmp_path: Path, begin: bytes
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(begin)
-        for _ in range(100):
+        for _ in range(2 * LONGEST_EVENT >> 20):
             file.write(b" " * (1 << 20))
     events, stream = read(path)
     assert len(events) == 1

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -45,10 +46,10 @@ def check_formats(formats: Sequence[str]) -> None:
 @cache
 def start_renderer() -> None:
     """Start the renderer's JavaScript engine in the background: it takes as long as importing altair. Once."""
-    try:
-        import vl_convert
-    except ModuleNotFoundError:
+    if find_spec("altair") is None or find_spec("vl_convert") is None:
         return  # whoever draws says so
+    import vl_convert
+
     empty = {"data": {"values": []}, "mark": "point"}
     Thread(target=vl_convert.vegalite_to_vega, args=(empty,), daemon=True).start()
 
