@@ -13,13 +13,8 @@ from scalescope.records.store import decode
 from scalescope.report.machine import print_checkup
 
 
-def doctor(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scalescope", "doctor", *options]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 def test_people_read_a_table_and_the_next_command():
-    shown = doctor()
+    shown = subprocess.run([sys.executable, "-m", "scalescope", "doctor"], capture_output=True, text=True)
     assert shown.returncode == 0
     assert shown.stderr == ""
     lines = shown.stdout.splitlines()
@@ -29,9 +24,9 @@ def test_people_read_a_table_and_the_next_command():
     assert lines[-1].startswith("Next: scalescope measure cnn --np 1")
 
 
-def test_programs_read_one_document():
-    shown = doctor("--json")
-    assert shown.returncode == 0
+def test_programs_read_one_document(scalescope, this_machine, monkeypatch):
+    monkeypatch.setattr("scalescope.jobs.machine.describe_machine", lambda: this_machine)  # as it was found before
+    shown = scalescope.in_this_process("doctor", "--json")
     checkup = decode(shown.stdout.encode(), Checkup, "stdout")
     assert checkup.machine.hostname == os.uname().nodename
     assert checkup.machine.cores.logical == os.cpu_count()

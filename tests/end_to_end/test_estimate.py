@@ -118,9 +118,7 @@ def test_what_was_verified_is_remembered_for_the_next_estimate(estimated, monkey
     remembered.write_bytes(b"damaged\n" + msgspec.json.encode(residual) + b"\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     with contextlib.chdir(line.folder):
-        later = api.estimate(
-            "mlp", np=(1, 2), batch=(16,), profile="out/profile.json", cluster="out/cluster.toml", folder="again"
-        )
+        later = api.estimate("mlp", np=(1, 2), batch=(16,), profile="out/profile.json", seconds=2.0, folder="again")
     assert later.calibration is not None
     assert later.calibration.estimates == 1
     assert any("1 damaged lines" in warning for warning in later.warnings)

@@ -223,15 +223,19 @@ def test_a_crash_after_the_training_is_a_warning(scalescope, scripts) -> None:
     assert "rank 1 crashed while it was closing down, after its training; its steps still count" in point["warnings"]
 
 
-def test_a_full_disk_is_said_and_nothing_hangs(scalescope, scripts) -> None:
+def test_a_full_disk_is_said_and_nothing_hangs(scalescope) -> None:
     needs.root()
     needs.programs("mount", "umount")
+    (scalescope.folder / "long.py").write_text(
+        "import torch\nw = torch.zeros(2, requires_grad=True); o = torch.optim.SGD([w], lr=1)\n"
+        "for _ in range(6000): w.sum().backward(); o.step()\n"
+    )
     disk = scalescope.folder / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
     try:
-        command = (sys.executable, str(scripts / "ddp.py"), "--steps", "6000", "--pause", "0")
-        done = scalescope("measure", "--np", "1", "-o", str(disk / "out"), "--", *command, code=1)
+        words = ("--np", "1", "--launcher", "own", "-o", str(disk / "out"))
+        done = scalescope("measure", *words, "--", sys.executable, "long.py", code=1)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     assert "disk is full" in done.stderr

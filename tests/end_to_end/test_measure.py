@@ -199,7 +199,8 @@ def test_output_of_other_frameworks_is_read_by_pattern(scalescope) -> None:
         "    print(f'iteration {k} took {0.5 if k < 3 else 0.02} s, 1,600.5 images/s', flush=True)\n"
     )
     pattern = r"took (?P<step_s>[\d.]+) s, (?P<examples_per_s>[\d.,]+) images"
-    done = scalescope("measure", "--np", "1", "--pattern", pattern, "--json", "--", sys.executable, "other.py")
+    words = ("--np", "1", "--launcher", "own", "--pattern", pattern, "--json")
+    done = scalescope("measure", *words, "--", sys.executable, "other.py")
     (point,) = document(done)["points"]
     assert (point["source"], point["step_s"], point["warmup_steps"]) == ("pattern", 0.02, 3)
     assert point["throughput"] == pytest.approx(1600.5)

@@ -49,8 +49,8 @@ def captured(folder: Path) -> list[set[str]]:
 
 
 def test_measure_makes_one_more_launch_per_point_that_does_not_count(scalescope: CommandLine) -> None:
-    words = ("mlp", "--np", "2", "--batch", "8", "--steps", "24", "--trace", "-o", "out", "--json")
-    done = scalescope("measure", *words)
+    words = ("--model-arg", "width=64", "--np", "2", "--batch", "8", "--steps", "24", "--trace", "-o", "out", "--json")
+    done = scalescope("measure", "mlp", *words)
     assert [point["launches"] for point in json.loads(done.stdout)["points"]] == [1]
     measurement = load(scalescope.folder / "out" / "measurement.json", Measurement)
     assert measurement.stopped

@@ -8,6 +8,7 @@ from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
 
 import needs
 from scalescope.charts import FORMATS, charts, saving, write_charts
+from scalescope.charts.batch import batch_chart
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.verdict import what_stands_out
 from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint, best_batch
@@ -338,6 +339,6 @@ def test_the_ring_and_the_finding_name_the_same_batch(record: Scaling) -> None:
     best = best_batch(record.curves)
     assert best is not None
     (finding,) = [each for each in what_stands_out(record.curves) if "fastest with batch" in each]
-    ring = next(text for text in texts(drawn(record)["batch"]) if text.startswith("ring: batch"))
+    ring = next(text for text in texts(batch_chart(record).to_dict()) if text.startswith("ring: batch"))
     assert f"batch {best.batch:g}: {format_rate(best.rate.value)} samples/s" in finding
     assert f"batch {best.batch:g} is the fastest, {format_rate(best.rate.value)} samples/s" in ring
