@@ -1,9 +1,14 @@
 """Replays of a step whose times can be worked out by hand."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from scalescope.diagnosis.replay import Replay, best_bucket, gain
+from scalescope.diagnosis.explanation import explained
+from scalescope.diagnosis.replay import Replay, best_bucket, gain, replay_of
+from scalescope.diagnosis.traces import read_job
 
 MIB = 1024 * 1024
 
@@ -59,6 +64,22 @@ def test_costs_between_and_beyond_the_seen_sizes_are_straight_lines() -> None:
 def test_one_size_alone_is_a_fixed_cost_and_the_usual_rate() -> None:
     job = Replay(10.0, np.array([1.0]), np.array([4.0]), np.array([4.0]), np.array([3.0]), usual_bytes_per_s=2.0)
     assert job.cost(np.array([0.0, 4.0, 10.0])).tolist() == [1, 3, 6]
+
+
+def test_messages_are_ready_when_the_last_rank_is() -> None:
+    job = read_job(sorted((Path(__file__).parents[1] / "data" / "traces" / "kineto" / "gloo_small").iterdir()))
+    explanation = explained(job)
+    assert job.compared is not None
+
+    def ready_s(*late_s: float) -> np.ndarray:
+        assert job.compared is not None
+        late = np.tile(late_s, (len(job.compared.late_s), 1))
+        found = replay_of(replace(job, compared=replace(job.compared, late_s=late)), explanation)
+        assert found is not None
+        return found.ready_s
+
+    assert ready_s(0.0, 0.01) - ready_s(0.0, 0.0) == pytest.approx(0.01)
+    assert ready_s(0.02, 0.0) - ready_s(0.0, 0.0) == pytest.approx(0.0), "the first trace is the last rank's"
 
 
 def test_a_gain_is_relative_to_the_new_step() -> None:

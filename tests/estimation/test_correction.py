@@ -105,6 +105,14 @@ def test_a_cell_that_was_run_shows_what_was_measured() -> None:
     assert not after.was_wrong
 
 
+def test_a_map_whose_checks_all_failed_is_trusted_as_before() -> None:
+    before = asked()
+    after = corrected(before, [])
+    assert (after.trusted, after.correction) == (before.trusted, 1.0) == (True, 1.0)
+    assert after.recommended is not None
+    assert [one.step_s for one in after.cells] == pytest.approx([one.step_s for one in before.cells])
+
+
 def test_checks_inside_their_intervals_move_the_rest_a_little() -> None:
     before = asked()
     after = corrected(before, [check(cell(before, 2, 32), 1.04)])

@@ -6,6 +6,7 @@ from scalescope.errors import UsageError
 from scalescope.workloads import BUILTINS, WorkloadSpec, check, load, spec_from_options
 from scalescope.workloads.builtin import factory_of
 from scalescope.workloads.inputs import parse_input
+from scalescope.workloads.models import convolution
 
 # The counts that torchvision and the papers' own releases give.
 PUBLISHED = {
@@ -68,6 +69,14 @@ def test_image_size_decides_the_stem(image_size: int, classes: int, first_kernel
     assert layers[-1].out_features == classes
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 7])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_keeps_the_image_size_up_to_its_stride(kernel: int, stride: int) -> None:
+    with torch.device("meta"):
+        made = convolution(3, 8, kernel, stride)(torch.zeros(1, 3, 16, 16))
+    assert made.shape == (1, 8, 16 // stride, 16 // stride)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "arguments"),
     [
@@ -98,6 +107,8 @@ def test_gpt_sees_only_the_past_and_is_asked_for_the_next_token() -> None:
     target = workload.target(1)
     assert isinstance(target, torch.Tensor)
     assert torch.equal(tokens[:, 1:], target[:, :-1])
+    for first in (workload.model.positions, workload.model.tokens.weight):
+        assert first.detach().abs().max() < 0.15, "0.02 is their standard deviation"
     changed = tokens.clone()
     changed[0, 5] = (changed[0, 5] + 1) % 50
     scores, other = workload.model(tokens), workload.model(changed)
