@@ -73,6 +73,7 @@ def test_rounds_that_other_programs_disturbed_do_not_count() -> None:
     assert found.overlap is not None
     assert found.overlap.compute == 2.0
     assert found.disturbed == ""
+    assert found.remark.endswith("rounds were repeated: other programs were busy")
 
 
 def test_a_probe_without_an_undisturbed_round_says_so() -> None:
@@ -80,6 +81,7 @@ def test_a_probe_without_an_undisturbed_round_says_so() -> None:
     found = findings(PAIR, [mine, mine])
     assert found.costs[0].seconds == (pytest.approx(1.1),)
     assert found.disturbed == "other programs kept 0.6 cores or more busy in every round of the probe"
+    assert found.remark == "", "it is said once"
 
 
 def test_the_busiest_host_disturbs_all() -> None:

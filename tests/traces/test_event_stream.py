@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.traces.event_stream import LONGEST_EVENT, EventStream
+from scalescope.traces.event_stream import LONGEST_EVENT, EventStream, halves
 from scalescope.traces.trace_bytes import Piece, Places
 from traces.horovod_reference import text_of
 
@@ -33,6 +33,16 @@ def test_all_events_come_in_order(tmp_path: Path) -> None:
         assert stream.loss.events == stream.loss.bytes == 0
         assert stream.loss.reason == ""
         assert stream.bytes_read == len(text)
+
+
+@pytest.mark.parametrize("comma", [b",", b", ", b" ,\n"])
+def test_two_halves_hold_all_events(comma: bytes) -> None:
+    events = [{"ph": "X", "name": str(number)} for number in range(9)]
+    for count in range(3, 10):
+        parts = halves(comma.join(json.dumps(event).encode() for event in events[:count]))
+        assert parts is not None
+        assert [event for part in parts for event in json.loads(b"[%b]" % part)] == events[:count]
+    assert halves(b'{"ph": "X"}') is None
 
 
 def test_a_file_cut_anywhere_keeps_every_complete_event(tmp_path: Path) -> None:
