@@ -82,9 +82,11 @@ def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str]
         plural(_ranks(each), "rank") + (f", {plain(each.engine, 24)}" if several_engines else "")
         for each, _, _ in known
     ]
-    if len(set(sizes)) < len(sizes):
+    if len(set(sizes)) < len(sizes) and names:
+        alike = len(set(sizes)) == 1
         sizes = [
-            f"{plain(name, 30)}: {size}" if name else size for size, (_, _, name) in zip(sizes, known, strict=True)
+            plain(name, 40) if alike else f"{plain(name, 40)}: {size}"
+            for size, (_, _, name) in zip(sizes, known, strict=True)
         ]
     bars = [
         _Bar(f"{size} #{again + 1}" if (again := sizes[:at].count(size)) else size, parts, each.possibly_hidden_s, None)

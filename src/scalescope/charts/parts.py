@@ -129,6 +129,7 @@ def lane_axis(labels: Mapping[float, str], height: float) -> alt.Y:
         labelExpr="".join(f"abs(datum.value - {at}) < 0.01 ? {json.dumps(label)} : " for at, label in labels.items())
         + "''",
         labelOverlap=False,
+        labelLimit=320,
         ticks=False,
         domain=False,
         grid=False,
