@@ -38,7 +38,7 @@ def resumed(tmp_path_factory) -> Resumed:
     folder = line.folder / "out"
     words = line.words(*STUDIED, "--budget", "40s", pictures=True)
     running = subprocess.Popen(words, cwd=line.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    runs, deadline = folder / "measure" / "runs.jsonl", time.monotonic() + 180
+    runs, deadline = folder / "measure" / "runs.jsonl", time.monotonic() + 600
     while not runs.exists() or not runs.read_bytes().count(b"\n"):
         assert running.poll() is None
         assert time.monotonic() < deadline
@@ -47,7 +47,7 @@ def resumed(tmp_path_factory) -> Resumed:
     running.wait()
     killed, before = load(folder / STUDY, Study), runs.read_bytes()
     written = {name: (folder / "estimate" / name).stat().st_mtime for name in ("profile.json", "cluster.toml")}
-    done = line(*STUDIED, "--budget", "30s", "--resume", "--json", pictures=True)
+    done = line(*STUDIED, "--budget", "30s", "--resume", "--json", timeout=900, pictures=True)
     return Resumed(line, killed, written, before, json.loads(done.stdout), done.stderr)
 
 
@@ -103,7 +103,9 @@ def test_an_unchanged_script_gets_its_map_from_its_own_steps(script: str, scales
         needs.horovod()
         launcher = ("--launcher", "horovodrun")
     command = ("--", sys.executable, str(scripts / script))
-    done = scalescope("study", "--budget", "10s", "-o", "out", "--json", *launcher, *command, pictures=True)
+    done = scalescope(
+        "study", "--budget", "10s", "-o", "out", "--json", *launcher, *command, timeout=900, pictures=True
+    )
     document = json.loads(done.stdout)
     states = {part["name"]: part["state"] for part in document["parts"]}
     assert (states["estimate"], states["measure"]) == ("done", "done")

@@ -230,3 +230,11 @@ def test_what_a_budget_left_out_is_done_with_another_one() -> None:
     again = Fake(clock)
     assert states(conduct(more, again, Told(), lambda study: None, clock))["check"] == "done"
     assert again.ran == ["check"]
+
+
+def test_what_the_plan_took_counts() -> None:
+    clock = Clock()
+    work = Fake(clock)
+    study = conduct(begun(600), work, Told(), lambda study: None, clock, before_s=300.0)
+    assert study.part("measure").without[0] == "Horovod"
+    assert clock.now - 100 <= 300 - PAGE_S

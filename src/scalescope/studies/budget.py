@@ -120,13 +120,15 @@ def conduct(
     listener: StudyListener,
     keep: Callable[[Study], None],
     clock: Callable[[], float] = time.monotonic,
+    *,
+    before_s: float = 0.0,
 ) -> Study:
     """Do every part that is not over and fits; the study as it ends. One that fails does not end it.
 
     The scope is chosen anew before every part, by what is left of the budget and by what was learned on the way: a part
     that took longer costs later ones their place, and one that took less gives it back.
     """
-    ends = clock() + study.budget_s - study.used_s - PAGE_S
+    ends = clock() + study.budget_s - study.used_s - before_s - PAGE_S  # `before_s`: spent on the plan
     study = planned(study, work, ends - clock())
     keep(study)
     listener.plan_made(study, ends - clock() + PAGE_S)

@@ -183,13 +183,14 @@ class Parts(Expectations):
             limits |= {"launches": None, "precision": PRECISION}
         try:
             self._launched(self._measured(scope), place, limits)
-        except WorkFailed:
+        except WorkFailed as problem:
             kept = any(complete_lines(place / "runs.jsonl"))
             if kept or not scope.horovod:
                 raise
             emptied(place, "measure")
             self._launched(self._measured(msgspec.structs.replace(scope, horovod=False)), place, limits)
-            raise
+            why = str(problem).splitlines()[0].removesuffix("; nothing was measured")
+            raise WorkFailed(f"{why}; {self._plan.engines[0]} alone was measured instead") from None
         finally:
             self._learn()
             if self._request.command and self._prediction and self._measurement and not self._prediction.checks:

@@ -44,13 +44,14 @@ def study(request: StudyRequest, listener: Any) -> tuple[Path, Study]:
     """
     if request.folder:
         _refuse_a_second(Path(request.folder))
+    began = time.monotonic()
     plan = settled(request)
     with result_folder("study", request.folder) as folder:
         _refuse_a_second(folder)
         save_plan(plan, folder)
         parts = Parts(plan, folder, listener)
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return folder, _conducted(begun, parts, folder, listener)
+        return folder, _conducted(begun, parts, folder, listener, time.monotonic() - began)
 
 
 def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[Path, Study]:
@@ -80,9 +81,9 @@ def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[
             return folder, _conducted(kept, parts, folder, listener)
 
 
-def _conducted(study: Study, parts: Parts, folder: Path, listener: Any) -> Study:
+def _conducted(study: Study, parts: Parts, folder: Path, listener: Any, before_s: float = 0.0) -> Study:
     with _says_where(folder):
-        ended = conduct(study, parts, listener, lambda now: save(now, folder / STUDY))
+        ended = conduct(study, parts, listener, lambda now: save(now, folder / STUDY), before_s=before_s)
     if not any(part.state == "done" for part in ended.parts):
         failed = next((part for part in ended.parts if part.state == "failed"), None)
         raise WorkFailed(
