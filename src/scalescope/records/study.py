@@ -52,6 +52,7 @@ class StudyPlan(Record, frozen=True, kw_only=True, tag="study_plan"):
     engines: tuple[str, ...]  # The first one's knobs are tuned, and its map is drawn
     np: tuple[int, ...]
     batches: tuple[int, ...]  # Of the map; empty: the script alone knows
+    threads_per_rank: int | None = None  # Equal in all launches; None: a launch line of the user decides it
     start_s: float  # What it takes to start and to end a launch, about
     sample_s: float  # Of a step with one sample in one process, about; 0: not known
     notes: tuple[str, ...] = ()  # What a reader of the result should know

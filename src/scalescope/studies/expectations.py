@@ -184,7 +184,7 @@ class Expectations:
             engines=self._plan.engines if scope.horovod else self._plan.engines[:1],
             launcher=request.launcher,
             hosts=request.hosts,
-            threads_per_rank=request.threads_per_rank,
+            threads_per_rank=self._plan.threads_per_rank,
             env=request.env,
             launcher_args=request.launcher_args,
             steps=request.steps or (self._steps_of_script if request.command else None),

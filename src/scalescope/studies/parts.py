@@ -83,7 +83,7 @@ class Parts(Expectations):
                 batch=self._plan.batches,
                 engine=self._plan.engines[0],
                 cluster=cluster,
-                threads_per_rank=self._threads,
+                threads_per_rank=request.threads_per_rank,
                 device=request.device,
                 seconds=self._profile_s,
                 timeout_s=request.timeout_s,
@@ -91,10 +91,6 @@ class Parts(Expectations):
             ),
             self._listener,
         )
-
-    @property
-    def _threads(self) -> int | None:
-        return self._request.threads_per_rank
 
     def _verify(self) -> None:
         place = self._folder / "estimate"
@@ -217,7 +213,7 @@ class Parts(Expectations):
                 return
             except UsageError:  # what ranks switched while they trained ended with them
                 emptied(place, "tune")
-        np, batch = self._target
+        (np, batch), threads = self._target, self._plan.threads_per_rank
         tune(
             TuneRequest(
                 workload=request.workload,
@@ -227,7 +223,8 @@ class Parts(Expectations):
                 engine=self._plan.engines[0],
                 launcher=request.launcher,
                 hosts=request.hosts,
-                threads_per_rank=request.threads_per_rank,
+                # Said, they count as fixed: only where this number of processes would not get them anyway.
+                threads_per_rank=request.threads_per_rank or (None if np == max(self._counts) else threads),
                 env=request.env,
                 launcher_args=request.launcher_args,
                 steps=_MOST_TUNED_STEPS if request.command else None,
@@ -246,7 +243,7 @@ class Parts(Expectations):
         if self._tuning is None:
             raise WorkFailed("there is no tuned setting to check")
         values = {**self._tuning.held, **self._tuning.values}
-        threads = values.pop(THREADS.name, self._request.threads_per_rank)
+        threads = values.pop(THREADS.name, self._plan.threads_per_rank)
         knobs = tuple(f"{name}={shown_value(value)}" for name, value in values.items())
         tuned = {"knobs": knobs, "threads_per_rank": None if threads is None else int(threads)}
         alone: dict[str, Any] = {"np": (self._target[0],)}

@@ -182,6 +182,7 @@ def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
         engines=engines,
         np=counts,
         batches=_batches(request, sample_s),
+        threads_per_rank=settings.threads_per_rank,
         start_s=start_s,
         sample_s=sample_s,
     )
