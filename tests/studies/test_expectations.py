@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from test_measurement import measurement, run
 
 from scalescope.jobs.plan import points
 from scalescope.measurement.sweep import settle_here
 from scalescope.records.profile import WorkloadSpec
+from scalescope.records.store import save
 from scalescope.records.study import StudyPlan, StudyRequest
 from scalescope.studies.budget import Scope
 from scalescope.studies.expectations import Expectations
@@ -55,3 +57,16 @@ def test_horovod_is_looked_at_next_to_ddp_only(tmp_path: Path) -> None:
 def test_batches_whose_steps_are_too_long_for_the_budget_are_not_in_the_map(sample_s: float, last: int) -> None:
     assert _batches(StudyRequest(workload=MODEL, budget_s=300.0), sample_s)[-1] == last
     assert _batches(StudyRequest(workload=MODEL, batch=(1024,)), sample_s) == (1024,)
+
+
+def test_launches_that_were_made_say_what_the_next_ones_take(tmp_path: Path) -> None:
+    request = StudyRequest(workload=MODEL)
+    before = expectations(tmp_path, request)
+    runs = [run("none", 1, 80, wall_s=31.0), run("ddp", 2, 80, wall_s=32.0)]  # 10 steps of 0.1 and of 0.2 s
+    save(measurement(*runs), tmp_path / "measure" / "measurement.json")
+    after = expectations(tmp_path, request)
+    assert after._launch_s() == 31.5
+    assert after._target == (2, 8)
+    assert after.seconds("explain", Scope()) == pytest.approx(30 + 80 * 0.2 + 15 + 5)
+    assert after.seconds("explain", Scope()) > before.seconds("explain", Scope())
+    assert after.lacks(Scope()) == ("strong scaling", "launches 2 to 5 of every point")

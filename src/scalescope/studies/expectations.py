@@ -42,7 +42,7 @@ OF_SCRIPTS = {
 PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 35.0, 1 / 9  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
-_VERIFIED, VERIFY_LAUNCHES, _BLOCKS_S = 3, 2, 6.0  # Cells at most, launches of each, and what blocks take there
+_VERIFIED, VERIFY_LAUNCHES, _BLOCKS_S = 2, 2, 6.0  # Cells at most, launches of each, and what blocks take there
 _STEPS_S = 10.0  # What the steps of a launch take about, as jobs.launch chooses them
 _FEWEST_STEPS, _MOST_STEPS = 15, 100
 _TRACED_STEPS, _READING_S = 80, 5.0
@@ -70,13 +70,15 @@ class Expectations:
         self._prediction = kept(self._folder / "estimate" / PREDICTION, Prediction)
         self._measurement = kept(self._folder / "measure" / "measurement.json", Measurement)
         self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
-        self._cells_to_verify = _VERIFIED - 1
+        self._cells_to_verify = _VERIFIED
         if self._prediction:
             slots = host.slots(self._request.device)
             self._cells_to_verify = min(undecided(self._prediction, slots), _VERIFIED)
         surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
         self._walls_s = [run.wall_s for run in runs]
+        around_s = [max(run.wall_s - run.steps * run.mean_step_s, 0.0) for run in runs]
+        self._start_s = fmean(around_s) if around_s else self._plan.start_s
         self._steps_s = [run.mean_step_s for run in runs if run.point.np > 1]
 
     @property
@@ -113,7 +115,7 @@ class Expectations:
         if self._walls_s and steps_s is None:
             return fmean(self._walls_s)
         usual = min(_MOST_STEPS * self._step_s, max(_STEPS_S, _FEWEST_STEPS * self._step_s))
-        return self._plan.start_s + (usual if steps_s is None else steps_s)
+        return self._start_s + (usual if steps_s is None else steps_s)
 
     # -- what a part takes
 
@@ -139,7 +141,7 @@ class Expectations:
 
     def seconds(self, part: str, scope: Scope) -> float:
         """What a part is expected to take, by what is known now."""
-        many, start_s = max(self._counts), self._plan.start_s
+        many, start_s = max(self._counts), self._start_s
         probes = len(groups("gloo", many, self._request.hosts))
         probe_s = probes * (self._probe_s + starting_s(many))
         if part == "estimate" and self._request.command:
