@@ -10,7 +10,9 @@ from scalescope.engines import knobs_of
 from scalescope.errors import WorkFailed
 from scalescope.estimation.probe import Group, findings, read_lines
 from scalescope.estimation.probe_ranks import Around, Idle, Line, Overlapped, Round, Timed, file_of
+from scalescope.estimation.probe_ranks import idle as time_idle
 from scalescope.records.cluster import BACKENDS, gpu_model
+from scalescope.records.store import LineWriter
 from scalescope.stats import standard_error
 
 PAIR = Group(backend="gloo", ranks=2, nodes=1)
@@ -162,6 +164,27 @@ def test_what_was_not_timed_is_not_there() -> None:
 def test_every_backend_belongs_to_an_engine(backend: str, engine: str, values: dict) -> None:
     assert backend in BACKENDS
     assert (knobs_of(backend).engine, knobs_of(backend).values) == (engine, values)
+
+
+class Together:
+    """Ranks that agree at once, and a helper whose blocks take known times."""
+
+    met = 0
+
+    def agree(self, value: int) -> int:
+        self.met += 1
+        return value
+
+    def pair(self, number: int) -> tuple[float, float]:
+        assert self.met == number + 1, "blocks begin at the same time in all ranks"
+        return 1.0 + number, 0.5
+
+
+def test_both_pairs_of_the_idle_helper_are_written(tmp_path: Path) -> None:
+    ranks = Together()
+    time_idle(ranks, ranks, LineWriter(tmp_path / file_of(0)))  # type: ignore[arg-type]
+    (mine,) = read_lines(tmp_path, 1)
+    assert mine == [Idle(layer_s=1.0, layer_without_s=0.5), Idle(layer_s=2.0, layer_without_s=0.5)]
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
