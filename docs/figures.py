@@ -50,16 +50,20 @@ _CAPS_MB = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
 
 def main() -> None:
     """Write every figure."""
-    for name, chart in figures().items():
-        (IMAGES / f"{name}.png").write_bytes(as_png(chart))
+    for name, figure in {"map": annotated_map(mapped()), **concepts()}.items():
+        (IMAGES / f"{name}.png").write_bytes(as_png(figure))
         print(f"docs/images/{name}.png")
 
 
-def figures() -> dict[str, Any]:
-    """All of them by name."""
+def concepts() -> dict[str, Any]:
+    """The figures of docs/concepts/data-parallel.md by name."""
+    with debug_mode(False):  # no validation of every part as it is made
+        return _concepts()
+
+
+def _concepts() -> dict[str, Any]:
     three = charts(scalescope.explain(ROOT / "examples/data/lab11.csv"))
     return {
-        "map": annotated_map(mapped()),
         "concept-data-parallel": step_charts({"": _on_all_ranks(_step("ddp", 2), 2)}, "One step on 2 processes, DDP"),
         "concept-ddp": ddp_steps(),
         "concept-horovod": charts(scalescope.explain(ROOT / "examples/data/timeline.json"))["step"],
@@ -111,7 +115,7 @@ def annotated_map(prediction: Prediction) -> dict[str, Any]:
             if check.batch > 64
         ),
     ]
-    with debug_mode(False):  # no validation of every part as it is made
+    with debug_mode(False):
         spec: dict[str, Any] = map_chart(prediction, checks=prediction.checks).to_dict(validate=False)
     spec["concat"][0]["layer"] += [_label(spec, *each) for each in words]
     return spec

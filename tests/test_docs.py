@@ -1,15 +1,11 @@
 """The documentation: every link between its pages, to its pictures and to files of the repository leads somewhere."""
 
-import os
 import re
 import runpy
-import shlex
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from command_line import CommandLine
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -18,7 +14,6 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
     if "_build" not in page.parts
 )
-READS = re.compile(r"scalescope explain(?: --(?:quiet|details)| (?:examples|tests)/data/[^ ]+)+")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")
 
 
@@ -68,36 +63,6 @@ def test_a_broken_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "[f](gone.md) [g](there.md#gone) [h](../outside.md) `[i](x.md)` [`j`](code.md) `l`\n```\n[k](block.md)\n```\n"
     )
     assert broken(page) == ["no.png", "gone.md", "there.md#gone", "../outside.md", "code.md"]
-
-
-def sessions(page: Path) -> list[tuple[str, str]]:
-    """Commands of a page that only read files of the repository, each with what it is said to print."""
-    blocks = re.findall(r"^```\n(\$ .*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    shown = [session.split("\n", 1) for block in blocks for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    return [(command, printed) for command, printed in shown if READS.fullmatch(command)]
-
-
-SESSIONS = [(page, *session) for page in PAGES for session in sessions(page)]
-
-
-def test_sessions_are_found() -> None:
-    assert {page.stem for page, *_ in SESSIONS} >= {"explain", "tables", "glossary"}
-
-
-@pytest.mark.parametrize(
-    ("page", "command", "printed"), SESSIONS, ids=[f"{page.stem}-{command[19:60]}" for page, command, _ in SESSIONS]
-)
-def test_a_session_prints_what_the_page_shows(
-    page: Path, command: str, printed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files of examples and tests give the same answer everywhere; SCALESCOPE_GOLDENS=write puts it into the page."""
-    monkeypatch.setenv("COLUMNS", "80")
-    said = CommandLine(ROOT).in_this_process(*shlex.split(command)[1:]).stdout
-    now = "".join(f"{line.rstrip()}\n" for line in said.strip("\n").splitlines())
-    if os.environ.get("SCALESCOPE_GOLDENS") == "write":
-        page.write_text(page.read_text().replace(f"$ {command}\n{printed}", f"$ {command}\n{now}"))
-    else:
-        assert printed == now
 
 
 def test_every_page_is_in_the_contents() -> None:

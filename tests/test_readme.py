@@ -96,3 +96,10 @@ def test_the_map_is_drawn_from_its_command(prediction: Prediction, figures: Modu
         alone = next(cell.step_s for cell in prediction.cells if (cell.np, cell.batch) == (1, check.batch))
         assert f"{2 * alone / check.measured_s:.2f} measured" in drawn
     assert "slower than one process:" in drawn
+
+
+def test_the_concepts_show_every_figure_that_is_drawn_for_them(figures: ModuleType) -> None:
+    page = (ROOT / "docs" / "concepts" / "data-parallel.md").read_text()
+    drawn = figures.concepts()
+    assert sorted(re.findall(r"images/(concept-[\w-]+)\.png", page)) == sorted(drawn)
+    assert all((ROOT / "docs" / "images" / f"{name}.png").is_file() for name in drawn)
