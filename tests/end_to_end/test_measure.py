@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, str, str]:
     """A model on one process and on two: where, into the folder `out`, and what was printed to stdout and stderr."""
     scalescope = CommandLine(tmp_path_factory.mktemp("measured"))
-    limits = ("--steps", "8", "--launches", "2", "--budget", "1s")
+    limits = ("--steps", "8", "--launches", "2", "--budget", "1s", "--model-arg", "width=64")
     words = ("mlp", "--np", "1,2", "--scaling", "both", "--batch", "8", *limits, "-o", "out", "--json")
     done = scalescope("measure", *words, pictures=True)
     return scalescope, done.stdout, done.stderr

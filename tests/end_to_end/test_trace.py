@@ -35,7 +35,7 @@ hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 for _ in range(1000):
     optimizer.zero_grad()
     loss = model(torch.randn(16, 64)).square().mean()
-    time.sleep(0.02 * (hvd.rank() == 1))
+    time.sleep(0.06 * (hvd.rank() == 1))
     loss.backward()
     optimizer.step()
 """
@@ -102,7 +102,8 @@ def test_a_script_that_ends_too_early_is_launched_again_for_the_steps_it_has(tmp
         "for _ in range(15):\n    optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()\n"
     )
     command = (sys.executable, str(tmp_path / "train.py"))
-    folder = traced_run(MeasureRequest(command=command, np=(1,), folder=str(tmp_path / "out")), Silent())
+    request = MeasureRequest(command=command, np=(1,), launcher="own", folder=str(tmp_path / "out"))
+    folder = traced_run(request, Silent())
     trace = load(folder / TRACE_RECORD, TraceFolder)
     assert (trace.engine, trace.steps, trace.overhead) == ("none", 10, None)
     assert len(captured(folder)[0]) == 10
@@ -131,7 +132,7 @@ def test_horovods_timeline_begins_at_its_start_and_marks_name_the_slow_rank(tmp_
     steps = np.searchsorted(marks[0].starts_s, reduced) - 1
     assert set(steps.tolist()) == set(range(30))  # from the first step to the last captured one, and no further
     late = {rank: float(np.median(each)) for rank, each in arrivals(marks, warmup=10).items()}
-    assert late[1] > 0.015 > late[0]
+    assert late[1] > 0.03 > late[0]  # on a busy core rank 0 is late, too, but not by as much at most steps
     waits = [rank.synchronize.length / len(rank.numbers) for rank in marks]
     assert waits[0] > waits[1]
 

@@ -1,5 +1,7 @@
 import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from xml.etree import ElementTree
 
@@ -91,6 +93,17 @@ def test_a_page_needs_no_bundling_the_second_time(tmp_path: Path, monkeypatch) -
     (third, *_) = write_charts(lab11(), tmp_path / "three", ("html",))
     saving.vega_script.cache_clear()
     assert third.read_text() == first.read_text()
+
+
+def test_the_renderer_is_not_started_where_nothing_can_be_drawn(monkeypatch) -> None:
+    started = []
+    monkeypatch.setattr(saving, "Thread", lambda **options: started.append(options) or Thread())
+    for missing in ("altair", "vl_convert", ""):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, missing, None)
+            saving.start_renderer.cache_clear()
+            saving.start_renderer()
+        assert bool(started) == (not missing)
 
 
 def test_files_of_every_format_are_real(tmp_path: Path) -> None:
