@@ -1,9 +1,9 @@
-"""Values of --env are shown nowhere, whoever starts the ranks and wherever they run."""
+"""Values of --env are shown nowhere, whoever starts the ranks and wherever they run; what Slurm says is read."""
 
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import masked, shown_commands
+from scalescope.jobs.environment import _expand_counts, masked, shown_commands
 from scalescope.jobs.request import parse_environment
 from scalescope.launchers import LAUNCHERS, Launcher
 from scalescope.records.job import Host, Job, Knobs
@@ -42,3 +42,8 @@ def test_a_complaint_does_not_show_them(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_environment([text])
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "counts"), [("2(x3),1", [2, 2, 2, 1]), ("4", [4]), ("1,3", [1, 3]), ("", [1])])
+def test_tasks_of_nodes_as_slurm_writes_them(text: str, counts: list[int]) -> None:
+    assert _expand_counts(text) == counts

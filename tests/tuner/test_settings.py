@@ -220,11 +220,19 @@ def test_a_bad_file_is_told_in_one_printable_line(text, told, tmp_path: Path) ->
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe\x00params", b"x" * 1_000_001, b"\x00"])
-def test_a_file_that_is_no_text_is_told(data, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\xff\xfe\x00params", "is not readable YAML"),
+        (b"#" * 1_000_001, "is too large for a settings file: name another one"),
+        (b"\x00", "is not readable YAML"),
+    ],
+    ids=["no text", "too large", "zero"],
+)
+def test_a_file_that_is_no_text_or_too_long_is_told(data: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(data)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=told):
         read_settings(path)
 
 
