@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from rich.console import Console
 from scalescope.api.reports import page_of
 from scalescope.engines.base import MIB
 from scalescope.records.cluster import Cluster, Link
+from scalescope.records.cluster_file import load_cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell
 from scalescope.report.map_words import map_words
@@ -22,6 +24,7 @@ from scalescope.report.prediction_tables import as_document, as_markdown
 from scalescope.simulator.grid import Question, predict
 from simulator.made import contention, described, proportional
 
+CLUSTERS = Path(__file__).parents[2] / "examples" / "clusters"
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 MODEL = proportional(*SIZES, sample_s=0.001, gradient_mib=4)  # a millisecond per sample, one message of 4 MiB
 
@@ -83,6 +86,27 @@ def test_a_node_boundary_that_costs_efficiency_only_says_so() -> None:
     assert re.fullmatch("From 4 to 8 processes, .*, speedup rises at every batch size: 3.99x becomes 7.9.x .*", node)
 
 
+def test_a_cost_that_does_not_stop_speedup_is_no_reason_for_it() -> None:
+    model = proportional(1, 8, 64, 256, sample_s=0.002, gradient_mib=97)
+    cluster = load_cluster(CLUSTERS / "dgx1-v100.toml")
+    _, node, _ = words(cluster, (8, 16), model, "strong", (64, 128, 256))
+    assert "speedup rises at every batch size: 7.58x becomes 13.7x" in node
+    assert "although exposed communication grows from 1.5 ms to 3.85 ms of a step" in node
+    _, node = words(cluster, (8, 9), model, "strong", (64,))
+    assert "the intervals do not tell whether speedup rises: " in node
+    assert "while exposed communication grows" in node
+
+
+def test_steps_of_nearly_nothing_but_messages_scale_with_the_batch_because_of_them() -> None:
+    model = proportional(1, 8, 64, 256, sample_s=0.002, gradient_mib=97)
+    *_, larger = words(load_cluster(CLUSTERS / "ethernet-8x2.toml"), (1, 16), model, "strong", (16, 64, 256))
+    assert (
+        "gradients do not grow with the batch and compute does: exposed communication is 97 % of a step and" in larger
+    )
+    free = msgspec.structs.replace(predicted(counts=(1, 2)), cells=row([1.1, 1.5], exposed_s=0.0))
+    assert "communication is not the reason: exposed communication is 0 % of a step" in map_words(free)[-1]
+
+
 def test_processes_on_nodes_of_their_own_always_cross_nodes() -> None:
     _, node, _ = words(described(1000, slots=1, nodes=4), np=(1, 2, 4))
     assert node == "2 processes run on 2 nodes already: messages always cross nodes."
@@ -123,7 +147,7 @@ def test_a_peak_is_told() -> None:
     assert falling.startswith("Larger batches scale worse: 2 processes reach 1.90x (1.86 to 1.94) with batch 1 each")
 
 
-def row(speedups: list[float], apart: float = 0.04) -> tuple[Cell, ...]:
+def row(speedups: list[float], apart: float = 0.04, **more: float) -> tuple[Cell, ...]:
     """Cells of two processes, batch 1, 2, 3 and so on."""
     model = predicted(counts=(2,), batches=(4,)).cells[0]
     return tuple(
@@ -134,6 +158,7 @@ def row(speedups: list[float], apart: float = 0.04) -> tuple[Cell, ...]:
             speedup=each,
             speedup_low=each - apart,
             speedup_high=each + apart,
+            **more,
         )
         for batch, each in enumerate(speedups, start=1)
     )

@@ -78,13 +78,15 @@ def _node_boundary(grid: Grid) -> str:
     less, more = drops[-1] if drops else pairs[-1]
     figures = f"{_short(less)} becomes {_reached(more)}"
     crossing = f"From {before:,} to {after:,} processes, which need {plural(nodes[after], 'node')},"
+    costs_efficiency = all(sign > 0 for sign in signs) and more.speedup_high / after < less.speedup_low / before
     reason = ""
     if more.exposed_s - less.exposed_s > _VISIBLE * less.step_s:
+        joint = "because" if drops or costs_efficiency else "although" if any(signs) else "while"
         grown = f"from {format_seconds(less.exposed_s)} to {format_seconds(more.exposed_s)}"
-        reason = f", because exposed communication grows {grown} of a step where messages cross nodes"
+        reason = f", {joint} exposed communication grows {grown} of a step where messages cross nodes"
     if not any(signs):
         return f"{crossing} the intervals do not tell whether speedup rises: {figures}{reason}."
-    if all(sign > 0 for sign in signs) and more.speedup_high / after < less.speedup_low / before:
+    if costs_efficiency:
         efficiency = f"efficiency falls from {100 * less.efficiency:.0f} % to {100 * more.efficiency:.0f} %"
         return f"{crossing} speedup rises at every batch size ({figures}), but {efficiency}{reason}."
     unsure = "; elsewhere the intervals overlap" if 0 in signs else ""
@@ -106,8 +108,9 @@ def _larger_batches(grid: Grid) -> str:
     if best is not large and _sign(large.speedup_low, large.speedup_high, best.speedup_low, best.speedup_high) < 0:
         past = f" The most is {_reached(best)}; beyond it speedup falls."
     if sign > 0:
-        falls = small.exposed_s / small.step_s - large.exposed_s / large.step_s > _VISIBLE
-        why = "gradients do not grow with the batch and compute does" if falls else "communication is not the reason"
+        each = small.exposed_s - large.exposed_s * small.global_batch / large.global_batch  # for as many samples
+        is_why = each > _VISIBLE * small.step_s
+        why = "gradients do not grow with the batch and compute does" if is_why else "communication is not the reason"
         return f"Larger batches scale better: {figures}; {why}: {shares}.{past}"
     told = "Larger batches scale worse" if sign < 0 else "The intervals do not show that larger batches scale better"
     return f"{told}: {figures}; {shares}{_slower_apart(grid, large)}.{past}"
