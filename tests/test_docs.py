@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import scalescope
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
@@ -71,6 +73,13 @@ def test_every_page_is_in_the_contents() -> None:
     docs = ROOT / "docs"
     written = {page.relative_to(docs).with_suffix("").as_posix() for page in PAGES if docs in page.parents}
     assert sorted(written) == sorted([*named, "index"])
+
+
+def test_every_function_is_in_the_api() -> None:
+    named = re.findall(
+        r"^\.\. autofunction:: scalescope\.(\w+)$", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE
+    )
+    assert sorted(named) == sorted(scalescope.__all__)
 
 
 def test_make_docs_finds_broken_links_of_a_site(tmp_path: Path) -> None:
