@@ -180,7 +180,8 @@ def _done(
     try:
         work.run(part.name, scope, seconds)
     except ScalescopeError as problem:
-        why = str(problem).splitlines()[0]
+        first, *more = str(problem).splitlines()
+        why = f"{first} ({more[-1].strip()})" if more else first  # what a rank printed last usually says it
         return msgspec.structs.replace(part, state="failed", used_s=before + clock() - began, why=why)
     except BaseException:
         keep(study.with_part(msgspec.structs.replace(part, used_s=before + clock() - began)))
