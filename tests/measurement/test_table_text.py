@@ -1,11 +1,15 @@
 """Tables as people write them: headings, numbers, separators, and what cannot be read."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from published import speedups
 from scalescope.errors import UsageError
+from scalescope.measurement.sources import recognise
 from scalescope.measurement.tables import read_table
 from scalescope.measurement.tables.columns import meaning_of
 from scalescope.measurement.tables.text import parse_number
@@ -206,3 +210,17 @@ def test_anything_else_is_one_line_too(tmp_path_factory, rows: list[list[str]], 
         assert read_table(path).curves
     except UsageError as problem:
         assert "\n" not in str(problem)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"kind": "machine"}', "'it.json' holds a scalescope 'machine': name "),
+        ('{"speedup": 2}', "'it.json' is JSON of another program: name "),
+        ("{torn", "'it.json' is JSON of another program: name "),
+    ],
+)
+def test_json_that_holds_no_scaling_is_told(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "it.json").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        recognise(tmp_path / "it.json")
