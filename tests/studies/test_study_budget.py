@@ -47,7 +47,7 @@ class Fake:
         }.get(part, 0.0)
 
     def lacks(self, scope: Scope) -> tuple[str, ...]:
-        return scope.without(FULL)
+        return self.scopes.get("measure", scope).without(FULL)  # as it was made
 
     def needless(self, part: str) -> str:
         return self.unneeded.get(part, "")
@@ -244,3 +244,13 @@ def test_what_the_plan_took_counts() -> None:
     study = conduct(begun(600), work, Told(), lambda study: None, clock, before_s=300.0)
     assert study.part("measure").without[0] == "Horovod"
     assert clock.now - 100 <= 300 - PAGE_S
+
+
+def test_launches_that_are_made_later_are_not_said_to_be_missing() -> None:
+    class Launching(Fake):
+        def lacks(self, scope: Scope) -> tuple[str, ...]:
+            return () if "refine" in self.ran else super().lacks(scope)
+
+    clock = Clock()
+    study = conduct(begun(160), Launching(clock), Told(), lambda study: None, clock)
+    assert study.part("measure").without == ()

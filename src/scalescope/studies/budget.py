@@ -150,7 +150,10 @@ def conduct(
             listener.part_begins(part, left_s + PAGE_S)
             share_s = max(left_s - _cost(work, pending, scope), 0.0)
             part = _done(part, study, work, scope, share_s, keep, clock)
-            part = msgspec.structs.replace(part, without=work.lacks(scope) if name == "measure" else ())
+            study = study.with_part(part)
+            if name in ("measure", "refine"):
+                measured = msgspec.structs.replace(study.part("measure"), without=work.lacks(scope))
+                study, part = study.with_part(measured), measured if name == "measure" else part
         study = study.with_part(part)
         keep(study)
         listener.part_ends(part)
