@@ -44,7 +44,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
 
 goldens: .venv/.python
-	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/cli/test_samples.py
+	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/cli/test_sample_outputs.py
 
 lint: .venv/.python
 	$(BIN)/ruff check

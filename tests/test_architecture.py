@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,9 @@ def test_files_that_the_documents_name_exist() -> None:
         for name in re.findall(rf"`({'|'.join(ROOMS | {'charts', 'report'})})/([\w/]+\.py)", document.read_text())
     }
     assert [f"{room}/{file}" for room, file in sorted(named) if not (PACKAGE / room / file).is_file()] == []
+
+
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """A run of one folder would not show it: the second one cannot be imported next to the first."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -9,7 +9,7 @@ from scalescope.records.study import Study, StudyPart
 from scalescope.studies.budget import PAGE_S, Scope, conduct, fit, planned, reductions
 
 NAMES = ("estimate", "verify", "measure", "explain", "tune", "check", "refine")
-FULL = Scope(horovod=True, strong=True)
+FULL = Scope(others=True, strong=True)
 POINT_S = 5.0  # One launch
 
 
@@ -35,7 +35,7 @@ class Fake:
         return FULL
 
     def seconds(self, part: str, scope: Scope) -> float:
-        points = 3 + 2 * scope.horovod + scope.strong + scope.strong * scope.horovod
+        points = 3 + 2 * scope.others + scope.strong + scope.strong * scope.others
         measured = points * scope.launches * POINT_S
         return {
             "measure": measured,
@@ -103,7 +103,7 @@ def test_what_is_left_out_first() -> None:
             )
         )
     assert changed == [
-        "horovod False",
+        "others False",
         "strong False",
         "launches 4",
         "launches 3",

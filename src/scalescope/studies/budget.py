@@ -18,7 +18,7 @@ _OVER = ("done", "not needed")
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a study is done."""
 
-    horovod: bool = False  # Next to DDP
+    others: bool = False  # Engines next to the first one: Horovod next to DDP
     strong: bool = False  # Next to weak scaling
     launches: int = USUAL_LAUNCHES
     check: bool = True
@@ -32,7 +32,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
     def without(self, full: "Scope") -> tuple[str, ...]:
         """What a measurement in this scope lacks against the full one."""
-        lacks = [("Horovod", full.horovod and not self.horovod), ("strong scaling", full.strong and not self.strong)]
+        lacks = [("Horovod", full.others and not self.others), ("strong scaling", full.strong and not self.strong)]
         said = [name for name, is_missing in lacks if is_missing]
         if self.launches < full.launches:
             first = self.launches + 1
@@ -44,7 +44,7 @@ def reductions(full: Scope) -> Iterator[Scope]:
     """Smaller and smaller scopes: what tells least about the answer goes first."""
     scope = full
     yield scope
-    changes: list[dict[str, bool | int]] = [{"horovod": False}, {"strong": False}]
+    changes: list[dict[str, bool | int]] = [{"others": False}, {"strong": False}]
     changes += [{"launches": count} for count in range(full.launches - 1, FEWEST_LAUNCHES - 1, -1)]
     changes += [{"check": False}, {"tune": False}, {"verify": False}]
     changes += [*({"launches": count} for count in range(FEWEST_LAUNCHES - 1, 0, -1)), {"explain": False}]

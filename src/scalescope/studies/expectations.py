@@ -124,7 +124,7 @@ class Expectations:
         batch = self._target[1]
         told = not self._request.command or uses_placeholder(self._request.command, "batch", "global_batch")
         shared = batch is not None and all(batch % count == 0 for count in self._counts)
-        return Scope(horovod=len(self._plan.engines) > 1, strong=told and shared, launches=USUAL_LAUNCHES)
+        return Scope(others=len(self._plan.engines) > 1, strong=told and shared, launches=USUAL_LAUNCHES)
 
     def lacks(self, scope: Scope) -> tuple[str, ...]:
         """What the measurement lacks: as it was made, or as it would be made."""
@@ -133,7 +133,7 @@ class Expectations:
             counts = Counter(run.point for run in found.runs).values()
             scope = msgspec.structs.replace(
                 scope,
-                horovod=len(engines) > 1,
+                others=len(engines) > 1,
                 strong="strong" in found.scaling,
                 launches=min(counts, default=0),
             )
@@ -170,7 +170,7 @@ class Expectations:
 
     def _points(self, scope: Scope) -> int:
         """How many configurations are launched; on one process strong and weak scaling are the same."""
-        engines = len(self._plan.engines) if scope.horovod else 1
+        engines = len(self._plan.engines) if scope.others else 1
         several = (len(self._counts) - 1) * (1 + scope.strong)
         return engines * (1 + several) + (not self._request.command)
 
@@ -183,7 +183,7 @@ class Expectations:
             np=self._counts,
             batch=() if batch is None else (batch,),
             scaling=("strong", "weak") if scope.strong else ("weak",),
-            engines=self._plan.engines if scope.horovod else self._plan.engines[:1],
+            engines=self._plan.engines if scope.others else self._plan.engines[:1],
             launcher=request.launcher,
             hosts=request.hosts,
             threads_per_rank=self._plan.threads_per_rank,

@@ -181,10 +181,10 @@ class Parts(Expectations):
             self._launched(self._measured(scope), place, limits)
         except WorkFailed as problem:
             kept = any(complete_lines(place / "runs.jsonl"))
-            if kept or not scope.horovod:
+            if kept or not scope.others:
                 raise
             emptied(place, "measure")
-            self._launched(self._measured(msgspec.structs.replace(scope, horovod=False)), place, limits)
+            self._launched(self._measured(msgspec.structs.replace(scope, others=False)), place, limits)
             why = str(problem).splitlines()[0].removesuffix("; nothing was measured")
             raise WorkFailed(f"{why}; {self._plan.engines[0]} alone was measured instead") from None
         finally:
