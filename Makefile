@@ -29,7 +29,7 @@ help:
 
 demo: .venv/.python
 	rm -rf results/demo
-	$(BIN)/scalescope study cnn --np 1,2 --budget 5m -o results/demo
+	$(BIN)/scalescope study cnn --np 1,2 --batch 8,16,32,64 --budget 5m -o results/demo
 
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint

@@ -20,7 +20,7 @@ from scalescope.records.results import Results
 from scalescope.records.run import Point
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
-from scalescope.report.study import answer
+from scalescope.report.study import _expected, _told, answer
 from scalescope.report.study_progress import StudyProgress
 from scalescope.studies.results import read_results
 
@@ -75,6 +75,28 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     )
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume -o" in results.follow
+
+
+def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    point = _told(results)[1]
+    assert point
+    assert point.step_s
+    for times, warns in ((1.2, False), (6.0, True), (0.5, True)):
+        traced = msgspec.structs.replace(
+            results.explanations[-1], step_s=times * point.step_s.value, ranks=tuple(range(point.np)), overhead=None
+        )
+        told = answer(msgspec.structs.replace(results, explanations=(traced,))).warnings
+        assert any(line.startswith("a traced step took") for line in told) == warns
+
+
+def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.prediction
+    cell = msgspec.structs.replace(results.prediction.cells[0], verified=True)
+    point = _told(msgspec.structs.replace(results, prediction=None))[1]
+    assert "x when the map was verified (" in _expected(cell, point)[0]
+    assert "x measured (" in _expected(cell, None)[0]
 
 
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from scalescope.report.terminal import Answer, answered
 from scalescope.report.tuning import sentence as what_to_use
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plain, plural
+from scalescope.units import format_seconds
+
+_ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
 
 
 def answer(results: Results) -> Answer:
@@ -30,12 +33,25 @@ def answer(results: Results) -> Answer:
         why.append(" ".join(filter(None, [what_to_use(results.tuning), check_words(results)])))
     why += [line for each in answers for line in each.why]
     do = "; ".join(results.settings) or next((each.do for each in answers if each.do), "")
-    warnings = [*_omitted(results), *(warning for each in answers for warning in each.warnings)]
+    warnings = [*_omitted(results), *_traced_otherwise(results)]
+    warnings += [warning for each in answers for warning in each.warnings]
     return answered(use or answers[0].sentence, why, do=do, warnings=list(dict.fromkeys(warnings)))
 
 
 def _omitted(results: Results) -> list[str]:
     return [*results.missing, *(omission_lines(results.study) if results.study else [])]
+
+
+def _traced_otherwise(results: Results) -> list[str]:
+    """A warning where the traced launch took other steps than those that were measured."""
+    point, explained = _told(results)[1], results.explanations[-1] if results.explanations else None
+    if not (explained and explained.step_s and point and point.step_s and point.np == len(explained.ranks)):
+        return []
+    ratio = explained.step_s / (1 + (explained.overhead or 0.0)) / point.step_s.value
+    if 1 / _ALIKE < ratio < _ALIKE:
+        return []
+    took = f"{format_seconds(explained.step_s)}, a measured one {format_seconds(point.step_s.value)}"
+    return [f"a traced step took {took}: where its time goes may not be where theirs goes; explain it again"]
 
 
 def _single(results: Results) -> list[Answer]:
@@ -86,15 +102,16 @@ def use_words(results: Results) -> str:
     engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
     each = "" if batch is None else f" with batch {batch:,g}" + (" each" if np > 1 else "")
     using = f" and {plain(engine, 30)}" if engine not in ("", "none") and np > 1 else ""
-    facts = [*_expected(cell), *_reached(point, cell)]
+    facts = [*_expected(cell, point), *_reached(point, cell)]
     return f"Use {plural(np, 'process')}{each}{using}: {', '.join(facts)}."
 
 
-def _expected(cell: Cell | None) -> list[str]:
+def _expected(cell: Cell | None, point: ScalingPoint | None) -> list[str]:
     if cell is None:
         return []
     interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
-    return [f"{speedup_number(cell.speedup)}x {'measured' if cell.verified else 'expected'}{interval}"]
+    verified = "measured" if point is None else "when the map was verified"  # its launches are not the measurement's
+    return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
 
 
 def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
