@@ -97,6 +97,9 @@ def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path
     point = _told(msgspec.structs.replace(results, prediction=None))[1]
     assert "x when the map was verified (" in _expected(cell, point)[0]
     assert "x measured (" in _expected(cell, None)[0]
+    assert point
+    by_it = msgspec.structs.replace(cell, speedup=point.speedup["steady"].value)
+    assert _expected(by_it, point) == []
 
 
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:

@@ -109,6 +109,9 @@ def use_words(results: Results) -> str:
 def _expected(cell: Cell | None, point: ScalingPoint | None) -> list[str]:
     if cell is None:
         return []
+    steady = point.speedup.get("steady") if point else None
+    if cell.verified and steady and f"{cell.speedup:.2f}" == f"{steady.value:.2f}":
+        return []  # a script's map is verified by the measurement itself
     interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
     verified = "measured" if point is None else "when the map was verified"  # its launches are not the measurement's
     return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
