@@ -74,7 +74,7 @@ class Parts(Expectations):
         if request.hosts:
             cluster = str(self._folder / CLUSTER)
             if not Path(cluster).exists():
-                write_cluster(self._probed(self._knobs(None), self._folder / "probe"), Path(cluster))
+                write_cluster(self._probed(self._knobs, self._folder / "probe"), Path(cluster))
         assert request.workload
         estimate(
             EstimateRequest(
@@ -130,14 +130,15 @@ class Parts(Expectations):
                 raise WorkFailed(f"no map: the script was not surveyed; it made {made} steps and the first 10 warm up")
             profile = profile_of_script(self._request.what, found)
             save(profile, place / PROFILE)
-            knobs = self._knobs(profile)
+            knobs = self._knobs
             if not (place / CLUSTER).exists():
                 write_cluster(self._probed(knobs, place / "probe", profile), place / CLUSTER)
             cluster = load_cluster(place / CLUSTER)
             counts = self._request.np or doublings(cluster.slots)
             save(map_of_script(profile, cluster, knobs, counts), place / PREDICTION)
 
-    def _knobs(self, profile: ModelProfile | None) -> Knobs:
+    @property
+    def _knobs(self) -> Knobs:
         """Of the map, as the engine runs here without any being set."""
         engine = find_engine(self._plan.engines[0])
         python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
@@ -180,8 +181,7 @@ class Parts(Expectations):
         try:
             self._launched(self._measured(scope), place, limits)
         except WorkFailed as problem:
-            kept = any(complete_lines(place / "runs.jsonl"))
-            if kept or not scope.others:
+            if not scope.others or any(complete_lines(place / "runs.jsonl")):
                 raise
             emptied(place, "measure")
             self._launched(self._measured(msgspec.structs.replace(scope, others=False)), place, limits)

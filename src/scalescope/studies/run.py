@@ -73,9 +73,8 @@ def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[
             kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
             if (folder / STUDY).exists():
                 kept = load(folder / STUDY, Study)
-            kept = kept.with_part(
-                msgspec.structs.replace(kept.part("refine"), state="planned")
-            )  # new time, new launches
+            again = msgspec.structs.replace(kept.part("refine"), state="planned")  # new time, new launches
+            kept = kept.with_part(again)
             if budget_s:
                 kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
             return folder, _conducted(kept, parts, folder, listener)
