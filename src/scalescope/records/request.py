@@ -1,7 +1,7 @@
 """What a user asks of measure, probe and estimate, and the plans that interrupted work is resumed from."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -75,6 +75,26 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.workload:
             return self.workload.model
         return " ".join(Path(word).name if word.startswith("/") else word for word in self.command)
+
+
+# What is launched and how, under one name in every request that launches.
+_LAUNCHED = (
+    "workload",
+    "command",
+    "launcher",
+    "hosts",
+    "env",
+    "launcher_args",
+    "device",
+    "timeout_s",
+    "ssh",
+    "oversubscribe",
+)
+
+
+def launch_of(request: msgspec.Struct) -> dict[str, Any]:
+    """The training of a request, and where and how it is started: what `measure`, `tune` and `study` have in common."""
+    return {name: getattr(request, name) for name in _LAUNCHED}
 
 
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):

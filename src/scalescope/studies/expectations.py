@@ -16,7 +16,7 @@ from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import uses_placeholder
 from scalescope.measurement.study import study as curves_of
 from scalescope.records.prediction import Prediction
-from scalescope.records.request import MeasureRequest
+from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Measurement, Run
 from scalescope.records.store import load
 from scalescope.records.study import StudyPart, StudyPlan
@@ -178,22 +178,13 @@ class Expectations:
         """The target's batch on every number of processes."""
         request, batch = self._request, self._target[1]
         usual = MeasureRequest(
-            workload=request.workload,
-            command=request.command,
+            **launch_of(request),
             np=self._counts,
             batch=() if batch is None else (batch,),
             scaling=("strong", "weak") if scope.strong else ("weak",),
             engines=self._plan.engines if scope.others else self._plan.engines[:1],
-            launcher=request.launcher,
-            hosts=request.hosts,
             threads_per_rank=self._plan.threads_per_rank,
-            env=request.env,
-            launcher_args=request.launcher_args,
             steps=request.steps or (self._steps_of_script if request.command else None),
-            device=request.device,
-            timeout_s=request.timeout_s,
-            ssh=request.ssh,
-            oversubscribe=request.oversubscribe,
             launches=scope.launches,
             folder=str(self._folder / folder),
         )

@@ -23,7 +23,7 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest
+from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
 from scalescope.records.run import Measurement
 from scalescope.records.store import complete_lines, load, save
 from scalescope.records.study import StudyPlan
@@ -216,22 +216,13 @@ class Parts(Expectations):
         (np, batch), threads = self._target, self._plan.threads_per_rank
         tune(
             TuneRequest(
-                workload=request.workload,
-                command=request.command,
+                **launch_of(request),
                 np=np,
                 batch=batch,
                 engine=self._plan.engines[0],
-                launcher=request.launcher,
-                hosts=request.hosts,
                 # Said, they count as fixed: only where this number of processes would not get them anyway.
                 threads_per_rank=request.threads_per_rank or (None if np == max(self._counts) else threads),
-                env=request.env,
-                launcher_args=request.launcher_args,
                 steps=_MOST_TUNED_STEPS if request.command else None,
-                device=request.device,
-                timeout_s=request.timeout_s,
-                ssh=request.ssh,
-                oversubscribe=request.oversubscribe,
                 budget_s=seconds,
                 folder=str(place),
             ),

@@ -23,7 +23,7 @@ from scalescope.jobs.request import engine_of_script
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_requirements, settle_here
-from scalescope.records.request import EstimateRequest, MeasureRequest
+from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies.budget import conduct, planned
@@ -150,21 +150,12 @@ def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
     engines = _engines(request)
     counts = _counts(request)
     asked = MeasureRequest(
-        workload=request.workload,
-        command=request.command,
+        **launch_of(request),
         np=counts,
         batch=request.batch[:1] or (() if request.command else (32,)),
         engines=engines,
-        launcher=request.launcher,
-        hosts=request.hosts,
         threads_per_rank=request.threads_per_rank,
-        env=request.env,
-        launcher_args=request.launcher_args,
         steps=request.steps,
-        device=request.device,
-        timeout_s=request.timeout_s,
-        ssh=request.ssh,
-        oversubscribe=request.oversubscribe,
     )
     with tempfile.TemporaryDirectory() as place:
         settings = settle_here(asked, Path(place))

@@ -17,7 +17,7 @@ from scalescope.jobs.plan import Settings, launcher_of, make_job, points
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
-from scalescope.records.request import MeasureRequest
+from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
@@ -177,22 +177,13 @@ def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     holds = tuple(text for text in request.hold if knob_name(text) != THREADS)
     settings = settle_here(
         MeasureRequest(
-            workload=request.workload,
-            command=request.command,
+            **launch_of(request),
             np=(request.np,),
             batch=(request.batch,) if request.batch else (),
             engines=(request.engine,) if request.engine else (),
-            launcher=request.launcher,
-            hosts=request.hosts,
             knobs=holds,
             threads_per_rank=int(threads[-1]) if threads else request.threads_per_rank,
-            env=request.env,
-            launcher_args=request.launcher_args,
             steps=request.steps,
-            device=request.device,
-            timeout_s=request.timeout_s,
-            ssh=request.ssh,
-            oversubscribe=request.oversubscribe,
             folder=request.folder,
         ),
         Path(request.folder or "results").absolute(),
