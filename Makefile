@@ -10,6 +10,9 @@ BIN := .venv/bin
 REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-release && echo 1 || echo 0)
 # Most launches leave a core idle, so tests share the cores; those that compare times run alone.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Others may need the cores too: tests that failed run once more with nothing of ours beside them, are named, and count then.
+ONCE_MORE = --cache-clear || { [ $$? = 1 ] && echo "make test: what failed runs once more, alone" && \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --verbose; }
 
 .PHONY: help demo test test-scripts check goldens lint bench docs figures setup horovod clean
 .NOTPARALLEL:
@@ -33,8 +36,8 @@ demo: .venv/.python
 
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint
-	$(BIN)/python -m pytest -m "not alone and not user_scripts" $(PARALLEL)
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m "not alone and not user_scripts" $(PARALLEL) $(ONCE_MORE)
+	$(BIN)/python -m pytest -m alone $(ONCE_MORE)
 
 test-scripts: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test-scripts: setup .venv-scripts/.python

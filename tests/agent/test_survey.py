@@ -45,7 +45,8 @@ def check(survey: dict) -> None:
     assert survey["backward_s"] >= 0.04
     assert survey["forward_s"] >= 0.02
     assert survey["optimizer_s"] >= 0.03
-    assert survey["step_s"] >= survey["forward_s"] + survey["backward_s"] + survey["optimizer_s"]
+    parts_s = survey["forward_s"] + survey["backward_s"] + survey["optimizer_s"]
+    assert survey["step_s"] >= 0.9 * parts_s  # medians of the parts may add up to more than the median of the sums
     assert survey["samples"] == 4
     assert survey["buffers_bytes"] == [2400, 2400, 8]
     assert (survey["engine"], survey["backend"], survey["threads"]) == ("ddp", "gloo", 1)

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
 OUT, PLANTED = sys.argv[1], sys.argv[2:]
-STEPS, BATCH = 20, 16
+STEPS, BATCH = 44, 16
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -41,7 +41,7 @@ def train(planted: str, rank: int) -> None:
             optimizer.zero_grad()
             loss = model(batch).square().mean()
             if planted == "straggler" and rank == 1:
-                time.sleep(0.06)
+                time.sleep(0.1)
             loss.backward()
             optimizer.step()
             profiler.step()
