@@ -14,11 +14,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from benchmarks.mutation import Mutant, draw, faults, is_another_program
 from benchmarks.table import Unfinished, print_table
+from scalescope import host
 from scalescope.records.store import drop_torn_line
 
 ROOT = Path(__file__).parents[1]
@@ -40,23 +45,38 @@ def run() -> list[dict[str, Any]]:
 
 
 def judge(root: Path, path: Path, seed: int, count: int, seconds: float) -> list[dict[str, Any]]:
-    """Try the mutants that the file does not have yet; Unfinished when that takes too long."""
-    began = time.monotonic()
+    """Try the mutants that the file does not have yet, one on each core; Unfinished when that takes too long."""
+    until = time.monotonic() + seconds
     known = _known(path, digest(root))
     mutants = draw(places(root), count, seed, lambda each: is_another_program(_source(root, each), each.fault))
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Path(folder) / "copy"
-        shutil.copytree(root, copy, ignore=_NOT_COPIED)
-        for mutant in mutants:
-            if _name(mutant) in known:
-                continue
-            usual_s = known.get(mutant.room, {"seconds": 0.0})["seconds"]
-            if time.monotonic() - began + usual_s > seconds:
-                raise Unfinished(_shown(mutants, known))
-            if mutant.room not in known:
-                _write(path, known, {"name": mutant.room, "seconds": _seconds_without_fault(copy, mutant.room)})
-            limit_s = _SLOWER * known[mutant.room]["seconds"] + _SECONDS_MORE
-            _write(path, known, {"name": _name(mutant), "outcome": outcome(copy, mutant, limit_s)})
+    left = [mutant for mutant in mutants if _name(mutant) not in known]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(host.cores().logical) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(host.cores().logical):
+            copies.put(shutil.copytree(root, Path(folder) / str(number), ignore=_NOT_COPIED))
+
+        def line_of(name: str, work: Callable[[Path], dict[str, Any]], usual_s: float = 0.0) -> bool:
+            """Do this in a copy that nobody else uses, unless it would end too late."""
+            copy = copies.get()
+            try:
+                in_time = time.monotonic() + usual_s <= until
+                if in_time:
+                    _write(path, known, {"name": name, **work(copy)})
+                return in_time
+            finally:
+                copies.put(copy)
+
+        rooms = sorted({mutant.room for mutant in left} - known.keys())
+        usual = [pool.submit(line_of, room, partial(_without_fault, room)) for room in rooms]
+        if not all(each.result() for each in usual):
+            raise Unfinished(_shown(mutants, known))
+        tried = [
+            pool.submit(line_of, _name(mutant), partial(_with_fault, mutant, seconds), seconds)
+            for mutant in left
+            for seconds in [known[mutant.room]["seconds"]]
+        ]
+        if not all(each.result() for each in tried):
+            raise Unfinished(_shown(mutants, known))
     return _shown(mutants, known)
 
 
@@ -120,12 +140,16 @@ def quick_tests(copy: Path, room: str, limit_s: float, changed: str = "") -> int
             process.wait()
 
 
-def _seconds_without_fault(copy: Path, room: str) -> float:
+def _without_fault(room: str, copy: Path) -> dict[str, Any]:
     began = time.monotonic()
     code = quick_tests(copy, room, 600.0)
     if code != 0:
         raise RuntimeError(f"the quick tests of {room} fail without any fault: run pytest tests/{room}")
-    return round(time.monotonic() - began, 1)
+    return {"seconds": round(time.monotonic() - began, 1)}
+
+
+def _with_fault(mutant: Mutant, usual_s: float, copy: Path) -> dict[str, Any]:
+    return {"outcome": outcome(copy, mutant, _SLOWER * usual_s + _SECONDS_MORE)}
 
 
 def _source(root: Path, mutant: Mutant) -> bytes:
