@@ -3,7 +3,7 @@
 from statistics import median
 
 from scalescope.diagnosis.findings.case import Case
-from scalescope.records.explanation import Finding
+from scalescope.records.explanation import Change, Finding
 from scalescope.text import plural
 from scalescope.units import format_seconds
 
@@ -102,7 +102,7 @@ def slow_periods(case: Case) -> Finding | None:
 
 def changes(case: Case) -> Finding | None:
     """From some step on, steps are slower."""
-    slower = [change for change in case.explanation.changes if change.after_s > change.before_s]
+    slower = [each for each in case.explanation.changes if each.after_s > each.before_s and not _tracer_did(case, each)]
     if not slower:
         return None
     worst = max(slower, key=lambda change: change.after_s / change.before_s)
@@ -116,6 +116,17 @@ def changes(case: Case) -> Finding | None:
         gain=worst.after_s / worst.before_s - 1,
         gain_from="accounting",
     )
+
+
+def _tracer_did(case: Case, change: Change) -> bool:
+    """Whether only traced steps became slow: those before and after them took what they took before the change.
+
+    A profiler makes a program ask for memory anew, and a virtual machine may have to get that from its host first.
+    """
+    record = case.job.record
+    if record is None or record.overhead is None or not record.untraced_step_s or record.overhead.low < _OVERHEAD:
+        return False
+    return record.untraced_step_s**2 < change.before_s * change.after_s
 
 
 def oversubscribed_cores(case: Case) -> Finding | None:
