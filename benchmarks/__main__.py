@@ -43,7 +43,7 @@ SECTIONS = {
     "tune_recorded": "searches over the grids that are kept: tune beside random search and Optuna",
     "tune_synthetic": "searches over simulated landscapes: samples to the best setting, and wrong winners",
     "tune_landscapes": "grids of 200 small tensors and of the transformer: tune beside random search and Optuna",
-    "tune_example": "the examples' DDP script tuned on 2 hosts x 2 ranks at 50 Mbit/s, then measured (needs root)",
+    "tune_example": "the examples' scripts, DDP and Horovod, tuned here and on 2 hosts, then measured (needs root)",
     "tune_hosts": "the same on 2 hosts x 2 ranks at 200 Mbit/s and 1 Gbit/s (needs root)",
     "tune_horovod": "the same for Horovod over MPI and Gloo, small and mid-sized, beside Horovod's own autotune",
     "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",

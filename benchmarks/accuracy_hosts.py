@@ -3,12 +3,11 @@
 import json
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import FOLDER, compare, keep_points, summary
 from benchmarks.accuracy_ranks import Case
+from benchmarks.namespaces import lab_of
 from benchmarks.table import print_table
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe import Group
@@ -30,18 +29,11 @@ _LARGEST = 16 << 20  # Bytes: larger messages take seconds on the slow link, and
 
 def run() -> list[dict[str, Any]]:
     """One laboratory per rate; the ranks are started from its first host, as a user would."""
-    sys.path.insert(0, "tests")
-    from hosts import Lab
-
     rows, points = [], []
     for name, rate in RATES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            lab = Lab(2, rate, Path(folder))
-            try:
-                words = [sys.executable, "-m", "benchmarks.accuracy_hosts", *lab.names, rate]
-                done = lab.run("h1", words, check=True, stdout=subprocess.PIPE, text=True)
-            finally:
-                lab.remove()
+        with lab_of(2, rate) as lab:
+            words = [sys.executable, "-m", "benchmarks.accuracy_hosts", *lab.names, rate]
+            done = lab.run("h1", words, check=True, stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout.splitlines()[-1])
         print_table(found)
         points += found

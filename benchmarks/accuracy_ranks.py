@@ -11,11 +11,12 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.estimation.link_probe import LinkProbe
-from scalescope.estimation.probe_ranks import Peers, around, helper_of, idle, one_round
+from scalescope.estimation.probe_ranks import around, helper_of, idle, one_round
 from scalescope.estimation.probe_ranks import file_of as probe_file
 from scalescope.estimation.profile_plan import steps_of_block
 from scalescope.estimation.profile_ranks import Profiler, ProfileTask
 from scalescope.estimation.profile_ranks import file_of as profile_file
+from scalescope.jobs.load import Peers
 from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import LineWriter
@@ -154,7 +155,9 @@ def main(arguments: list[str]) -> int:
     live = importlib.import_module(find_engine(task.engine).live_module)
     helper = helper_of(task.engine, "cpu") if "probe" in task.parts else None
     rank, world = live.start("cpu", task.knobs)
-    groups = {count: (path.parent / f"np{count}", Group(live, count)) for count in task.groups}
+    groups: dict[int, tuple[Path, Any]] = {
+        count: (path.parent / f"np{count}", Group(live, count)) for count in task.groups
+    }
     places = {count: place for count, place in (groups or {world: (path.parent, live)}).items() if rank < count}
     probes = {count: LinkProbe(lives, device_named("cpu"), task.sizes) for count, (_, lives) in places.items()}
     for index, case in enumerate(task.cases):
@@ -170,8 +173,8 @@ def main(arguments: list[str]) -> int:
     if "probe" in task.parts:
         writer = LineWriter(path.parent / probe_file(rank))
         around(probes[max(probes)], live, writer)
-        for _ in range(task.rounds if helper else 0):
-            idle(helper, live, writer)
+        for each in [helper] * task.rounds if helper else ():
+            idle(each, live, writer)
     return 0
 
 

@@ -46,7 +46,8 @@ def run_section(name: str, *, busy: bool) -> list[dict[str, Any]]:
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # they learn from each other, and from nothing else
-    truth, began, rows, points = _truth(), time.monotonic(), [], []
+    truth, began, points = _truth(), time.monotonic(), []
+    rows: list[dict[str, Any]] = []
     for number in range(1, COUNT + 1):
         path = folder / f"{number}.json"
         if not path.exists():

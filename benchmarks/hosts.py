@@ -1,16 +1,14 @@
 """The strong and weak scaling study in small: 1, 2 and 4 hosts out of network namespaces, DDP beside Horovod."""
 
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.command import scalescope_words
+from benchmarks.namespaces import lab_of
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
 
-sys.path.insert(0, "tests")
 FOLDER = Path("results") / "bench" / "hosts"
 STUDIES = {
     "batch": ("--np", "1", "--batch", "8,16,...,128", "--launches", "5"),
@@ -20,23 +18,17 @@ STUDIES = {
 
 def run() -> list[dict[str, Any]]:
     """Both studies, each resumable; the rows are what their figures show."""
-    from hosts import Lab
-
     rows = []
-    with tempfile.TemporaryDirectory() as name:
-        lab = Lab(4, "1gbit", Path(name))
-        try:
-            for study, words in STUDIES.items():
-                rows += _rows(study, _measure(lab, FOLDER / study, words))
-        finally:
-            lab.remove()
+    with lab_of(4, "1gbit") as lab:
+        for study, words in STUDIES.items():
+            rows += _rows(study, _measure(lab, FOLDER / study, words))
     return rows
 
 
 def _measure(lab: Any, folder: Path, words: tuple[str, ...]) -> Scaling:
     """Started on the first host, as a user would; what an earlier run has finished is kept."""
     if (folder / "plan.json").exists():
-        command = ("measure", "--resume", str(folder))
+        command: tuple[str, ...] = ("measure", "--resume", str(folder))
     else:
         names = ",".join(f"{host}:1" for host in lab.names)
         where = ("--hosts", names, "--threads-per-rank", "1", "-o", str(folder))

@@ -17,7 +17,7 @@ def run() -> list[dict[str, Any]]:
     for model, batch in MODELS.items():
         folder = FOLDER / model
         if (folder / "plan.json").exists():
-            words = ("--resume", str(folder))
+            words: tuple[str, ...] = ("--resume", str(folder))
         else:
             words = (model, "--input", "3x32x32", "--engine", "horovod", "--np", "1,2", "--batch", batch)
             words = (*words, "--scaling", "strong", "--launches", "5", "-o", str(folder))

@@ -3,7 +3,7 @@
 import ast
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 KINDS = ("comparison", "plus, minus", "times, divide", "constant", "negation", "early return", "dropped", "min, max")
 
@@ -150,7 +150,7 @@ class _Places:
             case ast.Assign([ast.Attribute() | ast.Subscript()]):
                 yield self._replaced("dropped", node, "pass")
 
-    def _early_return(self, node: ast.AST) -> Iterator[Fault]:
+    def _early_return(self, node: Any) -> Iterator[Fault]:
         first = next((each for each in _children(node) if isinstance(each, ast.stmt)), None)
         if first is None or isinstance(first, ast.Pass | ast.Raise) or first.lineno <= node.lineno:
             return
@@ -183,10 +183,10 @@ class _Places:
     def _text(self, node: ast.AST) -> str:
         return self._source[self._start(node) : self._end(node)].decode()
 
-    def _start(self, node: ast.AST) -> int:
+    def _start(self, node: Any) -> int:
         return self._lines[node.lineno - 1] + node.col_offset
 
-    def _end(self, node: ast.AST) -> int:
+    def _end(self, node: Any) -> int:
         return self._lines[node.end_lineno - 1] + node.end_col_offset
 
 

@@ -102,7 +102,7 @@ def _imported(tree: ast.Module, module: str) -> set[str]:
 
 def _floating(tree: ast.Module) -> int:
     """Strings that stand alone and are no docstring."""
-    bodies = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
+    bodies = [body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list)]
     return sum(
         isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
         for body in bodies

@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchmarks.namespaces import lab_of
 from benchmarks.tune_grid import OutOfTime, Plan
 from benchmarks.tune_section import Case, Rows, run_section, study
 from scalescope.records.job import Host
@@ -35,18 +35,11 @@ def run() -> list[dict[str, Any]]:
 
 def in_laboratory(case: Case, folder: Path, until: float) -> Rows:
     """The study on the first of two hosts."""
-    sys.path.insert(0, "tests")
-    from hosts import Lab
-
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
-        lab = Lab(2, RATES[case.name], Path(place))
-        try:
-            left = str(until - time.monotonic())
-            words = [sys.executable, "-m", "benchmarks.tune_hosts", case.name, str(folder), left, *lab.names]
-            done = lab.run("h1", words, check=True, stdout=subprocess.PIPE, text=True)
-        finally:
-            lab.remove()
+    with lab_of(2, RATES[case.name]) as lab:
+        left = str(until - time.monotonic())
+        words = [sys.executable, "-m", "benchmarks.tune_hosts", case.name, str(folder), left, *lab.names]
+        done = lab.run("h1", words, check=True, stdout=subprocess.PIPE, text=True)
     found: Rows | None = json.loads(done.stdout.splitlines()[-1])
     if found is None:
         raise OutOfTime

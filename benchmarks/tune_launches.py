@@ -34,7 +34,7 @@ def landscape_by_launches(
             settings.knobs[point.engine].values,
             hosts=["localhost"] * point.np,
             cores=host.cores().physical,
-            threads=settings.threads_per_rank,
+            threads=settings.threads_per_rank or 1,
         )
         space, whole = thinned(space, plan.most_cells, chosen), len(space.settings)
         predicted = space.predict(survey) if survey else None

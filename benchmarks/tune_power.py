@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scalescope.records.tuning import SearchedKnob
+from scalescope.records.tuning import SearchedKnob, Values
 from scalescope.tuner.blocks import Block, midmean
 from scalescope.tuner.confirmation import Lead, verdict
 from scalescope.tuner.search import OFFLINE, ONLINE
@@ -132,7 +132,8 @@ CAPS = (1.0, 2.0, 4.0, 8.0, 16.0, 25.0)
 def searches() -> list[dict[str, Any]]:
     """Whole searches over six bucket sizes of which one gains; blocks vary so that a pair varies by 10 %."""
     knob = SearchedKnob(name="bucket_cap_mb", values=CAPS, default=25.0, logarithmic=True)
-    settings = ({}, *({"bucket_cap_mb": cap} for cap in CAPS[:-1]))
+    caps: list[Values] = [{"bucket_cap_mb": cap} for cap in CAPS[:-1]]
+    settings: tuple[Values, ...] = ({}, *caps)
     space = Space(engine="ddp", knobs=(knob,), settings=settings, current={"bucket_cap_mb": 25.0})
     rows = []
     for gain in (-0.02, 0.0, 0.05, 0.13):

@@ -1,6 +1,7 @@
 """The search on simulated landscapes with a mis-calibrated simulator: samples to the best, and wrong wins."""
 
 import math
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -165,7 +166,7 @@ def _row(name: str, ended: list[Ended], landscapes: list[Landscape]) -> dict[str
     }
 
 
-def _percentiles(found: list[float]) -> dict[str, Any]:
+def _percentiles(found: Sequence[float]) -> dict[str, Any]:
     """What was never found counts as more than every sample."""
     found = sorted(found)
     at = median(found), found[math.ceil(0.9 * len(found)) - 1]

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 from benchmarks import aa, overhead
+from benchmarks.namespaces import lab_of
 
+import hosts
+import needs
 from measurement.observed import launch, measurement
 from scalescope.records.store import save
 
@@ -34,3 +37,14 @@ def test_launches_in_a_row_are_compared_and_a_coin_says_which_is_which(tmp_path:
         ]
         first_is_a += sum(a < b for a, b in pairs or [])
     assert 30 <= first_is_a <= 70
+
+
+@pytest.mark.launches
+def test_sections_on_several_hosts_get_them() -> None:
+    needs.namespaces()
+    with lab_of(2, "100mbit") as lab:
+        done = lab.run("h2", ["hostname"], check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == "h2"
+        namespace = lab.namespace("h2")
+        assert (hosts.NETNS_MOUNTS / namespace).exists()
+    assert not (hosts.NETNS_MOUNTS / namespace).exists()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.text import plural
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, format_share
 
 _LOOKED_AT = 10_000  # Of longer series every k-th step is judged
 _BLOCKS = 10
@@ -84,7 +84,7 @@ def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:
     nouns = plural(2, noun).removeprefix("2 ")
     if abs(drift) >= _LEAST_DRIFT and drifts(logs):
         direction = "slower" if drift > 0 else "faster"
-        sentence = f"{nouns} get {direction}: {abs(drift):.0%} from the first to the last quarter".replace("%", " %")
+        sentence = f"{nouns} get {direction}: {format_share(abs(drift))} from the first to the last quarter"
         return Steadiness(kind="drifting", sentence=sentence, modes=kinds, drift=drift)
     if kinds:
         parts = ", ".join(f"{mode.share * 100:.0f} % take {format_seconds(mode.seconds)}" for mode in kinds)

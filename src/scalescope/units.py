@@ -99,6 +99,11 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
+def format_share(fraction: float) -> str:
+    """`18 %`; a tenth only where there is less than one."""
+    return f"{100 * fraction:.1f} %" if 0 < abs(fraction) < 0.0095 else f"{100 * fraction:.0f} %"
+
+
 def format_bytes(count: float) -> str:
     """A size in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -299,7 +299,7 @@ def test_slow_steps_that_come_back_are_found() -> None:
 
 def test_an_idle_gpu_is_found() -> None:
     idle = parts(0.1, compute=0.05, exposed=0.0, hidden=0.0)
-    assert "50%" in findings(job([idle], device="cuda"))["idle_device"].sentence
+    assert "50 %" in findings(job([idle], device="cuda"))["idle_device"].sentence
     assert "idle_device" not in findings(job([idle]))
 
 
@@ -324,7 +324,7 @@ def test_more_threads_than_cores_are_found() -> None:
 
 
 def test_the_tracers_own_cost_is_said() -> None:
-    assert "30%" in findings(job([HEALTHY], overhead=0.3))["tracer"].sentence
+    assert "30 %" in findings(job([HEALTHY], overhead=0.3))["tracer"].sentence
     assert findings(job([HEALTHY], overhead=0.02)) == {}
 
 

@@ -113,7 +113,7 @@ def test_shares_of_a_gpu_are_those_of_the_step_without_the_tracer() -> None:
     explanation = explained(on_gpu)
     found = {each.id: each for each in find(Case(explanation, on_gpu, None))}
     assert explanation.step_s == pytest.approx(0.05)
-    assert "nothing to do for 63% of a step" in found["idle_device"].sentence
+    assert "nothing to do for 63 % of a step" in found["idle_device"].sentence
     assert "shares are those of a step without it" in found["tracer"].sentence
     host = explained(JobTraces("run folder", (trace(**busy),), record=told))
     assert host.step_s == pytest.approx(0.1), "on a CPU all parts are longer, and nobody knows by how much"

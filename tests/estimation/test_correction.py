@@ -144,7 +144,7 @@ def test_checks_that_contradict_each_other_leave_a_map_that_is_not_to_be_trusted
     before = asked()
     after = corrected(before, [check(cell(before, 2, 8), 2.0), check(cell(before, 4, 128), 0.5)])
     assert (after.trusted, after.recommended) == (False, None)
-    assert after.doubts[0].startswith("after the checks the map is still 100% off")
+    assert after.doubts[0].startswith("after the checks the map is still 100 % off")
 
 
 def test_a_disturbed_check_corrects_nothing_and_is_doubted() -> None:
@@ -160,7 +160,7 @@ def test_a_disturbed_check_corrects_nothing_and_is_doubted() -> None:
 
 
 def test_two_undisturbed_checks_make_up_for_a_disturbed_probe_and_for_nothing_else() -> None:
-    why = "rounds of the probe differ by 40% (one sigma)"
+    why = "rounds of the probe differ by 40 % (one sigma)"
     before = asked(disturbed=why)
     assert before.recommended is None
     checks = [check(cell(before, 2, 8), 1.3), check(cell(before, 2, 128), 1.3)]

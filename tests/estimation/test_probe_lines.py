@@ -95,7 +95,7 @@ def test_the_busiest_host_disturbs_all() -> None:
 
 def test_rounds_that_disagree_are_not_to_be_trusted() -> None:
     mine = [line for pace in (1.0, 2.0, 1.0) for line in (timed([pace]), QUIET)]
-    assert findings(PAIR, [mine, mine]).disturbed == "rounds of the probe differ by 40% (one sigma)"
+    assert findings(PAIR, [mine, mine]).disturbed == "rounds of the probe differ by 40 % (one sigma)"
 
 
 def test_a_round_that_one_rank_did_not_finish_is_left_out() -> None:

@@ -1,5 +1,7 @@
 """Training logs of any framework: which lines tell something, and what follows from them."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,26 @@ def test_testing_times_get_their_sentence(logs) -> None:
     assert any(finding.startswith("testing takes 500 ms on 1 process per epoch; ") for finding in alone.findings)
     silent = logs(n1="".join(f"Epoch {at} took 2 s\n" for at in range(3)))
     assert not any("testing" in finding for finding in silent.findings)
+
+
+def test_one_text_with_all_logs_under_headings_is_the_same_curve(tmp_path: Path) -> None:
+    notes = tmp_path / "timeline-32.md"
+    texts = [path.read_text() for path in CIFAR10]
+    headings = ("* 1 GPU", "## 2 processes:", "np = 4")
+    parts = [f"{head}\n```\n{text}```\n" for head, text in zip(headings, texts, strict=True)]
+    notes.write_text("# Timeline\n4 nodes 32 GPU\nno times under this one\n" + "".join(parts))
+    together, apart = read_logs([notes]), read_logs(CIFAR10)
+    assert values(together, "train") == values(apart, "train")
+    assert together.what == "timeline-32.md"
+    assert "headings in 'timeline-32.md' tell 1, 2 and 4 processes" in together.findings
+    assert any("the last is read" in finding for finding in read_logs([notes], [2]).findings), "--np overrules headings"
+
+
+def test_a_heading_over_one_log_does_not_divide_it(tmp_path: Path) -> None:
+    for name in ("n2.log", "n4.log"):
+        (tmp_path / name).write_text("using\n8 GPUs\n" + "".join(f"Epoch {at} took 2 s\n" for at in range(3)))
+    (curve,) = read_logs([tmp_path / "n2.log", tmp_path / "n4.log"]).curves
+    assert [point.np for point in curve.points] == [2, 4]
 
 
 # Planted epochs

@@ -137,7 +137,7 @@ def test_beyond_one_node_whole_nodes_are_recommended() -> None:
     wide = described(1e6, slots=8, nodes=4, device="gpu")
     found = asked(np=tuple(range(1, 33)), cluster=wide).recommended
     assert (found.np, found.regret) == (32, 0)
-    assert "the fewest nodes within 5%" in found.why
+    assert "the fewest nodes within 5 %" in found.why
     partly = asked(np=(1, 31), cluster=wide).recommended
     assert partly.np == 31, "where there is nothing else"
     inside = asked(np=(1, 5), cluster=wide).recommended
@@ -194,7 +194,7 @@ def test_the_recommended_cell_keeps_the_efficiency_goal_and_states_its_regret() 
     assert advice.throughput == pytest.approx(16 / 9.6)
     assert advice.regret == pytest.approx(1 - (16 / 9.6) / (64 / 10.8))
     assert found.most_efficient_np == 2
-    assert "at least 80%" in advice.why
+    assert "at least 80 %" in advice.why
 
 
 @pytest.mark.parametrize(("goal", "processes"), [(0.99, 1), (0.8, 2), (0.75, 4), (0.5, 8)])
@@ -311,7 +311,7 @@ def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> Non
     assert busy.cells == asked(profile=profile(point(8))).cells
     contended = profile(point(8), crowds=(msgspec.structs.replace(contention(2, 1.5), foreign_cores=0.5),))
     assert asked(profile=contended).doubts == ("other programs kept 0.5 cores busy during the profile",)
-    probed = described(disturbed="rounds of the probe differ by 40% (one sigma)")
+    probed = described(disturbed="rounds of the probe differ by 40 % (one sigma)")
     assert asked(cluster=probed).doubts == (probed.disturbed,)
     assert asked(cluster=probed, np=(1,)).trusted  # one process depends on no link
     assert asked(profile=contended, np=(1,)).trusted
@@ -355,7 +355,7 @@ def test_a_profile_whose_steps_vary_too_much_is_not_built_upon() -> None:
 
     assert varying(0.13).trusted
     shaky = varying(0.14)
-    assert shaky.doubts == ("the profile knows steps of one process within 26% only",)
+    assert shaky.doubts == ("the profile knows steps of one process within 26 % only",)
     assert shaky.recommended is None
 
 

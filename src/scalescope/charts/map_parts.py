@@ -9,7 +9,7 @@ import altair as alt
 from scalescope.charts.parts import is_logarithmic, powers_of_two, round_numbers
 from scalescope.records.prediction import Cell
 from scalescope.report.prediction import BATCH_WORDS, Grid, asked_batch, is_slower, spaced, speedup_number
-from scalescope.units import format_bytes, format_rate, format_seconds
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share
 
 # Labels of a legend: more than the first on a logarithmic scale, no more than the second; steps of an even one.
 _FEW, _MOST, _FEW_STEPS = 2, 7, 5
@@ -25,17 +25,13 @@ class Quantity(NamedTuple):
     write: Callable[[float], str]
 
 
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %"
-
-
 def _hours(hours: float) -> str:
     return f"{hours:,.3g}" if hours < 1000 else f"{hours:,.0f}"
 
 
 QUANTITIES = {
     "speedup": Quantity("speedup", speedup_number),
-    "efficiency": Quantity("efficiency", _percent),
+    "efficiency": Quantity("efficiency", format_share),
     "step_s": Quantity("step time", format_seconds),
     "throughput": Quantity("throughput, samples/s", format_rate),
     "exposed_s": Quantity("exposed communication", format_seconds),

@@ -10,6 +10,7 @@ from scalescope.records.explanation import HorovodAccount
 from scalescope.traces.horovod.steps import CYCLES_S
 from scalescope.traces.lateness import stands_out
 from scalescope.traces.trace import Trace
+from scalescope.units import format_share
 
 _AGREED = 0.95  # Of the negotiations that name a rank must name the same one, before it stands for those that name none
 _FEWEST_NAMED = 3
@@ -66,4 +67,5 @@ def _last_words(account: HorovodAccount) -> str:
     if not counts:
         return ""
     last = max(counts, key=lambda rank: counts[rank])
-    return f"rank {last} was the last to be ready in {counts[last] / sum(counts.values()):.0%} of the negotiations"
+    share = format_share(counts[last] / sum(counts.values()))
+    return f"rank {last} was the last to be ready in {share} of the negotiations"

@@ -29,6 +29,7 @@ from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
 from scalescope.stats import standard_error
+from scalescope.units import format_share
 
 _ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
 _TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
@@ -194,7 +195,7 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
     used = quiet or made
     rounds = [_timed(together) for together in used]
     differ = disagreement([sum(map(_slowest_s, timed.values())) for timed in rounds])
-    disturbed = f"rounds of the probe differ by {differ:.0%} (one sigma)" if differ > _TOO_DIFFERENT else ""
+    disturbed = f"rounds of the probe differ by {format_share(differ)} (one sigma)" if differ > _TOO_DIFFERENT else ""
     if not quiet:
         disturbed = f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
     repeated = len(made) - len(quiet) if quiet else 0

@@ -18,6 +18,7 @@ from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
 from scalescope.simulator.compute import work
 from scalescope.simulator.grid import most_efficient, recommend
+from scalescope.units import format_share
 
 _BLOCKS_S = 4.0  # Of interleaved blocks in each launch
 _PUSHES = (0.5, 1.0, 2.0, 4.0)  # Half-widths by which a cell is moved to see whether the recommendation changes
@@ -195,7 +196,7 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
     doubts = [doubt for doubt in prediction.doubts if doubt not in answered or len(quiet) < _CONFIRMING]
     worst = max(left.values(), default=0.0)
     if worst > _OFF:
-        off = f"after the checks the map is still {math.expm1(worst):.0%} off one of them"
+        off = f"after the checks the map is still {format_share(math.expm1(worst))} off one of them"
         doubts.append(off if quiet else f"{off}, and other programs were busy during every launch of it")
     goal = prediction.efficiency_goal
     return msgspec.structs.replace(

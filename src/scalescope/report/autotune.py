@@ -15,9 +15,9 @@ from scalescope.records.autotune import (
     Setting,
     Switch,
 )
-from scalescope.report.explanation import percent
 from scalescope.report.terminal import Answer, answered, bullet, cut_rows, reasons, say, section
 from scalescope.text import plain, plural
+from scalescope.units import format_share
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
 SWITCH_WORDS = {
@@ -81,12 +81,12 @@ def noise_lines(record: Autotune) -> list[str]:
         else "what a smooth surface through neighbouring settings leaves over: too few were sampled again"
     )
     lines = [
-        f"samples of one setting scatter by {percent(noise.relative)} (standard deviation; {from_repeats})",
+        f"samples of one setting scatter by {format_share(noise.relative)} (standard deviation; {from_repeats})",
         f"the winner {_lead_words(record.lead_next, 'the next setting')}"
         f" ({knob_words(record, record.settings[record.runner_up].knobs)}); it takes a lead of"
-        f" {percent(record.needed)} to beat the noise",
+        f" {format_share(record.needed)} to beat the noise",
         f"it {_lead_words(record.lead_median, 'the median')}; the best of {settings:,} equal settings would lead by up"
-        f" to {percent(record.luck)} by luck",
+        f" to {format_share(record.luck)} by luck",
     ]
     if record.alike and record.alike > 1:
         lines.append(f"{record.alike:,} of {plural(settings, 'setting')} cannot be told apart from the winner")
@@ -128,14 +128,14 @@ def verdict_words(record: Autotune) -> str:
         "among the best": "it is among the best, and did not beat the noise",
         "noise": "it did not beat the noise",
     }
-    scatter = f"samples of one setting scatter by {percent(record.noise.relative)}"
+    scatter = f"samples of one setting scatter by {format_share(record.noise.relative)}"
     return f"{leads} while {scatter}: {end[record.verdict]}"
 
 
 def _lead_words(lead: float | None, over: str) -> str:
     if lead is None or lead >= 0:
-        return f"leads {over} by {percent(lead or 0.0)}"
-    return f"is {percent(-lead)} behind {over} on average"
+        return f"leads {over} by {format_share(lead or 0.0)}"
+    return f"is {format_share(-lead)} behind {over} on average"
 
 
 def _switch_words(switch: Switch) -> str:

@@ -8,7 +8,7 @@ from scalescope.records.timeline import Breakdown
 from scalescope.report.phrases import number
 from scalescope.steady import step_times
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, format_share
 
 
 class Part(NamedTuple):
@@ -126,11 +126,6 @@ def gain_words(gain: float) -> str:
     return f"{1 + gain:.2f}x" if gain < 9 else f"{1 + gain:.0f}x"
 
 
-def percent(fraction: float) -> str:
-    """`18 %`; a tenth only where there is less than one."""
-    return f"{100 * fraction:.1f} %" if 0 < abs(fraction) < 0.0095 else f"{100 * fraction:.0f} %"
-
-
 def steps_from_words(explanation: Explanation) -> str:
     """Where steps came from; empty without any."""
     told = explanation.steps_from
@@ -192,7 +187,7 @@ def sentence(explanation: Explanation) -> str:
     names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
     if len(known) <= 2:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
-    told = [f"{percent(known[key])} {names[key]}{_divided(key, parts)}" for key in _order(known)]
+    told = [f"{format_share(known[key])} {names[key]}{_divided(key, parts)}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     return f"A {format_seconds(step)} step is {listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
 
@@ -201,7 +196,7 @@ def _divided(key: str, parts: Breakdown) -> str:
     """` (22 % waiting for other ranks, 12 % transfer)`, where the source tells."""
     if key != _EXPOSED.key or parts.waiting_s is None or parts.transfer_s is None:
         return ""
-    waiting, transfer = (percent(share(each, parts)) for each in (parts.waiting_s, parts.transfer_s))
+    waiting, transfer = (format_share(share(each, parts)) for each in (parts.waiting_s, parts.transfer_s))
     return f" ({waiting} waiting for other ranks, {transfer} transfer)"
 
 
@@ -212,10 +207,10 @@ def _order(known: dict[str, float]) -> list[str]:
 
 def _hidden(explanation: Explanation, parts: Breakdown) -> str:
     if parts.hidden_s is not None and share(parts.hidden_s, parts) >= _VISIBLE:
-        return f" (communication hidden under compute: {percent(share(parts.hidden_s, parts))})"
+        return f" (communication hidden under compute: {format_share(share(parts.hidden_s, parts))})"
     possibly = explanation.possibly_hidden_s
     if possibly is not None and share(possibly, parts) >= _VISIBLE:
-        return f" (communication that may be hidden: {percent(share(possibly, parts))})"
+        return f" (communication that may be hidden: {format_share(share(possibly, parts))})"
     return ""
 
 

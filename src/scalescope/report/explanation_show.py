@@ -20,7 +20,6 @@ from scalescope.report.explanation import (
     gain_words,
     loss_words,
     parts_shown,
-    percent,
     rank_words,
     seconds_of,
     sentence,
@@ -34,7 +33,7 @@ from scalescope.report.explanation import (
 from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
 from scalescope.report.terminal import Answer, answered, bullet, cut_rows, encoded, reasons, say, section
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share
 
 _MOST_CHANGES, _MOST_PERIODS, _MOST_EPOCHS = 4, 3, 5
 _WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not told
@@ -101,7 +100,7 @@ def reading_lines(explanation: Explanation) -> list[str]:
     if explanation.overhead is not None and explanation.overhead < _NOISE:
         lines.append("what tracing itself added to a step is within the noise")
     elif explanation.overhead is not None:
-        lines.append(f"tracing itself made a step {percent(explanation.overhead)} longer")
+        lines.append(f"tracing itself made a step {format_share(explanation.overhead)} longer")
     return lines
 
 
@@ -155,7 +154,7 @@ def _accounting_notes(explanation: Explanation, whole: Breakdown, shown: int) ->
     if absent:
         notes.append(f"not told by this source, and in other: {', '.join(absent)}")
     if (possibly := explanation.possibly_hidden_s) is not None:
-        said = f"{format_seconds(possibly)} ({percent(share(possibly, whole))}) is communication before the last"
+        said = f"{format_seconds(possibly)} ({format_share(share(possibly, whole))}) is communication before the last"
         notes.append(f"{said} gradient was there: possibly hidden")
     return notes
 

@@ -12,7 +12,7 @@ from scalescope.records.explanation import TraceFolder
 from scalescope.records.machine import Checkup, Horovod, Interface, Machine, Mpi, Slurm, Torch
 from scalescope.report.terminal import Answer, answered, reasons, say, table
 from scalescope.text import plural
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, format_share
 
 _NOT_HERE = "not here"
 
@@ -153,7 +153,7 @@ def _at(costs: Costs, size: int) -> str:
 
 
 def _cpu(costs: Costs) -> str:
-    return f"{costs.cpu_seconds[-1] / costs.seconds[-1]:.0%}" if costs.seconds and costs.seconds[-1] else ""
+    return format_share(costs.cpu_seconds[-1] / costs.seconds[-1]) if costs.seconds and costs.seconds[-1] else ""
 
 
 def sentence(cluster: Cluster) -> str:
@@ -166,7 +166,7 @@ def sentence(cluster: Cluster) -> str:
     size, seconds = widest.sizes_bytes[at], widest.seconds[at]
     return (
         f"{widest.backend} sums {format_bytes(size)} over {_where(widest)} in {format_seconds(seconds)}, "
-        f"{format_bytes(size / seconds)}/s, give or take {widest.error:.0%}."
+        f"{format_bytes(size / seconds)}/s, give or take {format_share(widest.error)}."
     )
 
 
@@ -182,7 +182,7 @@ def sentence_of_overhead(trace: TraceFolder) -> str:
     if not overhead or not trace.untraced_step_s:
         return "what tracing cost is not known: too few steps were made without it"
     step = f"a step of {format_seconds(trace.untraced_step_s)}"
-    span = f"{overhead.low:+.0%} to {overhead.high:+.0%}"
+    span = f"{100 * overhead.low:+.0f} % to {100 * overhead.high:+.0f} %"
     if overhead.low <= 0:
         return f"what tracing added to {step} is within the noise ({span})"
-    return f"tracing added {overhead.value:.0%} to {step} ({span})"
+    return f"tracing added {format_share(overhead.value)} to {step} ({span})"

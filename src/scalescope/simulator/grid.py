@@ -18,6 +18,7 @@ from scalescope.simulator.compute import work
 from scalescope.simulator.gpu import own_cost
 from scalescope.simulator.step import steps
 from scalescope.stats import PREDICTED, normal_width
+from scalescope.units import format_share
 
 EFFICIENT = 0.8  # Minimum efficiency of the recommended setting, unless another is asked for
 _NEARLY = 0.9  # Part of the efficiency goal from which on the interval of a cell may make up for the rest
@@ -202,13 +203,14 @@ def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice
     close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
     whole = [cell for cell in close if cell.np < slots_per_node or cell.np % slots_per_node == 0]
     chosen = min(whole or close, key=lambda cell: (cell.np, cell.global_batch))
-    why = f"the fewest {'processes' if chosen.nodes == 1 or not whole else 'nodes'} within {_REGRET:.0%} of the fastest"
+    fewest = "processes" if chosen.nodes == 1 or not whole else "nodes"
+    why = f"the fewest {fewest} within {format_share(_REGRET)} of the fastest"
     if not efficient:
         why += "; none reaches the efficiency goal"
     elif chosen.efficiency < goal:
-        why += f" whose interval holds an efficiency of {goal:.0%}"
+        why += f" whose interval holds an efficiency of {format_share(goal)}"
     else:
-        why += f" whose efficiency is at least {goal:.0%}"
+        why += f" whose efficiency is at least {format_share(goal)}"
     return Advice(
         np=chosen.np,
         batch=chosen.batch,
@@ -268,7 +270,7 @@ def _baseline_warnings(cells: Sequence[Cell]) -> list[str]:
 def profile_doubts(profile: ModelProfile) -> list[str]:
     """Whether one process stepped so unevenly that nothing can be built on it."""
     error = math.expm1(_INTERVAL * max(point.error for point in profile.points))
-    return [f"the profile knows steps of one process within {error:.0%} only"] if error > _SHAKY else []
+    return [f"the profile knows steps of one process within {format_share(error)} only"] if error > _SHAKY else []
 
 
 def _doubts(question: Question) -> list[str]:

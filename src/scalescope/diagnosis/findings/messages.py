@@ -7,7 +7,7 @@ from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.records.explanation import Finding
 from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, format_share
 
 MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
@@ -78,7 +78,7 @@ def large_bucket(case: Case) -> Finding | None:
         return None
     return Finding(
         id="large_bucket",
-        sentence=f"One message holds {max(sizes) / sum(sizes):.0%} of the gradients "
+        sentence=f"One message holds {format_share(max(sizes) / sum(sizes))} of the gradients "
         f"({format_bytes(max(sizes))}): it leaves late and little hides it.",
         evidence=_sizes(case),
         change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
@@ -104,7 +104,9 @@ def exposed_communication(case: Case) -> Finding | None:
     if share < _EXPOSED_SHARE:
         return None
     total = exposed_s + (accounting.hidden_s or 0.0)
-    hidden = f", {accounting.hidden_s / total:.0%} of all communication is hidden" if accounting.hidden_s else ""
+    hidden = (
+        f", {format_share(accounting.hidden_s / total)} of all communication is hidden" if accounting.hidden_s else ""
+    )
     if case.replay is not None:
         won = gain(case.step_s, case.replay.with_links(2.0))
     else:
@@ -123,7 +125,7 @@ def exposed_communication(case: Case) -> Finding | None:
         )
     return Finding(
         id="exposed_communication",
-        sentence=f"{share:.0%} of a step is exposed communication ({format_seconds(exposed_s)}){hidden}.",
+        sentence=f"{format_share(share)} of a step is exposed communication ({format_seconds(exposed_s)}){hidden}.",
         evidence={
             "exposed": format_seconds(exposed_s),
             "hidden": "unknown" if accounting.hidden_s is None else format_seconds(accounting.hidden_s),

@@ -5,7 +5,7 @@ from statistics import median
 from scalescope.diagnosis.findings.case import Case
 from scalescope.records.explanation import Change, Finding
 from scalescope.text import plural
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, format_share
 
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05
@@ -47,7 +47,7 @@ def first_epoch(case: Case) -> Finding | None:
     return Finding(
         id="first_epoch",
         sentence=f"The first {first} {format_seconds(excess)} more than later ones, "
-        f"{excess / sum(durations):.0%} of what was traced: {', '.join(most)}.",
+        f"{format_share(excess / sum(durations))} of what was traced: {', '.join(most)}.",
         evidence=evidence,
         change="It is paid once per run: leave it out when you compare speeds; start workers and load data before the "
         "first step.",
@@ -70,12 +70,12 @@ def _slow_first_epoch(case: Case) -> Finding | None:
     }
     if first.negotiation_share is not None and shares:
         evidence["negotiation"] = (
-            f"{first.negotiation_share:.0%} of the first epoch, {median(shares):.0%} of later ones"
+            f"{format_share(first.negotiation_share)} of the first epoch, {format_share(median(shares))} of later ones"
         )
     return Finding(
         id="first_epoch",
         sentence=f"The first epoch takes {format_seconds(excess)} longer than later ones, "
-        f"{excess / total:.0%} of the run.",
+        f"{format_share(excess / total)} of the run.",
         evidence=evidence,
         change="It is paid once per run (start of workers, cold caches, first negotiation): cache the data set before "
         "the first step, and leave the first epoch out when you compare speeds.",
@@ -164,8 +164,8 @@ def idle_device(case: Case) -> Finding | None:
         return None
     return Finding(
         id="idle_device",
-        sentence=f"The GPU has nothing to do for {share:.0%} of a step ({format_seconds(accounting.other_s)}): "
-        "the host does not feed it fast enough.",
+        sentence=f"The GPU has nothing to do for {format_share(share)} of a step "
+        f"({format_seconds(accounting.other_s)}): the host does not feed it fast enough.",
         evidence={
             "compute on the GPU": format_seconds(accounting.compute_s),
             "neither compute nor communication": format_seconds(accounting.other_s),
@@ -192,8 +192,8 @@ def tracer(case: Case) -> Finding | None:
         return None
     return Finding(
         id="tracer",
-        sentence=f"Tracing itself made steps {overhead:.0%} slower: {_meaning(case)}.",
-        evidence={"overhead": f"{overhead:.1%}", "seen in": case.where},
+        sentence=f"Tracing itself made steps {format_share(overhead)} slower: {_meaning(case)}.",
+        evidence={"overhead": format_share(overhead), "seen in": case.where},
         change="Take times from `scalescope measure`, without --trace; trust the shares of long parts.",
         gain=None,
     )

@@ -5,7 +5,7 @@ from statistics import median
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.records.explanation import Finding, HorovodAccount
 from scalescope.traces.horovod.steps import CYCLES_S
-from scalescope.units import format_bytes, format_seconds
+from scalescope.units import format_bytes, format_seconds, format_share
 
 _INPUT_SHARE = 0.05
 _LONG_CYCLE_S = 4e-3
@@ -142,7 +142,7 @@ def input_bound(case: Case) -> Finding | None:
     return Finding(
         id="input_bound",
         sentence=f"Every step waits {format_seconds(seconds)} for its batch, "
-        f"{seconds / case.step_s:.0%} of the step (rank {waiting.rank}).",
+        f"{format_share(seconds / case.step_s)} of the step (rank {waiting.rank}).",
         evidence={
             "wait for input, by rank": ", ".join(
                 f"{account.rank}: {format_seconds(account.parts.input_s or 0.0)}" for account in ranks

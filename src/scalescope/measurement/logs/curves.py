@@ -1,5 +1,6 @@
-"""How many processes wrote a log: by --np, or by the file's name.
-Training logs that people already have: one file per number of processes in, a curve out.
+"""Training logs that people already have in, a curve out.
+
+How many processes wrote a log is told by --np, by headings in a file that holds several, or by the file's name.
 """
 
 import re
@@ -10,7 +11,7 @@ from statistics import fmean, median
 from scalescope.errors import UsageError
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences, testing_sentence
-from scalescope.measurement.logs.lines import Reading, read_log
+from scalescope.measurement.logs.lines import Reading, Section, read_log, sections
 from scalescope.measurement.observation import Observation, infer
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
@@ -59,8 +60,8 @@ def _from_name(path: Path) -> int:
 
 def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
     """The curve of several logs, and what had to be assumed to read them; counts come from `np` or the file names."""
-    counts = process_counts(paths, np)
-    readings = [read_log(path, count, pattern) for path, count in zip(paths, counts, strict=True)]
+    logs = _logs(paths, np, pattern)
+    readings = [read_log(path, count, pattern, section) for path, count, section in logs]
     if all(reading.epochs for reading in readings):
         curve, findings = _timed(readings, "epoch")
     elif all(reading.steps for reading in readings):
@@ -72,19 +73,41 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     else:
         raise UsageError(_unlike(readings))
     if not np:
-        findings.append(f"the file names tell {_listed(counts)}; --np overrules them")
+        findings += _told_counts(logs)
     if curve.baseline_np is None:
         findings.append("one number of processes only: add the logs of others to compare with")
     elif curve.baseline_np > 1:
         findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
     notes = [note for reading in readings for note in reading.notes]
     return Scaling(
-        what=", ".join(reading.name for reading in readings),
+        what=", ".join(dict.fromkeys(reading.name for reading in readings)),
         source="logs",
         curves=(curve,),
         trust=which_to_trust((curve,)),
         findings=tuple(dict.fromkeys([*findings, *notes, *what_stands_out((curve,))])),
     )
+
+
+def _logs(paths: Sequence[Path], np: Sequence[int], pattern: str) -> list[tuple[Path, int, Section | None]]:
+    """Every log: its file, its number of processes and, where headings divide the file, its lines."""
+    if np:
+        return [(path, count, None) for path, count in zip(paths, process_counts(paths, np), strict=True)]
+    found: list[tuple[Path, int, Section | None]] = []
+    for path in paths:
+        parts = sections(path, pattern)
+        found += [(path, part.np, part) for part in parts] if parts else [(path, _from_name(path), None)]
+    return found
+
+
+def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
+    """Who told the numbers of processes."""
+    named = [count for _, count, section in logs if section is None]
+    told = [f"the file names tell {_listed(named)}; --np overrules them"] if named else []
+    headed = [(path, count) for path, count, section in logs if section is not None]
+    for path in dict.fromkeys(path for path, _ in headed):
+        counts = [count for of, count in headed if of == path]
+        told.append(f"headings in '{plain(path.name)}' tell {_listed(counts)}")
+    return told
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -1,5 +1,7 @@
 """One log, read line by line: the epochs it tells in order, the steps, the rates."""
 
+import re
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +16,12 @@ from scalescope.measurement.text_files import head, lines
 from scalescope.text import plain
 
 _LOOKED_AT = 2000  # Lines among which a typical one is looked for
+# `* 4 GPU`, `## 2 processes:`, `4 nodes 32 GPUs`, `np = 8`: nothing else may stand in such a line
+_HEADING = re.compile(
+    r"\W*(?:\d+ nodes?\W+)?"
+    r"(?:(\d{1,5})[ -]?(?:gpus?|ranks?|process(?:es)?|workers?)|(?:np|nproc)\W{1,3}(\d{1,5}))\W*$",
+    re.IGNORECASE,
+)
 _TELLING_WORDS = ("epoch", "step", "time", "sec", "iter", "loss")
 
 
@@ -40,20 +48,29 @@ class _Reader(Protocol):
     def find(self, number: int, text: str) -> list[Found]: ...
 
 
-def read_log(path: Path, np: int, pattern: str) -> Reading:
+class Section(NamedTuple):
+    """The lines of a file under a heading that names a number of processes, such as `* 4 GPU`."""
+
+    np: int
+    first: int
+    end: int
+
+
+def sections(path: Path, pattern: str) -> list[Section]:
+    """What headings divide a file into, where they tell apart logs of different numbers of processes; else nothing."""
+    head(path)
+    headings = [(number, int(told[1] or told[2])) for number, text in lines(path) if (told := _HEADING.match(text))]
+    ends = [number for number, _ in headings[1:]] + [sys.maxsize]
+    parts = [Section(np, number, end) for (number, np), end in zip(headings, ends, strict=False)]
+    logs = [each for each in parts if each.np and _find(path, pattern, each)[0]]
+    return logs if len({each.np for each in logs}) > 1 else []
+
+
+def read_log(path: Path, np: int, pattern: str, section: Section | None = None) -> Reading:
     """Everything of use in a log; one line that names the next action when there is nothing."""
     head(path)
     name = plain(path.name)
-    reader: _Reader = OwnPattern(pattern) if pattern else Patterns()
-    told: dict[str, list[_Told]] = {}
-    sample: list[str] = []
-    for number, text in lines(path):
-        if len(sample) < _LOOKED_AT:
-            sample.append(text)
-        for found in reader.find(number, text):
-            if found.value <= 0 and found.name.startswith("examples"):
-                continue  # some trainings print a rate of 0 before their first step
-            told.setdefault(found.name, []).append(_Told(number, found))
+    told, sample = _find(path, pattern, section)
     if not told:
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
         raise UsageError(
@@ -74,6 +91,23 @@ def read_log(path: Path, np: int, pattern: str) -> Reading:
         train_s=_positive(runtimes[-1], name) if runtimes else None,
         notes=tuple(notes),
     )
+
+
+def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[_Told]], list[str]]:
+    """What lines tell, by its name, and some of the lines."""
+    reader: _Reader = OwnPattern(pattern) if pattern else Patterns()
+    told: dict[str, list[_Told]] = {}
+    sample: list[str] = []
+    for number, text in lines(path):
+        if section and not section.first <= number < section.end:
+            continue
+        if len(sample) < _LOOKED_AT:
+            sample.append(text)
+        for found in reader.find(number, text):
+            if found.value <= 0 and found.name.startswith("examples"):
+                continue  # some trainings print a rate of 0 before their first step
+            told.setdefault(found.name, []).append(_Told(number, found))
+    return told, sample
 
 
 def _typical(sample: Sequence[str]) -> str:
