@@ -24,7 +24,7 @@ from scalescope.stats import FEWEST, MEASURED, of_values, percent
 from scalescope.steady import step_times
 
 FOLDER = Path("results") / "bench" / "overhead"
-LAUNCHES, PAIRS, STEPS = 10, 60, 10
+LAUNCHES, PAIRS, STEPS = 10, 200, 10
 # One run of this section goes on for this long; the next one continues.
 SECONDS = 18 * 60
 SCRIPT = f"""
@@ -35,7 +35,7 @@ dist.init_process_group("gloo")
 workload = load(WorkloadSpec(model="cnn"))
 model = torch.nn.parallel.DistributedDataParallel(workload.model)
 optimizer = workload.optimizer(model.parameters())
-(inputs,), target = workload.batch(32), workload.target(32)
+(inputs,), target = workload.batch(4), workload.target(4)  # short steps: what is added is the larger part of them
 {WATCH}
 def block(steps):
     seconds = []
