@@ -24,7 +24,7 @@ from scalescope.stats import FEWEST, MEASURED, of_values, percent
 from scalescope.steady import step_times
 
 FOLDER = Path("results") / "bench" / "overhead"
-LAUNCHES, PAIRS, STEPS = 10, 200, 10
+LAUNCHES, PAIRS, STEPS = 20, 200, 10
 # One run of this section goes on for this long; the next one continues.
 SECONDS = 18 * 60
 SCRIPT = f"""
