@@ -15,7 +15,7 @@ from scalescope.api.tune_request import tune_request
 from scalescope.cli import application, split_at_dashes
 from scalescope.cli.explained import next_after_traces, request_behind
 from scalescope.cli.measure import next_command as after_measure
-from scalescope.cli.retype import retyped
+from scalescope.cli.retype import of_one_run, retyped
 from scalescope.records.explanation import Finding
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
@@ -118,6 +118,14 @@ def test_what_belongs_to_one_run_is_not_typed_again() -> None:
     again = pasted(retyped("measure", request))
     assert again == MEASURED
     assert pasted(retyped("measure", request, trace=True)).trace
+
+
+def test_times_that_a_study_shared_out_are_typed_as_people_write_them() -> None:
+    request = msgspec.structs.replace(MEASURED, budget_s=33.10440147900226)
+    line = retyped("measure", request, **of_one_run(request))
+    assert "--budget 33.1s" in line
+    assert pasted(line).budget_s == pytest.approx(33.1)
+    assert "--seconds 33.3s" in retyped("estimate", ESTIMATED, seconds=100 / 3)
 
 
 @pytest.mark.parametrize(

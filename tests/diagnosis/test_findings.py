@@ -336,6 +336,10 @@ def test_steps_that_only_the_tracer_makes_slow_are_its_cost() -> None:
     assert set(findings(slow, record=known)) == {"tracer"}
     stays_slow = msgspec.structs.replace(around, untraced_step_s=0.14, overhead=Overhead(value=4.3, low=0.01, high=4.3))
     assert "slower_since" in findings(slow, record=stays_slow), "untraced steps after it are slow as well"
+    small = job([HEALTHY], overhead=0.08, changes=(Change(step=10, before_s=0.0621, after_s=0.0693),))
+    faster_around = Overhead(value=0.084, low=0.031, high=0.26)
+    known = msgspec.structs.replace(around, untraced_step_s=0.0608, overhead=faster_around)
+    assert findings(small, record=known) == {}
     before_and_after = msgspec.structs.replace(
         around, untraced_step_s=0.6, overhead=Overhead(value=0.2, low=0.15, high=0.25)
     )

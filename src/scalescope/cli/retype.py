@@ -119,11 +119,17 @@ def _as_options(asked: dict[str, Any], verb: str) -> dict[str, Any]:
         "env": lambda value: [f"{name}={MASK}" for name in value],  # to be typed again: logs keep what is printed
         "launcher_args": lambda value: [shlex.quote(word) for word in value],
         "search": list,
-        "timeout_s": lambda value: f"{value:g}s" if value != MeasureRequest().timeout_s else "",
+        "budget_s": _seconds,
+        "seconds": _seconds,
+        "timeout_s": lambda value: _seconds(value) if value != MeasureRequest().timeout_s else "",
         "step_time": lambda value: ",".join(f"{batch}={seconds * 1e3:g}ms" for batch, seconds in value.items()),
         "efficiency": lambda value: f"{value:.4g}" if value != 0.8 else "",
     }
     return {name: texts[name](value) if name in texts else value for name, value in asked.items() if value}
+
+
+def _seconds(value: float) -> str:
+    return f"{round(value, 1):g}s"
 
 
 def _list(value: int | tuple[int, ...]) -> str:
