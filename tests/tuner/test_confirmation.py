@@ -40,6 +40,23 @@ def test_what_gains_nothing_hardly_ever_wins() -> None:
     assert wins(-0.02, 0.1, cases=1500) < 0.008
 
 
+def test_a_gain_that_rests_on_a_few_slow_blocks_of_the_default_does_not_win() -> None:
+    rng = np.random.default_rng(5)
+    outcomes = []
+    for _ in range(300):
+        race = Confirmation(ONLINE.most_pairs)
+        race.race([1])
+        while race.verdict == "open":
+            at = len(race.ratios)
+            slow = rng.random() < 0.2  # Horovod over MPI after a switch: 62 ms instead of 24, the finalist 25
+            race.add(at, 0, float((0.062 if slow else 0.024) * rng.lognormal(0, 0.05)))
+            race.add(at, 1, float(0.025 * rng.lognormal(0, 0.02)))
+        outcomes.append((race.verdict, race.why_undecided))
+    assert fmean(verdict == "wins" for verdict, _ in outcomes) < 0.02
+    told = [why for verdict, why in outcomes if verdict == "undecided"]
+    assert sum("a few slow blocks" in why for why in told) > 20
+
+
 def test_a_lower_end_above_zero_wins_and_only_at_a_look() -> None:
     clear = [0.1, 0.102, 0.1, 0.101, 0.1, 0.101]
     assert verdict(clear[:2], 24) == "open"

@@ -1,4 +1,4 @@
-"""Finalists against the default, pair by pair: one wins only if an interval says so.
+"""Finalists against the default, pair by pair: one wins only if an interval and the typical pair say so.
 
 The order within a pair is random, so that neither drifts nor what happens every N steps favour a side, and pairs count
 as independent although steps resemble the ones before.
@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from scalescope.records.tuning import Gain
@@ -20,6 +20,7 @@ _TOLD = (0.1, 0.05, WORTH_MORE)  # Gains that more pairs are said to tell, the c
 # Of an estimate that is z standard errors above zero, this over z squared is taken off: who stops when it looks well
 # sees too much. Chosen so that at a pair deviation of 10 % true gains of 5 and 13 % are told about as they are.
 _SHRINK = 2.0
+_TYPICAL = 0.5  # Of the mean gain, what the typical pair must show
 _RACE = 5  # Rounds after which one of several finalists goes on alone
 _BEHIND = 1.0  # Standard errors behind the leader at which another finalist is left out, at a look
 
@@ -32,17 +33,31 @@ class Lead(NamedTuple):
     mean: float
     error: float  # Standard error
     width: float  # Standard errors on each side, for all looks together
+    typical: float  # The middle pair
 
     @classmethod
     def over(cls, ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 0) -> "Lead":
         """`ratios`: logarithm of the default's step over the finalist's, one per pair, of at most `most`."""
         mean, count = fmean(ratios), len(ratios)
         error = math.sqrt(fmean((ratio - mean) ** 2 for ratio in ratios) / (count - 1))
-        return cls(mean, error, look_width(count, most, rivals, resumed))
+        return cls(mean, error, look_width(count, most, rivals, resumed), median(ratios))
 
     @property
     def wins(self) -> bool:
-        """Whether its interval lies above zero."""
+        """Whether its interval lies above zero, and not because of a few pairs alone.
+
+        Horovod over MPI, started anew by a switch, can leave ranks on each other's cores for seconds: one block of five
+        of the default takes twice as long then, and a training that is never switched hardly ever sees that.
+        """
+        return self._is_ahead and not self.rests_on_few
+
+    @property
+    def rests_on_few(self) -> bool:
+        """Whether it would win but for the typical pair, which gains less than half of the mean."""
+        return self._is_ahead and self.typical < _TYPICAL * self.mean
+
+    @property
+    def _is_ahead(self) -> bool:
         return self.mean > self.width * self.error
 
     def gain(self, pairs: int) -> Gain:
@@ -123,10 +138,18 @@ class Confirmation:
     @property
     def gain(self) -> Gain | None:
         """Of the leader; None below two pairs."""
+        return self._lead.gain(len(self.ratios)) if self._lead else None
+
+    @property
+    def why_undecided(self) -> str:
+        """Why it is open after the last pair."""
+        few = self._lead is not None and self._lead.rests_on_few
+        return "all of the gain is in a few slow blocks of the default" if few else "the pairs differ too much"
+
+    @property
+    def _lead(self) -> Lead | None:
         ratios = self.ratios
-        if len(ratios) < 2:
-            return None
-        return Lead.over(ratios, self.most, max(len(self._rivals), 1), self._resumed).gain(len(ratios))
+        return Lead.over(ratios, self.most, max(len(self._rivals), 1), self._resumed) if len(ratios) > 1 else None
 
     @property
     def more(self) -> MorePairs | None:

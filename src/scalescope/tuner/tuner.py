@@ -285,7 +285,7 @@ class Tuner:
         if so_far == "wins":
             self._decision, self._reason = "use", self._so_far("a gain of", "")
         elif so_far == "undecided":
-            self._decision, self._reason = "undecided", self._so_far("the pairs differ too much")
+            self._decision, self._reason = "undecided", self._so_far(self._confirmation.why_undecided)
         else:
             self._decision, self._reason = "keep_default", self._so_far("no significant gain")
 
