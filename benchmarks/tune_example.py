@@ -110,11 +110,11 @@ def _shown(values: Values) -> str:
 
 def _tuned_row(case: Case, found: Tuning) -> dict[str, Any]:
     setting = f"use {_shown(found.values)}" if found.values else "keep the default"
-    gain = found.gain
+    gain, times = found.gain, [found.default_step_s, found.winner_step_s]
     return {
         "training": case.name,
         "what": f"tune: {setting}" + ("" if found.decision != "undecided" else f", {found.decision}"),
-        "step, ms": f"{1e3 * (found.default_step_s or 0):.1f} to {1e3 * (found.winner_step_s or 0):.1f}",
+        "step, ms": " to ".join(f"{1e3 * each:.1f}" for each in times if each),
         "gain": f"{1 + gain.value:.2f}x ({1 + gain.low:.2f} to {1 + gain.high:.2f})" if gain else "",
         "samples": sum(sample.phase != "confirm" for sample in found.samples),
         "search steps": found.cost.search_steps,
