@@ -128,6 +128,7 @@ def test_a_job_carries_the_agent_before_the_users_own_path(monkeypatch) -> None:
     assert job.env["SCALESCOPE_STEPS"] == "5"
     settings = settled(command=(sys.executable, "x.py"), np=(2,), env={"PYTHONPATH": "/theirs"})
     assert make_job(settings, point, Path("/out/x"), "m", 1).env["PYTHONPATH"] == f"{AGENT_HOOK}:/theirs"
+    assert job.cwd == str(Path.cwd()), "commands that a dry run shows for other hosts begin here"
 
 
 def test_placeholders_are_filled_and_other_braces_stay() -> None:

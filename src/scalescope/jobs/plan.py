@@ -223,7 +223,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         port=port,
         ssh=request.ssh,
         python=settings.python,
-        cwd=settings.cwd,
+        cwd=settings.cwd or str(Path.cwd()),
         oversubscribe=request.oversubscribe,
     )
 
