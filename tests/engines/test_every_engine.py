@@ -99,6 +99,8 @@ def test_horovods_controller_follows_from_the_launcher(given, launcher, has_mpi,
 def test_mpirun_does_not_start_the_gloo_controller() -> None:
     with pytest.raises(UsageError, match="use --launcher horovodrun"):
         find_engine("horovod").fitted({"controller": "gloo"}, "mpirun", lambda: True)
+    with pytest.raises(UsageError, match="torchrun cannot start Horovod's ranks: use --launcher mpirun, or horovodrun"):
+        find_engine("horovod").fitted({}, "torchrun", lambda: True)
 
 
 # Where an engine is named outside its own room: there, the code is about files, formats or knobs of that engine only.

@@ -105,6 +105,8 @@ class Horovod(Engine):
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
         """The controller: MPI where an MPI launcher starts the ranks, or nothing is chosen and MPI is there."""
+        if launcher == "torchrun":
+            raise UsageError("torchrun cannot start Horovod's ranks: use --launcher mpirun, or horovodrun")
         starts_mpi = launcher in ("mpirun", "srun")
         if starts_mpi and values.get("controller") == "gloo":
             raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")

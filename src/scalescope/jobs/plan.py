@@ -89,7 +89,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         if hosts and not find_launcher(name).reaches_hosts:
             if name == "own":
                 raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
-            raise UsageError(f"{name} starts ranks on this machine only: use torchrun or mpirun with --hosts")
+            raise UsageError(f"{name} starts ranks on this machine only: use --launcher mpirun with --hosts")
     slots = sum(host.slots for host in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
     named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))
     if hosts and named_hosts:
