@@ -71,9 +71,9 @@ def judge(root: Path, path: Path, seed: int, count: int, seconds: float) -> list
         if not all(each.result() for each in usual):
             raise Unfinished(_shown(mutants, known))
         tried = [
-            pool.submit(line_of, _name(mutant), partial(_with_fault, mutant, seconds), seconds)
+            pool.submit(line_of, _name(mutant), partial(_with_fault, mutant, usual_s), usual_s)
             for mutant in left
-            for seconds in [known[mutant.room]["seconds"]]
+            for usual_s in [known[mutant.room]["seconds"]]
         ]
         if not all(each.result() for each in tried):
             raise Unfinished(_shown(mutants, known))

@@ -129,7 +129,7 @@ def _as_options(asked: dict[str, Any], verb: str) -> dict[str, Any]:
 
 
 def _seconds(value: float) -> str:
-    return f"{round(value, 1):g}s"
+    return f"{round(value, 1) or value:g}s"
 
 
 def _list(value: int | tuple[int, ...]) -> str:

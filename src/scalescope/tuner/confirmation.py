@@ -46,8 +46,8 @@ class Lead(NamedTuple):
     def wins(self) -> bool:
         """Whether its interval lies above zero, and not because of a few pairs alone.
 
-        Horovod over MPI, started anew by a switch, can leave ranks on each other's cores for seconds: one block of five
-        of the default takes twice as long then, and a training that is never switched hardly ever sees that.
+        Horovod over MPI, started anew by a switch, can leave ranks on each other's cores for seconds: some blocks
+        of the default take twice as long then, and a training that is never switched hardly ever sees that.
         """
         return self._is_ahead and not self.rests_on_few
 
