@@ -1,4 +1,4 @@
-"""Which faults in the source do the quick tests of the same room notice?
+"""Which faults in the source do the quick tests of the same room notice, and which those of other rooms?
 
 `make bench SECTION=mutants SEED=2 MUTANTS=50` tries 50 others than the usual ones.
 """
@@ -35,6 +35,9 @@ RESULTS = Path("results") / "bench"
 _NOT_COPIED = shutil.ignore_patterns(".*", "results", "build", "dist", "__pycache__")
 # Tests that take so many times as long as without a fault, and so many seconds more, hang in it.
 _SLOWER, _SECONDS_MORE = 3, 60
+_OTHERS = "all other rooms"  # Their tests are tried on what the room's own let pass
+_NO_TESTS = 5  # pytest's exit code where nothing was selected
+_UNNOTICED = {"elsewhere": "noticed", "survived": "no"}
 
 
 def run() -> list[dict[str, Any]]:
@@ -66,14 +69,14 @@ def judge(root: Path, path: Path, seed: int, count: int, seconds: float) -> list
             finally:
                 copies.put(copy)
 
-        rooms = sorted({mutant.room for mutant in left} - known.keys())
+        rooms = sorted(({mutant.room for mutant in left} | {_OTHERS if left else ""}) - known.keys() - {""})
         usual = [pool.submit(line_of, room, partial(_without_fault, room)) for room in rooms]
         if not all(each.result() for each in usual):
             raise Unfinished(_shown(mutants, known))
         tried = [
-            pool.submit(line_of, _name(mutant), partial(_with_fault, mutant, usual_s), usual_s)
+            pool.submit(line_of, _name(mutant), partial(_with_fault, mutant, *usual_s), sum(usual_s))
             for mutant in left
-            for usual_s in [known[mutant.room]["seconds"]]
+            for usual_s in [(known[mutant.room]["seconds"], known[_OTHERS]["seconds"])]
         ]
         if not all(each.result() for each in tried):
             raise Unfinished(_shown(mutants, known))
@@ -99,29 +102,34 @@ def places(root: Path) -> dict[str, list[Mutant]]:
     return found
 
 
-def outcome(copy: Path, mutant: Mutant, limit_s: float) -> str:
-    """killed, hangs or survived; the copy is as before afterwards."""
+def outcome(copy: Path, mutant: Mutant, limit_s: float, others_limit_s: float) -> str:
+    """killed, hangs, elsewhere (only tests of other rooms notice) or survived; the copy is as before afterwards."""
     path = copy / mutant.path
     source, compiled = path.read_bytes(), Path(importlib.util.cache_from_source(str(path)))
     try:
         path.write_bytes(mutant.fault.put_into(source))
         compiled.unlink(missing_ok=True)  # Python compares times in whole seconds and sizes, which may be the same
         code = quick_tests(copy, mutant.room, limit_s, mutant.path)
+        elsewhere = code == 0 and quick_tests(copy, _OTHERS, others_limit_s, mutant.path, but=mutant.room) != 0
     finally:
         path.write_bytes(source)
         compiled.unlink(missing_ok=True)
-    return "hangs" if code is None else "killed" if code else "survived"
+    return "hangs" if code is None else "killed" if code else "elsewhere" if elsewhere else "survived"
 
 
-def quick_tests(copy: Path, room: str, limit_s: float, changed: str = "") -> int | None:
-    """The exit code of a room's tests that launch nothing; None when they hang.
+def quick_tests(copy: Path, room: str, limit_s: float, changed: str = "", but: str = "") -> int | None:
+    """The exit code of the tests of a room, or of all rooms but one, that launch nothing; None when they hang.
 
     Those that import what was changed come first: they notice it soonest.
     """
     module = ".".join(Path(changed.removesuffix(".py")).parts[1:]).removesuffix(".__init__")
-    found = sorted((copy / "tests" / room).rglob("test_*.py"))
+    tests = copy / "tests"
+    found = sorted((tests if room == _OTHERS else tests / room).rglob("test_*.py"))
+    found = [path for path in found if not but or tests / but not in path.parents]
     files = [str(path) for path in sorted(found, key=lambda path: f"{module} import" not in path.read_text())]
-    options = ("-q", "-x", "-m", "not launches", "-p", "no:cacheprovider")
+    if not files:
+        return 0
+    options = ("-q", "-x", "-m", "not launches and not user_scripts", "-p", "no:cacheprovider")
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *files],
         cwd=copy,
@@ -131,7 +139,8 @@ def quick_tests(copy: Path, room: str, limit_s: float, changed: str = "") -> int
         start_new_session=True,
     )
     try:
-        return process.wait(timeout=limit_s)
+        code = process.wait(timeout=limit_s)
+        return 0 if code == _NO_TESTS else code
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -142,14 +151,15 @@ def quick_tests(copy: Path, room: str, limit_s: float, changed: str = "") -> int
 
 def _without_fault(room: str, copy: Path) -> dict[str, Any]:
     began = time.monotonic()
-    code = quick_tests(copy, room, 600.0)
+    code = quick_tests(copy, room, 900.0)
     if code != 0:
-        raise RuntimeError(f"the quick tests of {room} fail without any fault: run pytest tests/{room}")
+        raise RuntimeError(f"the quick tests of {room} fail without any fault: run make check")
     return {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _with_fault(mutant: Mutant, usual_s: float, copy: Path) -> dict[str, Any]:
-    return {"outcome": outcome(copy, mutant, _SLOWER * usual_s + _SECONDS_MORE)}
+def _with_fault(mutant: Mutant, room_s: float, others_s: float, copy: Path) -> dict[str, Any]:
+    limits = (_SLOWER * usual_s + _SECONDS_MORE for usual_s in (room_s, others_s))
+    return {"outcome": outcome(copy, mutant, *limits)}
 
 
 def _source(root: Path, mutant: Mutant) -> bytes:
@@ -183,7 +193,7 @@ def _write(path: Path, known: dict[str, dict[str, Any]], line: dict[str, Any]) -
 def _shown(mutants: list[Mutant], known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows per room and of all; survivors are printed here."""
     tried = [(mutant, known[_name(mutant)]["outcome"]) for mutant in mutants if _name(mutant) in known]
-    print_table([_survivor(mutant) for mutant, became in tried if became == "survived"])
+    print_table([_survivor(mutant, became) for mutant, became in tried if became in _UNNOTICED])
     rooms = sorted({mutant.room for mutant, _ in tried})
     rows = [_row(room, [became for mutant, became in tried if mutant.room == room]) for room in rooms]
     return [*rows, _row("all", [became for _, became in tried])]
@@ -191,13 +201,29 @@ def _shown(mutants: list[Mutant], known: dict[str, dict[str, Any]]) -> list[dict
 
 def _row(room: str, outcomes: list[str]) -> dict[str, Any]:
     counts = Counter(outcomes)
-    killed = counts["killed"] + counts["hangs"]
-    share = f"{100 * killed / len(outcomes):.0f}" if outcomes else ""
-    return {"room": room, "mutants": len(outcomes), "killed": killed, "survived": counts["survived"], "killed %": share}
+    here = counts["killed"] + counts["hangs"]
+    shares = [
+        f"{100 * killed / len(outcomes):.0f}" if outcomes else "" for killed in (here, here + counts["elsewhere"])
+    ]
+    return {
+        "room": room,
+        "mutants": len(outcomes),
+        "noticed in the room": here,
+        "elsewhere": counts["elsewhere"],
+        "survived": counts["survived"],
+        "in the room %": shares[0],
+        "by make check %": shares[1],
+    }
 
 
-def _survivor(mutant: Mutant) -> dict[str, str]:
+def _survivor(mutant: Mutant, became: str) -> dict[str, str]:
     fault = mutant.fault
     old, new = (" ".join(text.split()) for text in (fault.old, fault.new))
     change = f"{old} -> {new}" if old else f"{new} added"
-    return {"survived": f"{mutant.path}:{fault.line}", "kind": fault.kind, "change": change[:100]}
+    place = f"{mutant.path}:{fault.line}"
+    return {
+        "not noticed in its room": place,
+        "elsewhere": _UNNOTICED[became],
+        "kind": fault.kind,
+        "change": change[:100],
+    }

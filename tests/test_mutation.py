@@ -118,12 +118,21 @@ def total(a, b):
 
 def least(a, b):
     return min(a, b)
+
+def most(a, b):
+    return max(a, b)
 """
 TEST = """
 from scalescope.sums import total
 
 def test_total():
     assert total(2, 1) == 3
+"""
+OTHER_TEST = """
+from scalescope.sums import most
+
+def test_most():
+    assert most(1, 2) == 2
 """
 
 
@@ -137,7 +146,8 @@ def test_what_quick_tests_notice_is_told_by_room_and_kept_for_the_next_run(
         "src/scalescope/__init__.py": "",
         "src/scalescope/sums/__init__.py": SUMS,
         "tests/sums/test_sums.py": TEST,
-        "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['launches: not quick']\n",
+        "tests/others/test_others.py": OTHER_TEST,
+        "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['launches: not quick', 'user_scripts: neither']\n",
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
@@ -146,9 +156,19 @@ def test_what_quick_tests_notice_is_told_by_room_and_kept_for_the_next_run(
     with pytest.raises(Unfinished):
         mutants.judge(root, results, seed=1, count=9, seconds=-1)
     rows = mutants.judge(root, results, seed=1, count=9, seconds=300)
-    assert rows[0] == {"room": "sums", "mutants": 4, "killed": 2, "survived": 2, "killed %": "50"}
+    assert rows[0] == {
+        "room": "sums",
+        "mutants": 6,
+        "noticed in the room": 2,
+        "elsewhere": 2,
+        "survived": 2,
+        "in the room %": "33",
+        "by make check %": "67",
+    }
     assert rows[1] == {**rows[0], "room": "all"}
-    assert "src/scalescope/sums/__init__.py:6  min, max      min -> max" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "src/scalescope/sums/__init__.py:6 no min, max min -> max" in shown
+    assert "src/scalescope/sums/__init__.py:9 noticed min, max max -> min" in shown
     assert mutants.digest(root) == before
     assert mutants.judge(root, results, seed=1, count=9, seconds=-1) == rows, "nothing is left to be tried"
     (root / "tests" / "sums" / "test_more.py").write_text("def test_nothing():\n    pass\n")
