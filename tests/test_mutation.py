@@ -163,7 +163,7 @@ def test_what_quick_tests_notice_is_told_by_room_and_kept_for_the_next_run(
         "elsewhere": 2,
         "survived": 2,
         "in the room %": "33",
-        "by make check %": "67",
+        "anywhere %": "67",
     }
     assert rows[1] == {**rows[0], "room": "all"}
     shown = " ".join(capsys.readouterr().out.split())
