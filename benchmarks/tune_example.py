@@ -34,12 +34,12 @@ class Case(NamedTuple):
 
 DDP = ("examples/train_ddp.py", *TRAINS, "--samples", "9600")
 HOROVOD = ("examples/train_horovod.py", *TRAINS, "--samples", "9600")
-# Horovod over Gloo needs horovodrun, which we start on this machine only.
 CASES = (
     Case("DDP, 2 hosts, 50 Mbit/s", DDP, rate="50mbit"),
     Case("Horovod over MPI, loopback", HOROVOD, "mpirun"),
     Case("Horovod over Gloo, loopback", HOROVOD, "horovodrun"),
     Case("Horovod over MPI, 2 hosts, 200 Mbit/s", HOROVOD, "mpirun", "200mbit"),
+    Case("Horovod over Gloo, 2 hosts, 200 Mbit/s", HOROVOD, "horovodrun", "200mbit"),
 )
 
 

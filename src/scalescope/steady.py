@@ -72,6 +72,15 @@ def step_times(of_ranks: Sequence[Sequence[float] | NDArray[np.float64]]) -> lis
     return [float(seconds) for seconds in mean]
 
 
+def step_times_by_number(numbers: Sequence[int], seconds: Sequence[float]) -> dict[int, float]:
+    """The same by the number of the step, where ranks may have seen different ones: one entry of each per rank."""
+    if not numbers:
+        return {}
+    found, place = np.unique(np.asarray(numbers), return_inverse=True)
+    mean = np.bincount(place, weights=np.asarray(seconds, float)) / np.bincount(place)
+    return dict(zip(found.tolist(), mean.tolist(), strict=True))
+
+
 def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:
     """Judge steps after warm-up by their times in seconds; `noun` is what one of them is called."""
     times = _thinned(durations)

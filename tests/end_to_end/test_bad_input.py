@@ -50,7 +50,7 @@ class Net(torch.nn.Module):
         (["measure", "--np", "1", "--launcher", "mpirun", "--", "srun", "x"], "leave --launcher mpirun out"),
         (["measure", "--np", "1", "--model-arg", "a=1", "--", "true"], "in your command"),
         (["measure", "mlp", "--launcher", "mpirun", "--engine", "horovod", "--knob", "controller=gloo"], "horovodrun"),
-        (["measure", "mlp", "--launcher", "horovodrun", "--hosts", "a:1,b:1"], "this machine only"),
+        (["measure", "mlp", "--launcher", "horovodrun", "--hosts", "a:1,b:1", "--ssh", "rsh"], "with ssh alone"),
         (["measure", "--"], "no command after --"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",

@@ -41,6 +41,17 @@ def test_mpirun_and_horovod_over_two_hosts(hosts, tmp_path) -> None:
     assert hosts_of(tmp_path, point) == ["h1", "h2"]
 
 
+def test_horovodrun_and_horovod_over_gloo_on_two_hosts(hosts, tmp_path) -> None:
+    needs.horovod()
+    lab = hosts(2)
+    words = ("cnn", "--engine", "horovod", "--knob", "controller=gloo", "--np", "2", "--hosts", "h1:1,h2:1")
+    words += ("--env", f"GLOO_SOCKET_IFNAME={lab.interface}")
+    run = lambda argv, **options: lab.run("h1", argv, **options)  # noqa: E731
+    (point,) = measure(run, *words, "--steps", "6", "--batch", "4", "--launches", "1", folder=tmp_path)
+    assert (point["engine_seen"], point["backend"]) == ("horovod", "gloo")
+    assert hosts_of(tmp_path, point) == ["h1", "h2"]
+
+
 def test_an_unreachable_host_is_one_clear_line(hosts, scalescope) -> None:
     lab = hosts(2)
     words = ("measure", "mlp", "--np", "2", "--hosts", "h1:1,nowhere:1", "--ssh", str(lab.ssh))

@@ -13,7 +13,7 @@ from scalescope.launchers.base import as_shell
 from scalescope.records.job import Host, Job, Knobs
 
 EVERY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
-HOST_LAUNCHERS = ("torchrun", "mpirun", "srun")
+HOST_LAUNCHERS = ("torchrun", "mpirun", "horovodrun", "srun")
 REACHING_HOSTS = pytest.mark.parametrize("launcher", [LAUNCHERS[name] for name in HOST_LAUNCHERS], ids=HOST_LAUNCHERS)
 TWO_HOSTS = (Host("a", 2), Host("b", 2))
 

@@ -25,6 +25,7 @@ from scalescope.jobs.request import (
 )
 from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
+from scalescope.launchers.horovodrun import HOROVODRUN
 from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host, Job, Knobs, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
@@ -87,9 +88,9 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         env["MASTER_ADDR"] = allocation.first_address
     for name in launchers.values():
         if hosts and not find_launcher(name).reaches_hosts:
-            if name == "own":
-                raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
-            raise UsageError(f"{name} starts ranks on this machine only: use --launcher mpirun with --hosts")
+            raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
+        if hosts and name == HOROVODRUN.name and Path(request.ssh).name != "ssh":
+            raise UsageError(f"{name} reaches hosts with ssh alone: leave --ssh out, or use --launcher mpirun")
     slots = sum(host.slots for host in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
     named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))
     if hosts and named_hosts:

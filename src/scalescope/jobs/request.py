@@ -74,7 +74,7 @@ def interpreter_of(command: tuple[str, ...], own: str) -> str:
         found = shutil.which(command[0])
         if not found:
             raise UsageError(f"there is no program '{command[0]}': check the command's first word")
-        return found
+        return str(Path(found).absolute())  # other hosts start in another folder
     return own
 
 

@@ -1,4 +1,4 @@
-"""horovodrun: Horovod's launcher, on this machine."""
+"""horovodrun: Horovod's launcher, on this machine or over named hosts."""
 
 import re
 
@@ -14,7 +14,7 @@ class Horovodrun:
     program = ""
     module = "horovod"
     remedy = "build Horovod with scripts/build_horovod (see docs/guides/horovod.md)"
-    reaches_hosts = False
+    reaches_hosts = True
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"Process (?P<rank>\d+) exit with status code (?P<code>\d+)"),
         *MPIRUN.blame,
@@ -23,9 +23,12 @@ class Horovodrun:
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""
         gloo = job.knobs.values.get("controller", "mpi") == "gloo"
+        hosts = ",".join(f"{name}:{count}" for name, count in job.ranks_per_host) or f"localhost:{job.np}"
+        interface = job.env.get("GLOO_SOCKET_IFNAME", "") if job.hosts else ""
         words = (
-            *(job.python, "-m", "horovod.runner.launch", "-np", str(job.np), "-H", f"localhost:{job.np}"),
+            *(job.python, "-m", "horovod.runner.launch", "-np", str(job.np), "-H", hosts),
             "--gloo" if gloo else "--mpi",
+            *(("--network-interfaces", interface) if interface else ()),  # else it looks for one at every start
             *job.launcher_args,
         )
         prefix = "HOROVOD" if gloo else "OMPI_COMM_WORLD"

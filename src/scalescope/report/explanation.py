@@ -6,7 +6,7 @@ from typing import NamedTuple
 from scalescope.records.explanation import Explanation, Finding, RankAccount
 from scalescope.records.timeline import Breakdown
 from scalescope.report.phrases import number
-from scalescope.steady import step_times
+from scalescope.steady import step_times_by_number
 from scalescope.text import listed, plain, plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
@@ -110,10 +110,8 @@ def first_steady(explanation: Explanation) -> int:
 
 def step_seconds(explanation: Explanation) -> dict[int, float]:
     """Seconds of every step, in their order."""
-    by_step: dict[int, list[float]] = {}
-    for step in explanation.steps:
-        by_step.setdefault(step.index, []).append(step.parts.step_s)
-    return {index: step_times([[seconds] for seconds in by_step[index]])[0] for index in sorted(by_step)}
+    steps = explanation.steps
+    return step_times_by_number([step.index for step in steps], [step.parts.step_s for step in steps])
 
 
 def by_gain(findings: Sequence[Finding]) -> list[Finding]:

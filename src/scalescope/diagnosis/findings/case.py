@@ -1,14 +1,15 @@
 """What a finding looks at."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import fmean, median
+from functools import cached_property
+from statistics import median
 from typing import Literal
 
 from scalescope.diagnosis.replay import Replay
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.records.explanation import Explanation, Finding
+from scalescope.steady import step_times_by_number
 
 NOTEWORTHY = 0.03  # A gain below this is no finding
 
@@ -38,20 +39,19 @@ class Case:
             return account.late_s
         return {each.rank: each.late_s or 0.0 for each in self.explanation.per_rank}
 
-    @property
+    @cached_property
     def waited_s(self) -> float | None:
         """Seconds of a typical step in which ranks wait for the last one, in the mean over ranks; None: not told.
 
         Equal ranks would save just that. What waits under compute is none of it.
         """
-        by_step: dict[int, list[float]] = defaultdict(list)
-        for step in self.explanation.steps:
-            if step.index >= self.explanation.warmup_steps and step.parts.waiting_s is not None:
-                by_step[step.index].append(step.parts.waiting_s)
+        steady = [step for step in self.explanation.steps if step.index >= self.explanation.warmup_steps]
+        told = [(step.index, step.parts.waiting_s) for step in steady if step.parts.waiting_s is not None]
         accounting = self.explanation.accounting
-        if not by_step:
+        if not told:
             return accounting.waiting_s if accounting else None
-        return median(fmean(each) for each in by_step.values())
+        numbers, waited_s = zip(*told, strict=True)
+        return median(step_times_by_number(numbers, waited_s).values())
 
     @property
     def left_s(self) -> dict[str, float]:
