@@ -30,8 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents or FIXTURES & set(getattr(item, "fixturenames", ())):
+        if FOLDER in item.path.parents or FIXTURES & _fixtures(item):
             item.add_marker("launches")
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """Those that a test uses; a parameter may have the name of one."""
+    marks = [mark for mark in item.iter_markers("parametrize") if not mark.kwargs.get("indirect")]
+    names = [mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0] for mark in marks]
+    return set(getattr(item, "fixturenames", ())) - {name.strip() for each in names for name in each}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,8 +35,9 @@ LINES: dict[str, dict[str, object]] = {
 
 @pytest.fixture
 def asked(scalescope: CommandLine, monkeypatch: pytest.MonkeyPatch):
-    """The request that a line leads to; nothing is started."""
+    """The request that a line leads to on a machine with two slots; nothing is started."""
     requests: list[TuneRequest] = []
+    monkeypatch.setattr("scalescope.host.slots", lambda device: 2)
     monkeypatch.setattr("scalescope.tuner.run.dry_run", lambda request: requests.append(request) or [])
     (scalescope.folder / "train.py").write_text("import horovod.torch as hvd\n")
 
@@ -49,13 +50,20 @@ def asked(scalescope: CommandLine, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("line", LINES)
 def test_the_lines_of_horovods_autotune_page_are_taken_after_tune(asked, line: str) -> None:
-    assert asked(line) == TuneRequest(command=TRAIN, np=4, engine="horovod", **LINES[line])
+    assert asked(line) == TuneRequest(command=TRAIN, np=4, engine="horovod", oversubscribe=True, **LINES[line])
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_without_the_word_horovodrun_they_ask_for_the_same(asked, line: str) -> None:
     request = asked(line.removeprefix("horovodrun "))
-    assert request == TuneRequest(command=TRAIN, np=4, **LINES[line])
+    assert request == TuneRequest(command=TRAIN, np=4, oversubscribe=True, **LINES[line])
+
+
+@pytest.mark.parametrize(
+    "line", ["horovodrun -np 2 python train.py", "horovodrun -np 4 -H a:2,b:2 python train.py", "-np 4 python train.py"]
+)
+def test_slots_are_kept_to_where_they_suffice_where_hosts_are_named_and_where_horovodrun_is_not(asked, line) -> None:
+    assert not asked(line).oversubscribe
 
 
 def test_other_options_of_horovodrun(asked) -> None:

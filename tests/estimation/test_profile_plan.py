@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.estimation.profile_plan import misses_of, next_batch
+from scalescope.estimation.profile_plan import _doubt, expected_bytes, misses_of, next_batch
 
 DOUBLINGS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -123,3 +123,64 @@ def test_every_plan_starts_at_the_smallest_climbs_in_leaps_and_ends(
         assert batch <= 8 * highest
         assert batch > highest or batch in wanted
         highest = max(highest, batch)
+
+
+def test_no_batch_is_larger_than_is_worth_it_or_can_be_reached() -> None:
+    # One sample takes a second: 12 are affordable, which is half as much again as 8, and 11 are not worth it.
+    assert next_batch({8: 8.0}, (8, 100), 12.0) == 12
+    assert next_batch({8: 8.0}, (8, 100), 11.9) is None
+    assert next_batch({8: 8.0}, (8, 12), 12.0) == 12
+    assert next_batch({8: 8.0}, (8, 100), 1e9) == 64, "eight times the largest"
+    assert next_batch({8: 8.0}, (8, 64, 65), 1e9) == 64
+    assert next_batch({8: 8.0}, (8, 100), 7.0) is None, "what was measured took too long already"
+
+
+def test_the_slope_of_two_steps_tells_what_the_next_may_take() -> None:
+    # From 8 to 16 samples 4 s more, half a second each: 20 s are affordable at 16 + 8 / 0.5.
+    assert next_batch({8: 8.0, 16: 12.0}, (8, 16, 128), 20.0) == 32
+    # A slope above the proportion is not believed: a sample costs 1 s at most.
+    assert next_batch({8: 1.0, 16: 16.0}, (8, 16, 128), 32.0) == 32
+    # Nor is one of nothing: an eighth of the proportion at least, 0.125 s.
+    assert next_batch({8: 16.0, 16: 16.0}, (8, 16, 512), 20.0) == 48
+
+
+def test_the_point_that_is_least_certain_comes_next() -> None:
+    # Off the line by a fifth at 64: 16 lies in the middle of its gap, 32 and 256 do not.
+    bent_at_64 = {4: 1.0, 64: 1.2 * (1 + 60 / 508 * 7.0), 512: 8.0}
+    assert next_batch(bent_at_64, (4, 16, 32, 64, 256, 512), 1e9) == 16
+    # In gaps as wide and with the same miss at their end, the larger batch size.
+    assert next_batch({8: 1.0, 64: 3.0, 512: 8.0}, (8, 16, 64, 128, 512), 1e9) == 128
+
+
+@pytest.mark.parametrize(
+    ("size", "measured", "misses", "doubt"),
+    [
+        (16, (8, 32), {}, 0.5 * 0.5 * 2 / 2),  # in the middle of two doublings, where nothing is known
+        (16, (8, 32), {8: -0.1}, 0.1 * 0.5 * 2 / 2),
+        (16, (8, 32), {8: 0.1, 32: -0.3}, 0.3 * 0.5 * 2 / 2),
+        (16, (8, 32, 64), {64: 0.9}, 0.5 * 0.5 * 2 / 2),  # not next to it
+        (16, (8, 64), {8: 0.1}, 0.1 * 1 / 3 * 3 / 2),
+        (32, (8, 64), {8: 0.1}, 0.1 * 1 / 3 * 3 / 2),
+        (32, (1, 1024), {1: 0.1}, 0.1 * 0.5 * 4 / 2),  # a gap of more than four doublings counts as four
+        (16, (4, 8, 32, 64), {4: 9.0, 32: 0.1, 64: 9.0}, 0.1 * 0.5 * 2 / 2),
+    ],
+)
+def test_doubt_grows_with_the_misses_nearby_and_towards_the_middle_of_a_gap(
+    size: int, measured: tuple[int, ...], misses: dict[int, float], doubt: float
+) -> None:
+    assert _doubt(size, measured, misses) == pytest.approx(doubt)
+
+
+def test_two_percent_are_good_enough() -> None:
+    # The doubt at 16 is half of the miss at 32, which is relative to the line.
+    line = 1.0 + 24 / 56 * 7.0
+    assert next_batch({8: 1.0, 32: 1.041 * line, 64: 8.0}, (8, 16, 32, 64), 1e9) == 16
+    assert next_batch({8: 1.0, 32: 1.039 * line, 64: 8.0}, (8, 16, 32, 64), 1e9) is None
+
+
+def test_memory_is_foreseen_on_the_line_through_the_ends() -> None:
+    assert expected_bytes({8: 100.0, 16: 180.0}, 32) == 180 + 10 * 16
+    assert expected_bytes({16: 180.0, 12: 999.0, 8: 100.0}, 17) == 190
+    assert expected_bytes({8: 100.0, 16: 180.0}, 16) == 0.0
+    assert expected_bytes({8: 100.0, 16: 180.0}, 4) == 0.0
+    assert expected_bytes({8: 100.0}, 32) == expected_bytes({}, 32) == 0.0

@@ -38,10 +38,10 @@ def launched(*hosts: str, phases: dict[str, float] | None = None) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "nodes"), [((), 1), (("a",), 1), (("a", "a"), 1), (("a", "b", "a", "b"), 2), (("a", "b", "c"), 3)]
+    ("names", "nodes"), [((), 1), (("a",), 1), (("a", "a"), 1), (("a", "b", "a", "b"), 2), (("a", "b", "c"), 3)]
 )
-def test_nodes_are_the_different_hosts_of_the_ranks_and_at_least_one(hosts: tuple[str, ...], nodes: int) -> None:
-    assert launched(*hosts).nodes == nodes
+def test_nodes_are_the_different_hosts_of_the_ranks_and_at_least_one(names: tuple[str, ...], nodes: int) -> None:
+    assert launched(*names).nodes == nodes
 
 
 def test_training_lasts_from_the_first_step_to_the_last() -> None:

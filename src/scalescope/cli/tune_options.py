@@ -4,11 +4,13 @@ import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from scalescope import host
 from scalescope.cli.options import given
 
 VERB = "tune"
@@ -52,25 +54,36 @@ def split_at_command(words: list[str], command: tuple[str, ...]) -> tuple[list[s
     """Words of tune as typer takes them, and the user's command, which may follow without a `--`.
 
     `horovodrun -np 4 --autotune python train.py` may stand after tune as it is: the first word that is neither an
-    option nor its value, and no MODEL, starts the command.
+    option nor its value, and no MODEL, starts the command. As under horovodrun, more processes than this machine has
+    slots are started without another word.
     """
     verb, *rest = words
     takes_value = _takes_value()
     options: list[str] = []
+    as_horovodrun = "--autotune" in rest
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
             if Path(word).name == "horovodrun":
                 options += ["--engine", "horovod"]
+                as_horovodrun = True
                 continue
             if not command and _starts_command(word):
-                return [verb, *options], (word, *rest)
+                command = (word, *rest)
+                break
             options.append(word)
             continue
         options += _HOROVODRUN.get(word, (word,))
         if rest and takes_value.get(options[-1], False):
             options.append(rest.pop(0))
-    return [verb, *options], command
+    return [verb, *options, *(_more_than_slots(options) if as_horovodrun else ())], command
+
+
+def _more_than_slots(options: list[str]) -> list[str]:
+    """The option that allows it, where these ask for more processes than this machine has slots."""
+    asked = [number for word, number in pairwise(options) if word in ("--np", "-np") and number.isdigit()]
+    crowded = asked and "--hosts" not in options and int(asked[-1]) > host.slots("auto")
+    return ["--oversubscribe"] if crowded and "--oversubscribe" not in options else []
 
 
 def _takes_value() -> dict[str, bool]:
@@ -103,7 +116,7 @@ class Search:
     ] = None
     offline: Annotated[bool, _search("--offline", help="Short for --method offline.")] = False
     autotune: Annotated[
-        bool, _search("--autotune", help="As horovodrun has it; tune always tunes, so it changes nothing.")
+        bool, _search("--autotune", help="As under horovodrun: allows more processes than slots; tune always tunes.")
     ] = False
     warmup_samples: Annotated[int | None, _also("warmup-samples", "Warm-up length, in samples.", min=0)] = None
     steps_per_sample: Annotated[int | None, _also("steps-per-sample", "Measured steps per setting.", min=1)] = None

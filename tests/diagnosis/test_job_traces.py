@@ -1,0 +1,171 @@
+"""Traces of a job with its ranks' own marks: what is drawn of them, what belongs together, and where an export goes."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from diagnosis.test_findings import horovod, record, trace
+from scalescope.diagnosis.explanation import _bus_share, _shown_index, _warmup, transfers
+from scalescope.diagnosis.named_ranks import NOBODY, _cached, _last_words, named_ranks
+from scalescope.diagnosis.sources import check_export, explain
+from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
+from scalescope.errors import UsageError
+from scalescope.records.explanation import TRACE_RECORD, HorovodAccount
+from scalescope.records.store import save
+from scalescope.traces.marks import RankMarks, read_marks
+from scalescope.traces.trace import Collectives
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
+GLOO = TRACES / "kineto" / "gloo_small"
+
+
+def marks(folder: Path, rank: int = 0) -> RankMarks:
+    """One step of 1 s from second 10 of the epoch: input, forward, backward, then an optimizer that waits first."""
+    spans: dict[str, Any] = {"input": (0.0, 0.1), "forward": (0.1, 0.3), "backward": (0.3, 0.6)}
+    spans |= {"synchronize": (0.6, 0.8), "optimizer": (0.6, 0.9)}
+    hello = {"kind": "hello", "version": 1, "rank": rank, "world_size": 2, "host": "a", "engine": "horovod"}
+    timed = {name: [[int(begin * 1e9), int(end * 1e9)]] for name, (begin, end) in spans.items()}
+    lines = [{**hello, "t": 0, "wall_ns": 10 * 10**9}, {"kind": "step", "n": 0, "s": 0, "t": 10**9, **timed}]
+    path = folder / f"marks-rank{rank}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_marks(path)
+
+
+def drawn(made: JobTraces, start_s: float, end_s: float) -> list[tuple[int, str, float, float]]:
+    return [
+        (span.rank, span.activity, round(span.start_s, 6), round(span.end_s, 6))
+        for span in made.spans(0, start_s, end_s)
+    ]
+
+
+def test_marks_of_a_rank_are_drawn_beside_its_timeline_without_the_wait(tmp_path: Path) -> None:
+    seen = dataclasses.replace(trace(), rank=1, epoch_s=9.0)
+    made = JobTraces("run folder", (seen,), marks=(marks(tmp_path, 0), marks(tmp_path, 1)))
+    assert drawn(made, 0.0, 5.0) == [
+        (1, "input", 1.0, 1.1),
+        (1, "forward", 1.1, 1.3),
+        (1, "backward", 1.3, 1.6),
+        (1, "optimizer", 1.8, 1.9),
+    ]
+    assert drawn(made, 1.05, 1.4) == [
+        (1, "input", 1.05, 1.1),
+        (1, "forward", 1.1, 1.3),
+        (1, "backward", 1.3, 1.4),
+    ]
+    assert drawn(made, 2.0, 5.0) == []
+    assert drawn(JobTraces("run folder", (seen,), marks=(marks(tmp_path, 0),)), 0.0, 5.0) == [], "of another rank"
+
+
+def test_traces_without_a_rank_are_numbered_in_their_order() -> None:
+    nameless = dataclasses.replace(trace(), rank=None)
+    assert JobTraces("profiler traces", (nameless, nameless)).ranks == (0, 1)
+    assert JobTraces("profiler traces", (dataclasses.replace(trace(), rank=4),)).ranks == (4,)
+
+
+def test_a_folder_holds_those_files_that_are_traces(tmp_path: Path) -> None:
+    assert [path.name for path in traces_in(GLOO)] == sorted(path.name for path in GLOO.iterdir())
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "folder.json").mkdir()
+    assert traces_in(tmp_path) == traces_in(tmp_path / "notes.json") == traces_in(tmp_path / "none") == []
+
+
+def test_a_run_folder_that_lacks_a_file_is_told(tmp_path: Path) -> None:
+    save(msgspec.structs.replace(record(1, 4), timeline="timeline.json"), tmp_path / TRACE_RECORD)
+    with pytest.raises(UsageError, match=r"lacks timeline\.json, which its traced\.json names: capture it again"):
+        read_job([tmp_path])
+
+
+def test_only_an_earlier_export_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "all.json"
+    explain([GLOO], export_to=path)
+    before = path.read_bytes()
+    check_export(path)
+    explain([GLOO], export_to=path)
+    assert path.read_bytes() == before
+    (tmp_path / "empty.json").write_bytes(b"")
+    check_export(tmp_path / "empty.json")
+    check_export(tmp_path / "none.json")
+    (tmp_path / "mine.json").write_text('{"traceEvents": []}')
+    with pytest.raises(UsageError, match="exists and is no export of scalescope explain: choose another name"):
+        check_export(tmp_path / "mine.json")
+    with pytest.raises(UsageError, match="--export goes with traces: name a trace, or -- and a command"):
+        explain([EXAMPLES / "lab11.csv"], export_to=path)
+
+
+def test_transfers_are_grouped_by_operation_and_size() -> None:
+    seen = Collectives(
+        np.array(["allreduce", "allreduce", "broadcast", "allreduce", "allreduce", "barrier"], dtype=object),
+        np.array([100, 100, 300, 200, 100, 0], dtype=np.int64),
+        np.zeros(6),
+        np.array([0.1, 0.3, 0.5, 0.0, 0.2, 1.0]),
+    )
+    rows = transfers([dataclasses.replace(trace(), collectives=seen, world_size=4)])
+    assert [(row.operation, row.bytes, row.count, row.ranks) for row in rows] == [
+        ("broadcast", 300, 1, 4),
+        ("allreduce", 100, 3, 4),
+    ]
+    assert [row.seconds for row in rows] == pytest.approx([0.5, 0.2])
+    assert [row.algorithm_bytes_per_s for row in rows] == pytest.approx([600, 500])
+    assert [row.bus_bytes_per_s for row in rows] == pytest.approx([600, 750])
+    assert [row.wait_s for row in rows] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("operation", "share"),
+    [("allreduce", 1.5), ("allgather", 0.75), ("reducescatter", 0.75), ("alltoall", 0.75), ("broadcast", 1.0)],
+)
+def test_what_a_link_carries_is_counted_as_nccl_tests_does(operation: str, share: float) -> None:
+    assert _bus_share(operation, 4) == pytest.approx(share)
+
+
+def test_the_step_that_is_drawn_is_nearest_to_the_median_of_steady_ones() -> None:
+    assert _shown_index([9.0, 1.0, 3.0, 2.0, 2.0], 1) == 3
+    assert _shown_index([1.0, 1.0], 0) == 0
+    assert _shown_index([1.0], 1) is None
+
+
+def test_the_first_step_of_all_is_warmup_and_that_of_a_stretch_is_not() -> None:
+    assert _warmup([1.0], from_start=True) == 0
+    assert _warmup([1.0, 1.0], from_start=True) == 1
+    assert _warmup([1.0] * 20, from_start=True) == 1
+    assert _warmup([1.0] * 20, from_start=False) == 0
+    assert _warmup([5.0, 5.0, *[1.0] * 18], from_start=False) == 2
+    assert _warmup([5.0, *[1.0] * 6], from_start=False) == 0, "too few to say"
+
+
+def account(last_rank: dict[int, int], cached: bool = True) -> HorovodAccount:
+    return horovod(last_rank=last_rank, cached=cached)
+
+
+def test_a_rank_that_cached_negotiations_hide_is_named_by_the_others() -> None:
+    waiting = np.full(10, 0.05)
+    found = _cached(account({0: 1, 3: 19}), waiting, 0.1)
+    assert (found.straggler, found.skew_s) == (3, ())
+    assert dict(found.late_s) == pytest.approx({3: 0.05})
+    assert found.note == "named by the 20 negotiations that were not cached: 19 waited for it"
+    for counts in ({}, {3: 2}, {0: 2, 3: 19}):
+        unknown = _cached(account(counts), waiting, 0.1)
+        assert unknown.straggler is None
+        assert unknown.note.startswith("rank unknown: cached negotiation; ")
+    assert _cached(account({3: 3}), waiting, 0.1).straggler == 3
+    assert _cached(account({3: 20}), np.zeros(10), 0.1).straggler is None, "nobody waits"
+
+
+def test_the_last_rank_is_told_with_its_share() -> None:
+    assert _last_words(account({0: 1, 3: 3})) == "rank 3 was the last to be ready in 75 % of the negotiations"
+    assert _last_words(account({})) == ""
+
+
+def test_without_negotiations_or_steady_steps_nobody_is_named() -> None:
+    assert named_ranks(trace(), account({3: 20}), 0) is NOBODY
+    told = dataclasses.replace(trace(), negotiated=np.full(20, 0.5))
+    assert named_ranks(told, account({3: 20}), 20) is NOBODY
+    uncached = named_ranks(told, account({3: 20}, cached=False), 5)
+    assert (uncached.straggler, uncached.skew_s) == (None, (0.5,) * 15)
+    assert named_ranks(told, account({3: 20}), 5).straggler == 3

@@ -1,0 +1,286 @@
+"""An estimate from its request to its files; a profile, a probe and launches are played."""
+
+import platform
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from scalescope import host
+from scalescope.errors import UsageError
+from scalescope.estimation import estimate as estimating
+from scalescope.estimation.estimate import checked, dry_run, estimate
+from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.jobs.rank_program import starting_s
+from scalescope.records.cluster import Cluster
+from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.prediction import Calibration, Check, Prediction, Residual
+from scalescope.records.profile import ModelProfile, WorkloadSpec
+from scalescope.records.request import EstimatePlan, EstimateRequest, Fingerprint, ProbeRequest
+from scalescope.records.store import append, load, load_lines, save
+from simulator.made import described, point, profile, proportional
+
+MLP = WorkloadSpec(model="mlp")
+HERE = Fingerprint(host="here", cpu="", cores=4, gpus=(), python="3", torch="2")
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, float | None]] = []
+        self.remarks: list[str] = []
+        self.continued: list[Path] = []
+        self.maps: list[Prediction] = []
+
+    def stage(self, what: str, seconds: float | None) -> None:
+        self.stages.append((what, seconds))
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
+
+    def continues(self, folder: Path) -> None:
+        self.continued.append(folder)
+
+    def mapped(self, prediction: Prediction) -> None:
+        self.maps.append(prediction)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class Machine:
+    """Four slots on four cores, or more; what would be profiled and probed is noted."""
+
+    def __init__(self) -> None:
+        self.cores, self.logical, self.gpus = 4, 4, 0
+        self.profile: ModelProfile = proportional(8, 128)
+        self.cluster: Cluster = described(slots=4)
+        self.tasks: list[ProfileTask] = []
+        self.options: list[dict[str, Any]] = []
+        self.probes: list[ProbeRequest] = []
+
+    def take_profile(self, task: ProfileTask, **options: Any) -> ModelProfile:
+        self.tasks.append(task)
+        self.options.append(options)
+        return self.profile
+
+    def probe_cluster(self, asked: ProbeRequest, listener: Any) -> Cluster:
+        self.probes.append(asked)
+        return self.cluster
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(estimating, "take_profile", made.take_profile)
+    monkeypatch.setattr(estimating, "probe_cluster", made.probe_cluster)
+    monkeypatch.setattr(host, "cores", lambda: SimpleNamespace(physical=made.cores, logical=made.logical))
+    monkeypatch.setattr(host, "gpus", lambda: made.gpus)
+    monkeypatch.setattr(estimating, "fingerprint_here", lambda *_: HERE)
+    monkeypatch.setattr(estimating, "end_orphans", lambda folder: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return made
+
+
+def request(at: Path, **more: Any) -> EstimateRequest:
+    given = {"np": (1, 2, 4), "batch": (8, 16), "folder": str(at / "out"), "seconds": 20.0, **more}
+    return EstimateRequest(workload=given.pop("workload", MLP), **given)
+
+
+def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path: Path, machine: Machine) -> None:
+    heard = Heard()
+    folder, made = estimate(request(tmp_path), heard)
+    assert [(cell.np, cell.batch) for cell in made.cells] == [(np, batch) for batch in (8, 16) for np in (1, 2, 4)]
+    assert load(folder / "profile.json", ModelProfile) == machine.profile
+    assert load_cluster(folder / "cluster.toml").slots == 4
+    assert load(folder / "estimate.json", Prediction) == made
+    assert (folder / "step.json").exists()
+    assert load(folder / "plan.json", EstimatePlan).finished
+    assert heard.stages == [("profile of mlp on one process", 20.0 + starting_s(4))]
+    assert (heard.continued, heard.maps) == ([], [])
+
+
+def test_a_profile_is_taken_of_each_batch_alone_and_with_others(tmp_path: Path, machine: Machine) -> None:
+    estimate(request(tmp_path, repeats=5, timeout_s=77.0), Heard())
+    (task,) = machine.tasks
+    assert (task.batches, task.together, task.seconds, task.repeats) == ((8, 16), (2, 4), 20.0, 5)
+    assert machine.options[0]["threads_per_rank"] == 1
+    assert machine.options[0]["timeout_s"] == 77.0
+    assert machine.options[0]["folder"] == tmp_path / "out" / "profile"
+
+
+@pytest.mark.parametrize(
+    ("more", "logical", "together"),
+    [
+        ({"np": (1,)}, 4, ()),
+        ({"np": (1, 2)}, 4, (2,)),
+        ({"np": (3,)}, 4, (2, 3)),
+        ({"np": (6,)}, 8, (2, 4, 6)),
+        ({"np": (1, 2, 4)}, 4, (2, 4)),
+    ],
+)
+def test_as_many_ranks_step_together_as_the_map_has(
+    tmp_path: Path, machine: Machine, more: dict[str, Any], logical: int, together: tuple[int, ...]
+) -> None:
+    machine.logical, machine.cluster = logical, described(slots=logical)
+    estimate(request(tmp_path, **more), Heard())
+    assert machine.tasks[0].together == together
+
+
+def test_a_strong_speedup_divides_the_batch_and_passes_divide_it_again(tmp_path: Path, machine: Machine) -> None:
+    several = msgspec.structs.replace(MLP, accumulate=3)
+    estimate(request(tmp_path, np=(1, 4), batch=(10,), scaling=("strong",), workload=several), Heard())
+    assert machine.tasks[0].batches == (1, 4), "10 and 3 samples in three passes"
+    assert machine.tasks[0].workload.accumulate == 1
+    with pytest.raises(UsageError, match="--accumulate 30 is more than the samples of any batch"):
+        estimate(
+            request(tmp_path, folder=str(tmp_path / "b"), workload=msgspec.structs.replace(MLP, accumulate=30)), Heard()
+        )
+
+
+def test_a_machine_is_probed_as_far_as_the_question_needs_it(tmp_path: Path, machine: Machine) -> None:
+    estimate(request(tmp_path, np=(1, 2), seconds=20.0), Heard())
+    (asked,) = machine.probes
+    assert (asked.backends, asked.slots, asked.threads_per_rank, asked.device) == (("gloo",), 2, 2, "cpu")
+    assert (asked.seconds, asked.folder) == (5.0, str(tmp_path / "out" / "probe"))
+    estimate(request(tmp_path, np=(1,), seconds=60.0, folder=str(tmp_path / "one")), Heard())
+    assert (machine.probes[1].backends, machine.probes[1].seconds, machine.probes[1].slots) == ((), 8.0, 1)
+
+
+def test_what_an_interrupted_estimate_finished_is_not_made_again(tmp_path: Path, machine: Machine) -> None:
+    asked = request(tmp_path)
+    folder, made = estimate(asked, Heard())
+    plan = load(folder / "plan.json", EstimatePlan)
+    assert (plan.request.folder, plan.request.timeout_s) == ("", 0.0)
+    save(msgspec.structs.replace(plan, finished=False), folder / "plan.json")
+    heard = Heard()
+    again = estimate(msgspec.structs.replace(asked, timeout_s=1.0), heard)
+    assert again == (folder, made)
+    assert heard.continued == [folder]
+    assert (len(machine.tasks), len(machine.probes)) == (1, 1)
+
+
+def test_blocks_that_were_measured_again_are_said(tmp_path: Path, machine: Machine) -> None:
+    machine.profile = profile(point(8, remade=2), point(16, remade=1))
+    heard = Heard()
+    estimate(request(tmp_path), heard)
+    assert heard.remarks == ["profile: 3 blocks of steps measured again, other programs were busy"]
+
+
+def test_earlier_checks_count_here_and_not_on_a_cluster_that_is_described(tmp_path: Path, machine: Machine) -> None:
+    cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
+    kept: Any = {"hostname": platform.node(), "engine": "ddp", "model": "mlp"}
+    append(Residual(**kept, checks=1, log_error=0.2, seconds_since_epoch=0.0), cache)
+    _, made = estimate(request(tmp_path), Heard())
+    assert made.calibration is not None
+    file = tmp_path / "cluster.toml"
+    write_cluster(machine.cluster, file)
+    _, other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Heard())
+    assert other.calibration is None
+    assert len(machine.probes) == 1
+
+
+def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, machine: Machine) -> None:
+    said = "the profile used 5 threads on 4 cores: take it on a machine like the cluster's"
+    assert said in estimate(request(tmp_path, threads_per_rank=5), Heard())[1].warnings
+    enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Heard())[1]
+    assert not any("threads" in warning for warning in enough.warnings)
+    machine.profile = msgspec.structs.replace(machine.profile, device="NVIDIA H200")
+    on_gpu = request(tmp_path, threads_per_rank=5, folder=str(tmp_path / "c"))
+    assert said not in estimate(on_gpu, Heard())[1].warnings
+
+
+def test_what_would_be_done_is_told_in_lines(tmp_path: Path, machine: Machine) -> None:
+    asked = request(tmp_path)
+    lines = ["profile of mlp: taken here, 20 s, 1 threads", "cluster: this machine, probed"]
+    lines.append("map: ddp on 3 numbers of processes x 2 batch sizes")
+    assert dry_run(asked) == lines
+    verified = msgspec.structs.replace(asked, verify=2)
+    assert dry_run(verified) == [*lines, "verified: 2 cells, 3 launches each"]
+    assert dry_run(msgspec.structs.replace(asked, profile="p.json"))[0] == "profile of mlp: p.json"
+    known = dry_run(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.03}))
+    assert known[0] == "profile of mlp: not taken, one process takes 20 ms with batch 8, 30 ms with batch 16"
+    assert machine.tasks == []
+
+
+def numbers(tmp_path: Path, slots: int, nodes: int = 1, **more: Any) -> list[str]:
+    file = tmp_path / "cluster.toml"
+    write_cluster(described(slots=slots, nodes=nodes), file)
+    return dry_run(request(tmp_path, cluster=str(file), **more))
+
+
+def test_without_np_every_number_of_processes_is_shown_up_to_64_and_then_doublings(tmp_path: Path) -> None:
+    assert "on 8 numbers" in numbers(tmp_path, 8, np=())[-1]
+    assert "on 64 numbers" in numbers(tmp_path, 8, 8, np=())[-1]
+    assert "on 8 numbers" in numbers(tmp_path, 65, np=())[-1]
+    assert "on 4 numbers" in dry_run(request(tmp_path, np=()))[-1]
+
+
+def test_more_processes_than_slots_are_refused(tmp_path: Path) -> None:
+    assert numbers(tmp_path, 8, np=(8,))
+    with pytest.raises(
+        UsageError, match=r"--np 9 is more than the 8 slots that .*toml has: lower it, or describe more"
+    ):
+        numbers(tmp_path, 8, np=(2, 9, 3))
+    with pytest.raises(UsageError, match=r"--np 5 is more than the 4 slots that this machine has: .* with --cluster"):
+        dry_run(request(tmp_path, np=(5,)))
+
+
+@pytest.mark.parametrize(
+    ("slots", "cores", "more", "threads"),
+    [(4, 16, {}, 4), (4, 3, {}, 1), (4, 16, {"threads_per_rank": 7}, 7), (3, 16, {"np": (1,)}, 5)],
+)
+def test_ranks_have_the_threads_of_the_clusters_cores(
+    tmp_path: Path, slots: int, cores: int, more: dict[str, Any], threads: int
+) -> None:
+    file = tmp_path / "cluster.toml"
+    write_cluster(described(slots=slots, cores_per_node=cores), file)
+    assert f", {threads} threads" in dry_run(request(tmp_path, cluster=str(file), **{"np": (1, 2), **more}))[0]
+
+
+def test_ranks_share_the_cores_of_this_machine(tmp_path: Path, machine: Machine) -> None:
+    machine.cores, machine.logical = 6, 12
+    for most, threads in ((1, 6), (2, 3), (4, 1), (12, 1)):
+        assert f", {threads} threads" in dry_run(request(tmp_path, np=(1, most)))[0]
+
+
+def test_one_process_alone_is_no_engine_to_estimate(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--engine takes ddp or horovod: one process alone is the baseline anyway"):
+        dry_run(request(tmp_path, engine="none"))
+    with pytest.raises(UsageError, match="did you mean horovod"):
+        dry_run(request(tmp_path, engine="horovood"))
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, measured: float, **how: Any) -> None:
+    cell = next(cell for cell in prediction.cells if cell.np == 2)
+    checks = (Check.of(cell, [measured * cell.step_s], **how),)
+    monkeypatch.setattr(estimating, "run_checks", lambda *_: checks)
+
+
+def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(tmp_path, verify=1)
+    _, plain = estimate(msgspec.structs.replace(asked, verify=0, folder=str(tmp_path / "plain")), Heard())
+    ran(monkeypatch, plain, 1.1)
+    heard = Heard()
+    _, made = estimate(asked, heard)
+    assert [each.cells for each in heard.maps] == [plain.cells]
+    assert len(made.checks) == 1
+    assert made.correction > 1
+    (kept,) = load_lines(tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl", Residual)
+    assert (kept.engine, kept.model, kept.checks) == ("ddp", "mlp", 1)
+    assert kept.log_error == pytest.approx(0.0953, rel=1e-3)
+
+
+def test_a_map_that_is_not_trusted_teaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
+    _, plain = estimate(request(tmp_path), Heard())
+    ran(monkeypatch, plain, 1.1)
+    rest: Any = (proportional(8, 128), 1, described(slots=4), tmp_path, Heard())
+    doubted = checked(request(tmp_path), msgspec.structs.replace(plain, doubts=("busy",)), *rest)
+    assert not cache.exists()
+    assert doubted.doubts == ("busy",)
+    known = Calibration(estimates=1, factor=1.1, spread=0.1, mean_error=0.1)
+    checked(request(tmp_path), msgspec.structs.replace(plain, calibration=known), *rest)
+    (kept,) = load_lines(cache, Residual)
+    assert kept.log_error == pytest.approx(2 * 0.0953, rel=1e-3), "over what was predicted without the factor"

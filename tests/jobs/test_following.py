@@ -1,0 +1,136 @@
+"""Output files while they grow: which are looked at, what is kept of them, and how a folder is followed."""
+
+import os
+import re
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from scalescope.jobs import output
+from scalescope.jobs.output import OutputFiles, _names, _watch, following, last_lines
+from scalescope.line_pattern import compile_pattern
+
+STEP = compile_pattern("step", live=True)
+
+
+def followed(folder: Path, pattern: re.Pattern[str] | None = STEP) -> tuple[OutputFiles, list[tuple[str, str]]]:
+    """Files with a clock that counts, and the lines that are told."""
+    lines: list[tuple[str, str]] = []
+    clock = iter(range(1, 100))
+    return OutputFiles(folder, pattern, lambda *line: lines.append(line), lambda: next(clock)), lines
+
+
+def event(name: str, padding: int = 0) -> bytes:
+    text = name.encode() + b"\0" * padding
+    return struct.pack("iIII", 1, 2, 0, len(text)) + text
+
+
+def test_events_name_their_files() -> None:
+    assert _names(event("rank0.out", 7) + event("x") + event("rank0.out")) == {"rank0.out", "x"}
+    assert _names(b"") == set()
+
+
+def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert _watch(tmp_path / "none") == -1
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    descriptor = _watch(tmp_path)
+    assert descriptor >= 0
+    (tmp_path / "rank3.out").write_text("x")
+    assert _names(os.read(descriptor, 4096)) == {"rank3.out"}
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("has_inotify", [True, False])
+def test_a_change_is_looked_at_from_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_inotify: bool
+) -> None:
+    if not has_inotify:
+        monkeypatch.setattr(output, "_watch", lambda _: -1)
+    seen, looked = [], threading.Event()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def look(changed: set[str] | None) -> None:
+        seen.append((changed, threading.current_thread().name))
+        if changed is None or "rank0.out" in changed:
+            looked.set()
+
+    with following(tmp_path, look):
+        (tmp_path / "rank0.out").write_text("x")
+        assert looked.wait(30)
+    assert {name for _, name in seen} == {"scalescope-output"}
+    assert seen[0][0] == ({"rank0.out"} if has_inotify else None)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_without_a_pattern_nobody_follows(tmp_path: Path) -> None:
+    files, _ = followed(tmp_path, None)
+    with files.followed():
+        assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}
+    (tmp_path / "rank0.out").write_text("step\n")
+    assert (files.poll(), files.matches) == (5, {})
+
+
+def test_only_named_files_and_the_launchers_are_looked_at(tmp_path: Path) -> None:
+    for name in ("rank0.out", "rank1.out", "launcher.out", "other.out"):
+        (tmp_path / name).write_text(f"step {name}\n")
+    files, lines = followed(tmp_path)
+    files.look({"rank1.out", "other.out"})
+    assert files.poll() == len("step rank0.out\nstep rank1.out\nstep launcher.out\n")
+    assert [source for source, _ in lines] == ["launcher", "rank1", "rank0"]
+    assert files.first_ns == 1, "the launcher's line was stamped first"
+
+
+def test_an_unfinished_line_counts_in_bytes_and_waits_for_its_end(tmp_path: Path) -> None:
+    files, lines = followed(tmp_path)
+    path = tmp_path / "rank0.out"
+    path.write_text("ste")
+    assert (files.poll(), lines, files.first_ns) == (3, [], 0)
+    path.write_text("step 1\nst")
+    assert (files.poll(), lines, files.first_ns) == (6, [("rank0", "step 1")], 1)
+    path.write_text("step 1\nstep 2\n")
+    assert files.poll() == 5
+    assert [line for _, line in lines] == ["step 1", "step 2"]
+    assert (files.first_ns, len(files.best_matches())) == (1, 2)
+
+
+def test_a_file_that_was_emptied_forgets_its_matches_and_its_unfinished_line(tmp_path: Path) -> None:
+    files, lines = followed(tmp_path)
+    path = tmp_path / "rank0.out"
+    path.write_text("step 1\nunfinished")
+    files.poll()
+    path.write_text("new")
+    assert files.poll() == 3
+    assert (files.best_matches(), files.matches) == ([], {})
+    path.write_text("new step\nx\n")
+    assert files.poll() == 8
+    assert [line for _, line in lines] == ["step 1", "new step", "x"]
+    assert [match.at_ns for match in files.best_matches()] == [3]
+
+
+def test_the_longest_list_counts_and_then_the_lowest_rank(tmp_path: Path) -> None:
+    files, _ = followed(tmp_path)
+    assert files.best_matches() == []
+    for rank, count in ((10, 2), (2, 2), (3, 2), (1, 1)):
+        (tmp_path / f"rank{rank}.out").write_text("step\n" * count)
+    files.poll()
+    assert files.best_matches() is files.matches["rank2"]
+
+
+def test_the_end_of_a_file_is_fifteen_lines_that_hold_something(tmp_path: Path) -> None:
+    path = tmp_path / "x.out"
+    path.write_text("".join(f"{number}\n  \n" for number in range(40)))
+    assert last_lines(path) == [str(number) for number in range(25, 40)]
+    path.write_text("one\x1b[31m red\n")
+    assert last_lines(path) == ["one red"]
+
+
+def test_of_a_large_file_only_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.out"
+    path.write_text("first\n" + "x" * 16_384)
+    assert last_lines(path) == ["x" * 16_384]
+    path.write_text("first\n" + "x" * 16_378)
+    assert last_lines(path) == ["first", "x" * 16_378]

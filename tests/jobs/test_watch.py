@@ -1,0 +1,267 @@
+"""What is told while a launch runs, and what is said about one that hangs or that died."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_ranks import S, rank_log, span, step
+
+from scalescope.jobs.watch import LaunchWatch, _main_stack, _waits_for_others
+from scalescope.launchers import find_launcher
+from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.records.job import Job, Knobs
+
+IN_COLLECTIVE = '  File "/x/torch/distributed/c10d.py", line 9 in all_reduce\n  File "train.py", line 3 in step\n'
+BUSY = '  File "train.py", line 7 in load\n'
+TORCHRUN = "  rank      : {} (local_rank: {})\n  exitcode  : {} (pid: 7)\n"
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4242\n"
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.lines: list[tuple[str, str]] = []
+
+    def steps(self, count: int) -> None:
+        self.counts.append(count)
+
+    def line(self, source: str, text: str) -> None:
+        self.lines.append((source, text))
+
+
+def watch_on(folder: Path, listener: Listener | None = None, np: int = 2, **options: Any) -> LaunchWatch:
+    job = Job(
+        command=("train.py",), np=np, knobs=Knobs(engine="ddp"), folder=str(folder), launch="x", threads_per_rank=1
+    )
+    return LaunchWatch(job, listener or Listener(), None, **options)
+
+
+def test_the_slowest_rank_is_told_and_everything_new_is_progress(tmp_path: Path) -> None:
+    listener = Listener()
+    watch = watch_on(tmp_path, listener)
+    assert (watch.tick(), listener.counts) == (0, [])
+    rank_log(tmp_path, step(60, 61), step(61, 62), pid=1)
+    rank_log(tmp_path, step(60, 61), pid=2, rank=1)
+    (tmp_path / "rank0.out").write_text("hello\n")
+    assert watch.tick() == 3 + 2 + 6
+    assert listener.counts == [1]
+    assert listener.lines == [("rank0", "hello")]
+    assert watch.tick() == 11, "nothing has happened"
+    with open(tmp_path / "agent-h-2.jsonl", "a") as file:
+        file.write(json.dumps(step(61, 62)) + "\n")
+    assert watch.tick() == 12
+    assert listener.counts == [1, 1, 2]
+    assert [log.rank for log in watch.logs] == [0, 1]
+    assert watch.restarted == 0
+
+
+def test_a_rank_that_was_started_again_is_counted(tmp_path: Path) -> None:
+    rank_log(tmp_path, step(60, 61), pid=1)
+    rank_log(tmp_path, step(70, 71), pid=2, began_s=65)
+    watch = watch_on(tmp_path)
+    watch.tick()
+    assert ([log.pid for log in watch.logs], watch.restarted) == ([2], 1)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_steps_are_kept_unless_they_are_only_counted(tmp_path: Path, keeps: bool) -> None:
+    rank_log(tmp_path, step(60, 61))
+    watch = watch_on(tmp_path, keeps_steps=keeps)
+    watch.tick()
+    assert (len(watch.logs[0].steps()), watch.logs[0].events) == (int(keeps), 1)
+    default = watch_on(tmp_path)
+    default.tick()
+    assert len(default.logs[0].steps()) == 1
+
+
+def stalled(folder: Path, *stacks: str, steps: tuple[int, ...] = (2, 2), in_init: bool = False) -> tuple[str, str]:
+    """What is said about ranks whose Python stacks are these."""
+    for rank, (count, stack) in enumerate(zip(steps, stacks, strict=True)):
+        made = [step(60 + at, 61 + at) for at in range(count)]
+        lines = [{"kind": "init_begin"}] if in_init else []
+        rank_log(folder, *lines, *made, pid=rank + 1, rank=rank)
+        (folder / f"stack-{rank + 1}.txt").write_text(f"Thread 0x1:\n  File x\n\nCurrent thread 0x2:\n{stack}")
+    watch = watch_on(folder)
+    watch.tick()
+    return watch.stalled(61.6)
+
+
+def test_a_rank_that_is_behind_hangs(tmp_path: Path) -> None:
+    (tmp_path / "rank1.out").write_text("".join(f"line {number}\n" for number in range(9)))
+    problem, details = stalled(tmp_path, IN_COLLECTIVE, BUSY, steps=(3, 1))
+    assert problem == "no progress for 62 s: rank 1 hangs after 1 step"
+    assert details.splitlines() == [
+        "rank 1 on h (process 2) is busy or stuck, 1 steps done",
+        "  last output:",
+        *(f"    line {number}" for number in range(4, 9)),
+        "  Python stack:",
+        "    Current thread 0x2:",
+        f"    {BUSY.rstrip()}",
+        "rank 0 on h (process 1) waits for the others in a collective, 3 steps done",
+        "  last output:",
+        "  Python stack:",
+        "    Current thread 0x2:",
+        *(f"    {line}" for line in IN_COLLECTIVE.splitlines()),
+    ]
+
+
+def test_of_ranks_that_are_even_those_that_wait_for_nobody_hang(tmp_path: Path) -> None:
+    problem, _ = stalled(tmp_path, IN_COLLECTIVE, BUSY, BUSY, steps=(2, 2, 2))
+    assert problem == "no progress for 62 s: rank 1, 2 hangs after 2 steps"
+
+
+@pytest.mark.parametrize("stack", [IN_COLLECTIVE, BUSY])
+def test_ranks_that_are_all_alike_hang_together(tmp_path: Path, stack: str) -> None:
+    assert stalled(tmp_path, stack, stack)[0] == "no progress for 62 s: all ranks hang after 2 steps"
+
+
+def test_ranks_that_start_their_group_may_wait_for_ranks_that_nobody_started(tmp_path: Path) -> None:
+    problem, _ = stalled(tmp_path, BUSY, BUSY, steps=(0, 0), in_init=True)
+    assert problem.startswith("no progress for 62 s: all ranks hang while starting the process group, maybe for ranks")
+    alone, _ = stalled(tmp_path / ".", BUSY, BUSY, steps=(0, 1), in_init=True)
+    assert alone == "no progress for 62 s: rank 0 hangs while starting the process group"
+
+
+def test_one_rank_alone_is_not_all_ranks(tmp_path: Path) -> None:
+    assert stalled(tmp_path, BUSY, steps=(2,))[0] == "no progress for 62 s: rank 0 hangs after 2 steps"
+
+
+def test_of_many_ranks_eight_are_shown(tmp_path: Path) -> None:
+    _, details = stalled(tmp_path, *[BUSY] * 9, steps=(1,) * 9)
+    assert details.count("  Python stack:") == 8
+    assert "rank 8 on" not in details
+
+
+def test_without_ranks_the_launchers_last_words_are_shown(tmp_path: Path) -> None:
+    (tmp_path / LAUNCHER_OUTPUT).write_text("srun: waiting\n")
+    problem, details = watch_on(tmp_path).stalled(30.2)
+    assert problem == "nothing happened for 30 s and no rank has started"
+    assert details == f"last output ({tmp_path / LAUNCHER_OUTPUT}):\n  srun: waiting"
+
+
+def test_a_stack_that_does_not_come_is_not_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalescope.jobs.watch._STACK_WITHIN_S", 0.01)
+    rank_log(tmp_path, step(60, 61))
+    watch = watch_on(tmp_path)
+    watch.tick()
+    assert watch.stalled(9)[1].splitlines()[-1] == "    not available"
+
+
+def test_ranks_are_asked_for_their_stacks_with_the_signal_that_they_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def answer(_: Job, host: str, pid: int, number: int) -> None:
+        asked.append((host, pid, number))
+        (tmp_path / f"stack-{pid}.txt").write_text(BUSY)
+
+    monkeypatch.setattr("scalescope.jobs.watch.signal_rank", answer)
+    hello = {"kind": "hello", "version": 1, "host": "far", "pid": 7, "rank": 0, "stack_signal": 10, "t": 50 * S}
+    (tmp_path / "agent-far-7.jsonl").write_text(json.dumps(hello) + "\n")
+    rank_log(tmp_path, step(60, 61), pid=8, rank=1)
+    (tmp_path / "stack-8.txt").write_text(BUSY)
+    watch = watch_on(tmp_path)
+    watch.tick()
+    watch.stalled(9)
+    assert asked == [("far", 7, 10)]
+
+
+def test_the_main_thread_is_the_last_of_a_dump() -> None:
+    assert (
+        _main_stack("Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  \x1b[1mc\n") == "Current thread 3:\n  c"
+    )
+    assert _main_stack("") == ""
+
+
+@pytest.mark.parametrize(
+    ("frames", "waits"),
+    [
+        (IN_COLLECTIVE, True),
+        ('  File "/x/torch/autograd/graph.py", line 1 in backward\n', True),
+        ('  File "/x/horovod/torch/mpi_ops.py", line 1 in poll\n', True),
+        ('  File "mine.py", line 1 in wait\n', False),
+        ('  File "/x/torch/nn/linear.py", line 1 in forward\n', False),
+        (BUSY * 3 + IN_COLLECTIVE, True),
+        (BUSY * 4 + IN_COLLECTIVE, False),
+        ("", False),
+    ],
+)
+def test_a_rank_waits_when_its_innermost_frames_are_in_a_collective(frames: str, waits: bool) -> None:
+    assert _waits_for_others(f"Current thread 1:\n{frames}") is waits
+
+
+def died(folder: Path, launcher: str, **said: str) -> tuple[tuple[str, str], str]:
+    """What is said about a launch that failed, and whether that was after its training."""
+    (folder / LAUNCHER_OUTPUT).write_text(launcher)
+    for name, text in said.items():
+        (folder / f"{name}.out").write_text(text)
+    watch = watch_on(folder)
+    watch.tick()
+    torchrun = find_launcher("torchrun")
+    return watch.died(torchrun), watch.died_after_training(torchrun)
+
+
+def test_the_steps_of_the_rank_that_died_and_its_last_words_are_told(tmp_path: Path) -> None:
+    rank_log(tmp_path, step(60, 61), pid=1)
+    rank_log(tmp_path, step(60, 61), step(61, 62), pid=2, rank=1)
+    (problem, details), harmless = died(tmp_path, TORCHRUN.format(1, 1, 3), rank1="ValueError: mine\n")
+    assert problem == "rank 1 ended with exit code 3 after 2 steps"
+    assert details == f"last output ({tmp_path / 'rank1.out'}):\n  ValueError: mine"
+    assert harmless == ""
+
+
+def test_without_words_of_the_rank_the_launchers_are_shown(tmp_path: Path) -> None:
+    (_, details), _ = died(tmp_path, TORCHRUN.format(1, 1, 3))
+    assert details.startswith(f"last output ({tmp_path / LAUNCHER_OUTPUT}):\n")
+    assert died(tmp_path, "")[0] == ("the launch failed", "")
+
+
+@pytest.mark.parametrize(("code", "how"), [(128, "ended with exit code 128"), (129, "was killed by signal 1")])
+def test_codes_above_128_are_signals(tmp_path: Path, code: int, how: str) -> None:
+    assert died(tmp_path, TORCHRUN.format(0, 0, code))[0][0] == f"rank 0 {how} before its first step"
+
+
+def test_files_of_no_rank_have_no_errors(tmp_path: Path) -> None:
+    assert died(tmp_path, "", rankings="Error: x\n", rank0="all is well\n")[0][0] == "the launch failed"
+    assert died(tmp_path, "", rank2="SomeError\n", rank10="Error\n")[0][0].startswith("rank 10 failed")
+
+
+def finished(folder: Path, *steps: int, ends: tuple[bool, ...] = (True, True)) -> None:
+    for rank, (count, has_ended) in enumerate(zip(steps, ends, strict=True)):
+        made = [step(60 + at, 61 + at) for at in range(count)]
+        end = [{"kind": "end", "t": 99 * S}] if has_ended else [span("save", 90, 91)]
+        rank_log(folder, *made, *end, pid=rank + 1, rank=rank)
+
+
+CRASHED = TORCHRUN.format(1, 1, -11)
+HARMLESS = "rank 1 crashed while it was closing down, after its training; its steps still count"
+
+
+def test_a_crash_while_closing_down_does_no_harm(tmp_path: Path) -> None:
+    finished(tmp_path, 3, 3)
+    assert died(tmp_path, CRASHED)[1] == HARMLESS
+    assert died(tmp_path, TORCHRUN.format(0, 0, 1) + CRASHED, rank0=LOST)[1] == HARMLESS
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends", "launcher"),
+    [
+        ((3, 2), (True, True), CRASHED),
+        ((0, 0), (True, True), CRASHED),
+        ((3, 3), (True, False), CRASHED),
+        ((3, 3), (True, True), TORCHRUN.format(1, 1, 1)),
+        ((3, 3), (True, True), ""),
+    ],
+)
+def test_any_other_end_is_a_failure(
+    tmp_path: Path, steps: tuple[int, int], ends: tuple[bool, bool], launcher: str
+) -> None:
+    finished(tmp_path, *steps, ends=ends)
+    assert died(tmp_path, launcher)[1] == ""
+
+
+def test_a_rank_that_is_missing_is_a_failure(tmp_path: Path) -> None:
+    finished(tmp_path, 3, ends=(True,))
+    assert died(tmp_path, TORCHRUN.format(0, 0, -11))[1] == ""

@@ -1,0 +1,75 @@
+"""Which kind of file is what, and which of them are explained together."""
+
+from pathlib import Path
+
+import pytest
+
+from measurement.observed import launch, measurement
+from scalescope.errors import SeveralJobs, UsageError
+from scalescope.measurement.sources import explain, recognise
+from scalescope.measurement.study import study
+from scalescope.records.store import save
+
+TABLE = "np,time_s\n1,100\n2,60\n4,40\n"
+LOG = "".join(f"Epoch {number}: 10.0 s\n" for number in range(1, 6))
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_files_are_recognised_by_what_they_hold(tmp_path: Path) -> None:
+    assert recognise(written(tmp_path / "a.CSV", "anything\n")) == "table"
+    assert recognise(written(tmp_path / "a.tsv", "anything\n")) == "table"
+    assert recognise(written(tmp_path / "table.txt", TABLE)) == "table"
+    assert recognise(written(tmp_path / "run.log", LOG)) == "log"
+    made = measurement([launch(np=1), launch(np=2)])
+    save(made, tmp_path / "m.json")
+    save(study(made), tmp_path / "s.json")
+    assert recognise(tmp_path / "m.json") == "measurement"
+    assert recognise(tmp_path / "s.json") == "scaling"
+
+
+def test_a_result_folder_stands_for_its_measurement(tmp_path: Path) -> None:
+    made = measurement([launch(np=1), launch(np=2)])
+    save(made, tmp_path / "measurement.json")
+    assert explain([tmp_path]) == explain([tmp_path / "measurement.json"]) == study(made)
+    save(study(made), tmp_path / "only" / "scaling.json")
+    assert explain([tmp_path / "only"]) == study(made)
+    assert explain([str(tmp_path)], pattern="") == study(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"kind": "tuning"}', "'x.json' holds a scalescope 'tuning': name "),
+        ('{"traceEvents": []}', "'x.json' is JSON of another program: name "),
+        ("damaged", "'x.json' is JSON of another program: name "),
+    ],
+)
+def test_another_record_is_told_with_what_is_understood(text: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        recognise(written(tmp_path / "x.json", text))
+    assert str(caught.value).startswith(told)
+
+
+def test_what_cannot_be_explained_together_is_refused(tmp_path: Path) -> None:
+    table, log = written(tmp_path / "t.csv", TABLE), written(tmp_path / "run.log", LOG)
+    with pytest.raises(UsageError, match="name something to explain: "):
+        explain([])
+    with pytest.raises(UsageError, match=r"'t.csv' is a table and 'run.log' is a log: explain one kind at a time"):
+        explain([table, log])
+    with pytest.raises(SeveralJobs, match="2 files of one kind, each a table: explain one at a time, or several logs"):
+        explain([table, written(tmp_path / "u.csv", TABLE)])
+    with pytest.raises(UsageError, match=r"--np and --pattern go with logs, 't.csv' is a table: leave them out"):
+        explain([table], np=[2])
+    with pytest.raises(UsageError, match=r"holds no measurement.json: name one that scalescope measure wrote"):
+        explain([written(tmp_path / "empty" / "x.txt", "").parent])
+
+
+def test_a_table_is_read_as_a_curve(tmp_path: Path) -> None:
+    found = explain([written(tmp_path / "t.csv", TABLE)])
+    assert found.source == "table"
+    assert [point.np for point in found.curves[0].points] == [1, 2, 4]

@@ -1,0 +1,169 @@
+"""The folder of a measurement: begun, refused a second time, and resumed with new limits."""
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from measurement.made_sweeps import request
+from measurement.observed import launch as observed
+from scalescope.errors import UsageError
+from scalescope.measurement.resume import (
+    begin,
+    check_resume,
+    fingerprint_here,
+    is_begun,
+    plan_of,
+    resume,
+    unfinished_estimate,
+)
+from scalescope.records.job import Host
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.request import EstimatePlan, EstimateRequest
+from scalescope.records.store import append, save
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def begun(**more: Any) -> Path:
+    with begin(request(**more)) as started:
+        return started.folder
+
+
+def test_a_fingerprint_is_of_this_machine_and_this_python() -> None:
+    found = fingerprint_here((sys.executable, "train.py"), "cpu")
+    assert found == fingerprint_here((), "cpu")
+    assert (found.host, found.python, found.gpus) == (platform.node(), platform.python_version(), ())
+    assert found.torch
+    assert found.cores >= 1
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    assert found.cpu == (models[0] if models else "")
+
+
+def test_what_is_begun_is_planned_with_a_seed_a_place_and_a_time(here: Path) -> None:
+    before = time.time_ns()
+    with begin(request(seed=None)) as started:
+        plan = started.plan
+        assert (started.folder, started.runs, plan.cwd) == (here / "out", (), str(here))
+        assert plan_of(started.folder) == plan
+    assert before <= plan.since_ns <= time.time_ns()
+    assert plan.request.seed is not None
+    assert plan.request.folder == str(here / "out")
+    assert plan.fingerprint == fingerprint_here(plan.request.command, "cpu")
+    assert plan_of(begun(seed=7, folder="other")).request.seed == 7
+    with begin(request(folder=""), "explain") as unnamed:
+        assert unnamed.folder.parent == here / "results"
+        assert unnamed.folder.name.startswith("explain-")
+
+
+def test_what_was_measured_is_not_begun_again(here: Path) -> None:
+    folder = begun()
+    assert begun() == folder, "nothing was measured in it"
+    append(observed(), folder / "runs.jsonl")
+    with pytest.raises(UsageError, match="out already holds a measurement: resume it with --resume, or choose another"):
+        begun()
+    (here / "copied").mkdir()
+    (here / "copied" / "measurement.json").write_text("{}")
+    with pytest.raises(UsageError, match="copied already holds a measurement"):
+        begun(folder="copied")
+
+
+def test_a_resumed_folder_has_its_runs_new_limits_and_its_directory(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(launches=3)
+    append(observed(), folder / "runs.jsonl")
+    with open(folder / "runs.jsonl", "a") as file:
+        file.write('{"torn')
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    with resume(folder, {"budget_s": 60.0, "precision": 0.1}) as started:
+        assert Path.cwd() == here
+        assert started.runs == (observed(),)
+        assert (started.plan.request.budget_s, started.plan.request.precision) == (60.0, 0.1)
+        assert started.plan.request.launches is None, "a precision decides how many"
+        assert plan_of(folder) == started.plan
+    assert Path.cwd() == here / "elsewhere"
+    assert (folder / "runs.jsonl").read_text().count("\n") == 1
+    with resume(folder, {"precision": 0.1, "launches": 9}) as started:
+        assert started.plan.request.launches == 9
+    with resume(folder, {}) as started:
+        assert (started.plan.request.launches, started.plan.notes) == (9, ())
+
+
+def test_a_folder_that_cannot_be_resumed_is_told(here: Path) -> None:
+    with pytest.raises(UsageError, match="holds no measurement to resume: name the folder that was given with -o"):
+        resume(here, {}).__enter__()
+    folder = begun()
+    save(msgspec.structs.replace(plan_of(folder), cwd=str(here / "gone")), folder / "plan.json")
+    with pytest.raises(UsageError, match="gone, where the measurement was begun, does not exist: create it"):
+        resume(folder, {}).__enter__()
+
+
+def test_a_plan_of_another_host_is_resumed_with_a_note_and_of_other_software_not(here: Path) -> None:
+    folder = begun()
+    plan = plan_of(folder)
+    assert plan.fingerprint is not None
+    there = msgspec.structs.replace(plan.fingerprint, host="there")
+    save(msgspec.structs.replace(plan, fingerprint=there), folder / "plan.json")
+    for _ in range(2):
+        with resume(folder, {}) as started:
+            (note,) = started.plan.notes
+            assert note.startswith(f"started on host there and resumed on {platform.node()}, with the same CPU")
+            assert started.plan.fingerprint == there
+    save(msgspec.structs.replace(plan, fingerprint=msgspec.structs.replace(there, torch="0.1")), folder / "plan.json")
+    with pytest.raises(UsageError, match=r"torch .* instead of 0\.1"):
+        resume(folder, {}).__enter__()
+
+
+def test_a_plan_without_a_fingerprint_gets_that_of_here(here: Path) -> None:
+    assert check_resume(None, request(), here) == (fingerprint_here((), "cpu"), ())
+    now = fingerprint_here((), "cpu")
+    other = msgspec.structs.replace(now, cores=now.cores + 1)
+    with pytest.raises(UsageError, match="cores"):
+        check_resume(other, request(), here)
+    assert check_resume(other, request(hosts=(Host("a", 2),)), here) == (other, ())
+
+
+def estimate(seconds: float = 35.0) -> EstimatePlan:
+    asked = EstimateRequest(workload=WorkloadSpec(model="cnn"), seconds=seconds)
+    return EstimatePlan(request=asked, fingerprint=fingerprint_here((), "cpu"))
+
+
+def test_the_newest_estimate_of_the_last_hour_is_continued(here: Path) -> None:
+    assert unfinished_estimate(estimate()) == ""
+    for name in ("estimate-1", "estimate-2", "estimate-3"):
+        (here / "results" / name).mkdir(parents=True)
+    save(estimate(), here / "results" / "estimate-1" / "plan.json")
+    save(estimate(), here / "results" / "estimate-2" / "plan.json")
+    save(estimate(20.0), here / "results" / "estimate-3" / "plan.json")
+    assert unfinished_estimate(estimate()) == "results/estimate-2"
+    long_ago = time.time() - 3700
+    os.utime(here / "results" / "estimate-2" / "plan.json", (long_ago, long_ago))
+    assert unfinished_estimate(estimate()) == "results/estimate-1"
+    recently = time.time() - 3000
+    os.utime(here / "results" / "estimate-1" / "plan.json", (recently, recently))
+    assert unfinished_estimate(estimate()) == "results/estimate-1"
+    (here / "results" / "estimate-1" / "plan.json").write_text("damaged")
+    assert unfinished_estimate(estimate()) == ""
+
+
+def test_an_estimate_is_begun_in_its_own_folder_only(here: Path) -> None:
+    assert not is_begun(here, estimate())
+    save(estimate(), here / "plan.json")
+    assert is_begun(here, estimate())
+    with pytest.raises(UsageError, match="already holds an estimate: choose another folder with -o, or remove this"):
+        is_begun(here, estimate(20.0))

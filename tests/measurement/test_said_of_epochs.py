@@ -1,0 +1,152 @@
+"""What is said of first epochs, testing and short runs, by curves made by hand."""
+
+import pytest
+
+from scalescope.measurement.logs.epochs import excess_sentence, first_epoch_excess, slower_sentences, testing_sentence
+from scalescope.measurement.verdict import which_to_trust
+from scalescope.records.scaling import Curve, Estimate, Loss, ScalingPoint
+
+testing_sentence.__test__ = False  # type: ignore[attr-defined]
+
+
+def exactly(value: float) -> Estimate:
+    return Estimate(value=value, low=value, high=value, count=5)
+
+
+def epochs(excess: dict[int, float], steady: float = 10.0, warmup: int = 1, launches: int = 2) -> Curve:
+    """First epochs that take this much longer than steady ones."""
+    points = tuple(
+        ScalingPoint(
+            engine="",
+            np=np,
+            launches=launches,
+            step_s=exactly(steady),
+            warmup_steps=warmup,
+            steps=5,
+            phases={"warmup": warmup * steady + more},
+        )
+        for np, more in excess.items()
+    )
+    return Curve(engine="", scaling="strong", baseline_np=1, work_unit="epochs", points=points)
+
+
+def test_the_excess_is_what_warmup_takes_beyond_steady_epochs() -> None:
+    assert first_epoch_excess(epochs({1: 2.0, 2: 3.0}, warmup=2)) == pytest.approx({1: 2.0, 2: 3.0})
+
+
+@pytest.mark.parametrize(
+    ("excess", "said"),
+    [
+        ({1: 5.0}, "the first epoch costs 5.0 s more than steady ones on 1 process"),
+        (
+            {1: 0.5, 2: 22.2, 4: 21.9},
+            "the first epoch costs 22.2 s more than a steady one on 2 processes and 21.9 s on 4, 0.5 s on 1: the "
+            "excess appears at 2 processes and does not grow, a one-time cost of starting several processes",
+        ),
+        (
+            {1: 5.0, 2: 6.0, 4: 7.0},
+            "the first epoch costs 5.0 s more than a steady one on 1 process, 6.0 s on 2 and 7.0 s on 4: the excess "
+            "is about the same everywhere, so it is not a cost of using several processes",
+        ),
+        (
+            {1: 5.0, 2: 8.0, 4: 14.0},
+            "the first epoch costs 5.0 s more than a steady one on 1 process, 8.0 s on 2 and 14.0 s on 4: the excess "
+            "grows with the processes, so starting them costs more the more there are",
+        ),
+        (
+            {1: -4.0, 2: -3.0, 4: 0.5},
+            "the first epoch costs -4.0 s more than a steady one on 1 process, -3.0 s on 2 and 0.5 s on 4: the excess "
+            "grows with the processes, so starting them costs more the more there are",
+        ),
+        (
+            {1: 5.0, 2: 9.0, 4: 4.0},
+            "the first epoch costs 5.0 s more than a steady one on 1 process, 9.0 s on 2 and 4.0 s on 4",
+        ),
+    ],
+)
+def test_how_the_excess_depends_on_processes_is_said(excess: dict[int, float], said: str) -> None:
+    assert excess_sentence(epochs(excess)) == said
+
+
+def test_an_excess_that_is_small_beside_an_epoch_and_hardly_rises_is_only_listed() -> None:
+    assert excess_sentence(epochs({1: 5.0, 2: 6.0, 4: 7.0}, steady=100.0)).endswith("6.0 s on 2 and 7.0 s on 4")
+
+
+def test_one_run_each_and_several_first_epochs_are_said_as_that() -> None:
+    assert excess_sentence(epochs({1: 5.0, 2: 9.0}, launches=1)).startswith("in one run each the first epoch costs")
+    assert excess_sentence(epochs({1: 5.0}, warmup=3)).startswith("the first epochs (up to 3) cost 5.0 s")
+    assert excess_sentence(epochs({1: 0.0}, warmup=0)) == "the first epoch takes no longer than the others"
+    assert excess_sentence(epochs({})) == ""
+
+
+def test_testing_is_told_by_epoch_and_how_much_faster_it_gets() -> None:
+    def curve(*seconds: tuple[int, float]) -> Curve:
+        points = tuple(ScalingPoint(engine="", np=np, steps=5, phases={"evaluation": 5 * each}) for np, each in seconds)
+        return Curve(engine="", scaling="", baseline_np=1, work_unit="epochs", points=points)
+
+    assert testing_sentence(curve((1, 6.0), (2, 4.0))) == (
+        "testing takes 6 s on 1 and 4 s on 2 processes per epoch, 1.50x as fast on 2 as on 1; "
+        "epochs and speedups are those of training alone"
+    )
+    assert testing_sentence(curve((1, 6.0))).startswith("testing takes 6 s on 1 process per epoch; ")
+    assert testing_sentence(curve((1, 0.0))) == ""
+
+
+def test_a_slower_training_with_faster_epochs_is_said() -> None:
+    def curve(train: float, steady: float, steps: int = 5) -> Curve:
+        first = ScalingPoint(engine="", np=1, steps=5)
+        speedup = {"train": exactly(train), "steady": exactly(steady)}
+        second = ScalingPoint(engine="", np=2, steps=steps, speedup=speedup)
+        return Curve(engine="", scaling="", baseline_np=1, work_unit="epochs", points=(first, second))
+
+    assert slower_sentences(curve(0.9, 1.5)) == [
+        "in one run each over these 5 epochs 2 processes were slower than 1 (0.90x) although a steady epoch was "
+        "1.50x as fast"
+    ]
+    assert "over their 4 epochs" in slower_sentences(curve(0.9, 1.5, steps=4))[0]
+    assert slower_sentences(curve(1.0, 1.5)) == slower_sentences(curve(0.9, 1.0)) == []
+
+
+def trusted(scaling: str = "strong", uneven: float = 0.0, fixed_s: float = 50.0, **speedups: float) -> tuple[str, ...]:
+    point = ScalingPoint(
+        engine="ddp",
+        np=4,
+        speedup={name: exactly(value) for name, value in speedups.items()},
+        train_s=100.0,
+        wall_s=110.0,
+        fixed_s=fixed_s,
+        waterfall=(Loss(name="uneven", lost=uneven, left=1.0),),
+        longer_for_90={"train": exactly(12.0)},
+    )
+    return which_to_trust([Curve(engine="ddp", scaling=scaling, baseline_np=1, points=(point,))])
+
+
+def test_for_long_and_for_short_runs_another_speedup_is_trusted() -> None:
+    first, long_runs, short_runs = trusted(steady=3.5, train=2.0, end_to_end=1.5)
+    assert first.startswith("3.50x steady")
+    assert first.endswith("on 4 processes: each answers its own question.")
+    assert long_runs == (
+        "For a long training trust steady, 3.50x: 50 % of the train time is one-time cost and 10 s of 1 min 50 s are "
+        "outside the training; train would reach 90 % of it in a run 12 times longer."
+    )
+    assert short_runs == (
+        "For jobs as short as this one trust end to end, 1.50x: for the same work 1 process took 1.50 times as long."
+    )
+    assert "would take 1.50 times as long" in trusted("weak", steady=3.5, train=2.0, end_to_end=1.5)[2]
+    assert trusted(steady=3.5, train=1.01)[2].endswith("1.01x: no faster than 1 process.")
+    assert trusted(steady=3.5, train=0.5)[2].endswith("0.50x: it took 2.00 times as long as 1 process did.")
+    assert trusted("weak", steady=3.5, train=0.5)[2].endswith("2.00 times as long as 1 process would.")
+
+
+def test_uneven_steps_and_one_time_cost_are_told_apart() -> None:
+    assert trusted(uneven=1.0, steady=3.5, train=2.0)[1].startswith("For a long training trust train, 2.00x, more than")
+    assert trusted(steady=2.0, train=3.0)[1].endswith("the higher speedups come from one-time start-up cost.")
+    assert "one-time cost and" in trusted(fixed_s=2.1, steady=3.5, train=2.0)[1]
+    without = trusted(fixed_s=2.0, steady=3.5, train=2.0)[1]
+    assert "of the train time is one-time cost" not in without
+    assert "10 s of 1 min 50 s are outside the training" in without
+    assert trusted(steady=3.5) == (
+        "Only the steady speedup is known, 3.50x on 4 processes: it holds for long runs; "
+        "start-up cost is not included.",
+    )
+    assert trusted(steady=3.5, train=3.5)[0].endswith(": any of them may be quoted.")

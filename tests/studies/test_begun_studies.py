@@ -1,0 +1,266 @@
+"""A study from its request to its folder: what is settled, what is refused, what is resumed, and what its end says."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from test_expectations import MODEL
+from test_study_budget import Clock, Fake, Told, begun, states
+
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs.folders import held, result_folder
+from scalescope.jobs.rank_program import starting_s
+from scalescope.measurement.resume import fingerprint_here
+from scalescope.records.job import Host
+from scalescope.records.store import load, save
+from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
+from scalescope.studies import run as module
+from scalescope.studies.run import check_same, dry_run, find_unfinished, resume, settled, study
+
+REQUEST = StudyRequest(
+    workload=MODEL, device="cpu", np=(1, 2), engines=("ddp",), budget_s=600.0, oversubscribe=True, env={"A": "1"}
+)
+SCRIPT = StudyRequest(command=(sys.executable, "x.py"), device="cpu", np=(1, 2), engines=("ddp",), oversubscribe=True)
+PLAN = StudyPlan(
+    request=REQUEST, cwd="/", engines=("ddp",), np=(1, 2), batches=(8,), start_s=4.0, sample_s=0.001, notes=("old",)
+)
+
+
+class FakeParts(Fake):
+    """Parts that take no time of the real clock."""
+
+    made: "list[FakeParts]"
+    fails: dict[str, float | BaseException]
+
+    def __init__(self, plan: StudyPlan, folder: Path, listener: object) -> None:
+        super().__init__(Clock(), self.fails)
+        self.plan, self.folder = plan, folder
+        self.parts = begun(600).parts
+        self.made.append(self)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeParts]]:
+    FakeParts.made, FakeParts.fails = [], {}
+    monkeypatch.setattr(module, "Parts", FakeParts)
+    monkeypatch.setattr(module, "settled", lambda request: msgspec.structs.replace(PLAN, request=request))
+    yield FakeParts
+    FakeParts.made, FakeParts.fails = [], {}
+
+
+def to(folder: Path, **changes: Any) -> StudyRequest:
+    return msgspec.structs.replace(REQUEST, folder=str(folder), **changes)
+
+
+def test_a_study_leaves_its_plan_and_its_parts_in_its_folder(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder, ended = study(to(tmp_path / "s"), Told())
+    assert folder == tmp_path / "s"
+    assert (ended.what, ended.budget_s, set(states(ended).values())) == ("mlp", 600.0, {"done"})
+    assert load(folder / STUDY, Study) == ended
+    kept = load(folder / "plan.json", StudyPlan)
+    assert (kept.np, kept.request.folder) == ((1, 2), str(folder))
+    assert kept.request.env["A"] != "1"  # its value is for its owner alone
+    assert (fakes.made[0].plan.request.env, fakes.made[0].folder) == ({"A": "1"}, folder)
+
+
+def test_what_settling_takes_counts_as_used(
+    tmp_path: Path, fakes: type[FakeParts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    def slowly(request: StudyRequest) -> StudyPlan:
+        clock.now += 400
+        return PLAN
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(module, "settled", slowly)
+    assert study(to(tmp_path / "s"), Told())[1].part("measure").without == ("Horovod",)
+
+
+def test_a_folder_that_holds_a_study_is_not_begun_again(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    study(to(tmp_path / "s"), Told())
+    with pytest.raises(UsageError, match="already holds a study: add --resume, or choose another folder with -o"):
+        study(to(tmp_path / "s"), Told())
+    with result_folder("tune", tmp_path / "t"):
+        pass
+    with pytest.raises(UsageError, match="holds results of scalescope tune: choose another folder with -o"):
+        study(to(tmp_path / "t"), Told())
+    assert len(fakes.made) == 1
+
+
+def test_a_study_of_which_no_part_is_done_has_failed(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    names = ("estimate", "verify", "measure", "explain", "tune", "check", "refine")
+    fakes.fails = {name: WorkFailed(f"{name} died") for name in names}
+    with pytest.raises(WorkFailed, match=r"^no part of the study succeeded; estimate: estimate died$"):
+        study(to(tmp_path / "s"), Told())
+    assert set(states(load(tmp_path / "s" / STUDY, Study)).values()) == {"failed"}
+    del fakes.fails["refine"]
+    assert study(to(tmp_path / "one"), Told())[1].part("refine").state == "done"
+
+
+def test_an_interrupted_study_says_where_it_is(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    fakes.fails = {"measure": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        study(to(tmp_path / "s"), Told())
+    assert caught.value.args == (str(tmp_path / "s"),)
+
+
+def interrupted(folder: Path, fakes: type[FakeParts]) -> Path:
+    fakes.fails = {"measure": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        study(to(folder), Told())
+    fakes.fails = {}
+    return folder
+
+
+def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder = interrupted(tmp_path / "s", fakes)
+    found, ended = resume(folder, Told())
+    assert found == folder
+    assert fakes.made[-1].ran == ["measure", "explain", "tune", "check", "refine"]
+    assert set(states(ended).values()) == {"done"}
+    plan = fakes.made[-1].plan
+    assert plan.fingerprint == fingerprint_here((), "cpu") == load(folder / "plan.json", StudyPlan).fingerprint
+    assert (plan.notes, plan.request.env) == (("old",), {"A": "1"})
+    resume(folder, Told())
+    assert fakes.made[-1].ran == ["refine"]  # new time, new launches
+
+
+def test_a_study_that_was_ended_before_its_first_part_is_begun(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder = interrupted(tmp_path / "s", fakes)
+    (folder / STUDY).unlink()
+    _, ended = resume(folder, Told())
+    assert (ended.what, ended.budget_s) == ("mlp", 600.0)
+    assert fakes.made[-1].ran == [part.name for part in ended.parts]
+
+
+def test_a_resumed_study_may_have_another_budget_for_its_rest(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder = interrupted(tmp_path / "s", fakes)
+    kept = load(folder / STUDY, Study)
+    save(kept.with_part(msgspec.structs.replace(kept.part("estimate"), used_s=500.0)), folder / STUDY)
+    _, ended = resume(folder, Told(), 100.0)
+    assert ended.budget_s == pytest.approx(600.0, abs=1)
+    assert ended.part("measure").without == ("Horovod", "strong scaling", "launches 4 to 5 of every point")
+
+
+def test_only_a_study_whose_place_is_there_is_resumed(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    with pytest.raises(UsageError, match="holds no study to resume: name the folder that was given with -o"):
+        resume(tmp_path, Told())
+    folder = interrupted(tmp_path / "s", fakes)
+    with held(folder), pytest.raises(UsageError, match="another scalescope is writing into"):
+        resume(folder, Told())
+    plan = msgspec.structs.replace(load(folder / "plan.json", StudyPlan), cwd=str(tmp_path / "gone"))
+    save(plan, folder / "plan.json")
+    with pytest.raises(UsageError, match="gone, where the study was started, does not exist: create it, or start anew"):
+        resume(folder, Told())
+
+
+def test_the_newest_study_of_the_same_training_is_found(tmp_path: Path) -> None:
+    for name, request in (
+        ("study-1", REQUEST),
+        ("study-2", msgspec.structs.replace(REQUEST, budget_s=1.0, timeout_s=2.0, folder="f", env={"A": "2"})),
+        ("study-3", msgspec.structs.replace(REQUEST, np=(1, 4))),
+        ("study-4", msgspec.structs.replace(REQUEST, env={"B": "1"})),
+        ("other-5", REQUEST),
+    ):
+        save(msgspec.structs.replace(PLAN, request=request), tmp_path / "results" / name / "plan.json")
+    (tmp_path / "results" / "study-9").mkdir()
+    (tmp_path / "results" / "study-9" / "plan.json").write_text("{")
+    with contextlib.chdir(tmp_path):
+        assert find_unfinished(REQUEST) == Path("results/study-2")
+        with pytest.raises(UsageError, match="there is no study of this training below results/ to resume"):
+            find_unfinished(SCRIPT)
+    check_same(tmp_path / "results" / "study-2", REQUEST)
+    with pytest.raises(UsageError, match=r"study-3 holds a study of mlp with other options: type scalescope study"):
+        check_same(tmp_path / "results" / "study-3", REQUEST)
+
+
+def test_a_dry_run_says_what_each_part_would_take_and_starts_nothing() -> None:
+    plan = dry_run(REQUEST)
+    assert (plan.what, plan.budget_s, plan.used_s) == ("mlp", 600.0, 0.0)
+    assert [part.name for part in plan.parts][:3] == ["estimate", "verify", "measure"]
+    assert plan.part("verify").planned_s == pytest.approx(2 * 2 * (starting_s(2) + 6))
+    assert plan.part("measure").planned_s > 10
+    short = dry_run(msgspec.structs.replace(REQUEST, budget_s=1.0))
+    assert states(short)["tune"] == "left out"
+
+
+def test_a_plan_is_settled_without_trying_anything() -> None:
+    plan = settled(REQUEST, tries=False)
+    assert (plan.request, plan.engines, plan.np, plan.cwd) == (REQUEST, ("ddp",), (1, 2), str(Path.cwd()))
+    assert (plan.start_s, plan.sample_s) == (starting_s(2), 0.0)
+    assert plan.batches == (8, 16, 32, 64, 128, 256, 512)
+    assert plan.fingerprint == fingerprint_here((), "cpu")
+    assert plan.threads_per_rank
+    told = settled(msgspec.structs.replace(SCRIPT, threads_per_rank=3), tries=False)
+    assert (told.batches, told.threads_per_rank) == ((), 3)
+    with pytest.raises(UsageError, match="add --batch"):
+        settled(msgspec.structs.replace(SCRIPT, command=(*SCRIPT.command, "{batch}")), tries=False)
+    placed = msgspec.structs.replace(SCRIPT, command=(*SCRIPT.command, "{batch}"), batch=(16, 8))
+    assert settled(placed, tries=False).batches == (16, 8)
+
+
+def test_one_step_of_a_model_is_tried_and_a_script_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    asked: list[Any] = []
+
+    def rehearsed(settings: Any, points: Any) -> tuple[int, float]:
+        asked.append([(point.np, point.batch) for point in points])
+        clock.now += 3.0
+        return 10, 70.0
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(module, "rehearse", rehearsed)
+    monkeypatch.setattr(module, "check_requirements", lambda settings: asked.append("requirements"))
+    plan = settled(REQUEST)
+    assert [plan.start_s, plan.sample_s] == pytest.approx([6.0, (70.0 - 6.0) / 10 / 32])
+    assert asked == ["requirements", [(1, 32)]]
+    assert plan.batches == (8, 16, 32)  # 128 of them would take 25 s, more than a two-hundredth of the budget
+    assert settled(SCRIPT).start_s == starting_s(2)
+    assert asked[2:] == ["requirements"]
+    clock.now, quick = 0.0, msgspec.structs.replace(REQUEST, batch=(16,))
+    monkeypatch.setattr(module, "rehearse", lambda settings, points: (10, -1.0))
+    assert settled(quick).sample_s == 0.0
+
+
+def test_engines_are_those_that_were_asked_for_or_that_a_script_imports(tmp_path: Path) -> None:
+    assert module._engines(REQUEST) == ("ddp",)
+    (tmp_path / "x.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
+    script = msgspec.structs.replace(SCRIPT, engines=(), command=(sys.executable, str(tmp_path / "x.py")))
+    assert module._engines(script) == ("horovod",)
+    with pytest.raises(UsageError, match="--engine takes ddp or horovod: one process alone is the baseline anyway"):
+        module._engines(msgspec.structs.replace(REQUEST, engines=("ddp", "none")))
+
+
+@pytest.mark.parametrize(("there", "engines"), [(True, ("ddp", "horovod")), (False, ("ddp",))])
+def test_a_model_is_studied_with_ddp_and_horovod_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, there: bool, engines: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(
+        module, "has_module", lambda python, name: there and (python, name) == (sys.executable, "horovod")
+    )
+    assert module._engines(msgspec.structs.replace(REQUEST, engines=())) == engines
+
+
+def test_processes_double_up_to_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = msgspec.structs.replace(REQUEST, np=())
+    hosts = msgspec.structs.replace(asked, hosts=(Host("a", 4), Host("b", 2)))
+    assert module._counts(hosts) == (1, 2, 4, 6)
+    assert module._counts(msgspec.structs.replace(hosts, np=(3,))) == (3,)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    on_gpus = msgspec.structs.replace(asked, device="auto")
+    assert module._counts(on_gpus) == (1, 2, 3)
+    assert module._counts(msgspec.structs.replace(on_gpus, np=(2,))) == (2,)
+    with pytest.raises(UsageError, match="a study needs 2 or more processes: name them with --np, and --hosts"):
+        module._counts(msgspec.structs.replace(on_gpus, np=(1,)))
+
+
+def test_batches_of_a_script_are_those_that_were_named() -> None:
+    assert module._batches(SCRIPT, 0.1) == ()
+    assert module._batches(msgspec.structs.replace(SCRIPT, batch=(4,)), 0.1) == (4,)
+    assert module._batches(REQUEST, 3.0 / 64) == (8, 16, 32, 64)

@@ -1,0 +1,127 @@
+"""How a study makes its map: what it asks of estimate and probe, and of a script's surveys."""
+
+from pathlib import Path
+from typing import Any
+
+import made_predictions
+import msgspec
+import pytest
+from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done
+from test_expectations import MODEL
+from test_measurement import measurement, run
+from test_script_map import survey
+
+from scalescope.errors import WorkFailed
+from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
+from scalescope.jobs.folders import result_folder
+from scalescope.records.cluster_file import write_cluster
+from scalescope.records.job import Host
+from scalescope.records.prediction import Prediction
+from scalescope.records.profile import ModelProfile
+from scalescope.records.request import EstimatePlan, EstimateRequest, Fingerprint, MeasureRequest
+from scalescope.records.run import Measurement
+from scalescope.records.store import load, save
+from scalescope.studies import parts
+from simulator import made
+
+MACHINE = Fingerprint(host="h", cpu="c", cores=2, gpus=(), python="3", torch="2")
+
+
+def test_the_map_of_a_model_is_asked_of_estimate_unless_it_is_finished(tmp_path: Path, verbs: Verbs) -> None:
+    done(tmp_path, "estimate")
+    ((_, asked, _),) = verbs.asked
+    assert (asked.workload, asked.np, asked.batch, asked.engine) == (MODEL, (1, 2, 4), (8, 16), "ddp")
+    assert (asked.cluster, asked.folder, asked.seconds) == ("", str(tmp_path / "estimate"), pytest.approx(300 / 9))
+    plan = EstimatePlan(request=asked, fingerprint=MACHINE)
+    save(plan, tmp_path / "estimate" / PLAN)
+    done(tmp_path, "estimate")
+    save(msgspec.structs.replace(plan, finished=True), tmp_path / "estimate" / PLAN)
+    done(tmp_path, "estimate")
+    assert verbs.names() == ["estimate", "estimate"]
+
+
+def test_named_hosts_are_probed_once_before_their_map(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
+    monkeypatch.setattr(parts, "settle_here", lambda request, folder: request)  # which asks the hosts
+    request = msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 2), Host("b", 2)), env={"A": "1"}, ssh="rsh")
+    done(tmp_path, "estimate", request, threads_per_rank=3)
+    done(tmp_path, "estimate", request, threads_per_rank=3)
+    assert verbs.names() == ["probe", "estimate", "estimate"]
+    probe, estimate = (asked for _, asked, _ in verbs.asked[:2])
+    assert estimate.cluster == str(tmp_path / CLUSTER)
+    assert (probe.backends, probe.slots, probe.device, probe.threads_per_rank) == (("gloo",), None, "cpu", 3)
+    assert (probe.hosts, probe.ssh, probe.env, probe.seconds) == (request.hosts, "rsh", {"A": "1"}, 6.0)
+    assert probe.folder == str(tmp_path / "probe")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "found"),
+    [("auto", "0,1", ("nccl", "cuda")), ("cpu", "0,1", ("gloo", "cpu")), ("auto", "", ("gloo", "cpu"))],
+)
+def test_links_are_probed_on_what_the_ranks_compute_on(
+    tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch, device: str, gpus: str, found: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(parts, "settle_here", lambda request, folder: request)
+    done(tmp_path, "estimate", msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 4),), device=device))
+    probe = verbs.asked[0][1]
+    assert ((probe.backends[0], probe.device), probe.threads_per_rank) == (found, 1)
+
+
+def test_a_map_is_verified_once_with_two_launches_of_each_cell(tmp_path: Path, verbs: Verbs) -> None:
+    place = tmp_path / "estimate"
+    with result_folder("estimate", place):
+        save(made_predictions.predicted(counts=(1, 2), batches=(8,)), place / PREDICTION)
+        save(made.profile(threads_per_rank=3), place / PROFILE)
+        save(EstimatePlan(request=EstimateRequest(workload=MODEL), fingerprint=MACHINE), place / PLAN)
+        write_cluster(made.described(), place / CLUSTER)
+    done(tmp_path, "verify", msgspec.structs.replace(OF_MODEL, timeout_s=9.0))
+    ((_, asked, threads),) = verbs.asked
+    assert (asked.launches, asked.timeout_s, threads) == (2, 9.0, 3)
+    assert load(place / PREDICTION, Prediction).what == "checked"
+    save(made_predictions.checked(), place / PREDICTION)
+    done(tmp_path, "verify")
+    assert len(verbs.asked) == 1
+
+
+def surveyed(folder: Path, verbs: Verbs) -> None:
+    """Launches of one and of four processes, each with its survey."""
+    verbs.runs = [run("none", 1, 80, folder="one"), run("ddp", 4, 80, folder="four"), run("ddp", 4, 80, folder="none")]
+    for name, ranks in (("one", 1), ("four", 4)):
+        place = folder / "estimate" / "survey" / name
+        place.mkdir(parents=True)
+        (place / "survey.json").write_bytes(msgspec.json.encode(survey(ranks)))
+
+
+def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
+    original = Verbs.measure
+
+    def leaving_surveys(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
+        found = original(verbs, request, listener)
+        surveyed(tmp_path, verbs)
+        return found[0], measurement(*verbs.runs)
+
+    monkeypatch.setattr(parts, "measure", leaving_surveys)
+    done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
+    assert verbs.names() == ["measure", "probe"]
+    asked, probe = (asked for _, asked, _ in verbs.asked)
+    assert (asked.np, asked.batch, asked.steps, asked.launches) == ((1, 4), (), 40, 1)
+    assert asked.env == {"A": "1", "SCALESCOPE_SURVEY": "10"}
+    assert asked.folder == str(tmp_path / "estimate" / "survey")
+    assert (probe.backends, probe.slots, probe.device) == (("gloo",), 4, "cpu")
+    place = tmp_path / "estimate"
+    assert [each.copies for each in load(place / PROFILE, ModelProfile).crowds] == [4]
+    assert [cell.np for cell in load(place / PREDICTION, Prediction).cells] == [1, 2, 4]
+    done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
+    assert verbs.names() == ["measure", "probe", "continue"]
+    everything = msgspec.structs.replace(SCRIPT, np=(), steps=50)
+    done(tmp_path, "estimate", everything, engines=("ddp",), batches=())
+    assert [cell.np for cell in load(place / PREDICTION, Prediction).cells] == [1, 2, 4]
+
+
+def test_a_script_that_was_not_surveyed_has_no_map(tmp_path: Path, verbs: Verbs) -> None:
+    with pytest.raises(WorkFailed, match="no map: the script was not surveyed; it made 10 steps and the first 10 warm"):
+        done(tmp_path, "estimate", msgspec.structs.replace(SCRIPT, steps=33), engines=("ddp",), batches=())
+    assert verbs.asked[0][1].steps == 33
+    verbs.runs = []
+    with pytest.raises(WorkFailed, match="it made 0 steps"):
+        done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
