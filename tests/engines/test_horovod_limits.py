@@ -221,11 +221,11 @@ def test_open_files_are_counted(tmp_path: Path) -> None:
 
 
 def elf(*parts: tuple[int, int, int], size: int) -> bytes:
-    """A library with a table of parts (kind, offset, bytes in the file) at 64, and 7s up to its size."""
-    head = b"\x7fELF\x02\x01".ljust(32, b"\1") + struct.pack("<QQ", 64, 900) + b"\2" * 6
+    """A library with a table of parts (kind, offset, bytes in the file) at 128, and 7s elsewhere up to its size."""
+    head = b"\x7fELF\x02\x01".ljust(32, b"\1") + struct.pack("<QQ", 128, 900) + b"\2" * 6
     head += struct.pack("<HHHHH", 56, len(parts), 64, 20, 19)
     table = b"".join(struct.pack("<IIQQQQQQ", kind, 5, offset, 0, 0, length, 0, 0) for kind, offset, length in parts)
-    return (head + table).ljust(size, b"\7")
+    return (head.ljust(128, b"\7") + table).ljust(size, b"\7")
 
 
 def test_a_copy_ends_with_the_last_part_that_is_loaded(tmp_path: Path) -> None:

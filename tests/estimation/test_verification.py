@@ -4,7 +4,7 @@ import pytest
 
 from scalescope.estimation.verification import check_of
 from scalescope.records.job import Knobs
-from scalescope.records.run import Load, Point, Run
+from scalescope.records.run import QUIET, Load, Point, Run
 from scalescope.simulator.grid import Question, predict
 from simulator.made import described, proportional
 
@@ -57,5 +57,7 @@ def test_launches_that_other_programs_disturbed_do_not_count_unless_all_were() -
     quiet, busy = launch(step_s=9.0), launch(step_s=20.0, foreign_cores=0.9)
     mixed = check_of(CELL, [busy, quiet, busy], ALONE_S)
     assert (mixed.measured_s, mixed.disturbed) == (9.0, False)
+    edge = check_of(CELL, [busy, launch(step_s=9.0, foreign_cores=QUIET)], ALONE_S)
+    assert (edge.measured_s, edge.disturbed) == (9.0, False)
     disturbed = check_of(CELL, [busy, busy], ALONE_S)
     assert (disturbed.measured_s, disturbed.disturbed) == (20.0, True)

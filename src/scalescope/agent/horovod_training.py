@@ -28,7 +28,7 @@ class HorovodTraining:
     def __init__(self, horovod: Any, on_optimizer: Callable[[], None]) -> None:
         self._horovod = horovod
         self._live = engine_file("horovod_switch_live")
-        self._switcher = self._live.Switcher(horovod)
+        self._switcher = self._live.Switcher(horovod, engine_file("idle_threads_live").IdleThreads())
         self._store: Any = None  # Where Gloo's ranks find each other; on rank 0
         self._default: dict[str, Any] = {}
         self._in_force: tuple[dict[str, Any], dict[str, str]] = ({}, {})

@@ -36,9 +36,9 @@ _MULTIPLE = 3  # MPI_THREAD_MULTIPLE of Open MPI, MPICH and those made from them
 
 
 class Switcher:
-    """Horovod's start, stop and knobs in this rank; `horovod` is the module horovod.torch."""
+    """Horovod's start, stop and knobs in this rank; `horovod` is the module horovod.torch, `idle` an IdleThreads."""
 
-    def __init__(self, horovod: Any) -> None:
+    def __init__(self, horovod: Any, idle: Any = None) -> None:
         self._horovod = horovod
         self._ops: Any = importlib.import_module("horovod.torch.mpi_ops")
         self._started_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
@@ -48,6 +48,7 @@ class Switcher:
         self._is_fresh = True  # Whether the library in use was never started
         self._mpi: Any = None  # The library with which MPI was begun here
         self._files_per_switch = _FILES_PER_SWITCH
+        self._idle = idle
         self.switches = 0
 
     # The script's own start and stop
@@ -106,7 +107,7 @@ class Switcher:
         if not self._horovod.is_initialized():
             return "Horovod is not running"
         sets = self._ops._basics._get_process_set_ids_and_ranks()
-        given = self._started_with[1].get("process_sets") or self._started_with[0][1:2] or ()
+        given = self._started_with[1].get("process_sets") or next(iter(self._started_with[0][1:2]), None) or ()
         if len(sets) > 1 and (isinstance(given, str) or len(sets) != 1 + len(given)):
             return "process sets were added while it trains"
         return "" if self.switches_left > 1 else f"{self.switches} switches are made, and no more are possible"
@@ -158,6 +159,8 @@ class Switcher:
     def stop(self) -> None:
         """No operation is open any more, on any rank."""
         self._ops.shutdown()
+        if self._idle:
+            self._idle.put_to_sleep()
 
     def start(self, values: dict[str, Any], variables: dict[str, str], store: tuple[str, int] | None) -> None:
         """Begin again in the copy that was loaded, with these knobs; `store`: where Gloo's ranks find each other.
@@ -172,7 +175,7 @@ class Switcher:
             around |= zip(_STORE, (store[0], str(store[1])))  # noqa: B905 - Python 3.9 has no strict
         arguments, options = self._started_with
         files = _open_files()
-        with _environment(around):
+        with _environment(around), self._idle.noted() if self._idle else contextlib.nullcontext():
             self._ops.init(*arguments, **options)
         self._files_per_switch = max(self._files_per_switch, _open_files() - files)
 
