@@ -116,7 +116,7 @@ def test_the_file_alone_answers_on_another_host():
     ids=["cores", "GPUs", "slots"],
 )
 def test_there_is_no_second_way_to_count(asks: str, elsewhere: set[str]):
-    """Elsewhere: ranks import nothing of ours but the agent and live halves of engines; torch counts what it can use; settle is given both."""
+    """Elsewhere: ranks import the agent and live halves only; torch counts what it can use; settle is given both."""
     package = Path(sys.modules["scalescope"].__file__).parent
     asking = {
         path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(asks, path.read_text())
