@@ -106,17 +106,14 @@ def test_the_file_alone_answers_on_another_host():
 @pytest.mark.parametrize(
     ("asks", "elsewhere"),
     [
-        (
-            r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu",
-            {"agent/control_group.py", "engines/horovod_switch_live.py"},
-        ),
+        (r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu", {"agent/control_group.py"}),
         (r"\"nvidia-smi\", ?\"-|CUDA_VISIBLE_DEVICES\"|device_count\(", {"jobs/machine.py", "jobs/train_model.py"}),
         (r"gpus(\(\)\))? or (host\.)?(cores\(\)|here)\.logical", {"jobs/plan.py"}),
     ],
     ids=["cores", "GPUs", "slots"],
 )
 def test_there_is_no_second_way_to_count(asks: str, elsewhere: set[str]):
-    """Elsewhere: ranks import the agent and live halves only; torch counts what it can use; settle is given both."""
+    """Elsewhere: ranks import nothing of ours but the agent; torch counts what it can use; settle is given both."""
     package = Path(sys.modules["scalescope"].__file__).parent
     asking = {
         path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(asks, path.read_text())

@@ -60,7 +60,14 @@ def test_without_the_word_horovodrun_they_ask_for_the_same(asked, line: str) -> 
 
 
 @pytest.mark.parametrize(
-    "line", ["horovodrun -np 2 python train.py", "horovodrun -np 4 -H a:2,b:2 python train.py", "-np 4 python train.py"]
+    "line",
+    [
+        "horovodrun -np 2 python train.py",
+        "horovodrun -np 4 -H a:2,b:2 python train.py",
+        "horovodrun -np 4 --hosts=a:2,b:2 python train.py",
+        "-np 4 python train.py",
+        "-np 4 python train.py --autotune",
+    ],
 )
 def test_slots_are_kept_to_where_they_suffice_where_hosts_are_named_and_where_horovodrun_is_not(asked, line) -> None:
     assert not asked(line).oversubscribe

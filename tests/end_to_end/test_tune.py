@@ -17,6 +17,7 @@ import pytest
 import needs
 import scalescope as api
 from command_line import CommandLine
+from scalescope import host
 from scalescope.records.store import append, load, load_lines
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.tuner.search import ONLINE
@@ -269,6 +270,15 @@ def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalesc
     assert any(sample.switch_s > 0 for sample in record.samples)
     last = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()[-1]
     assert json.loads(last) == {"kind": "end", "steps": 300}
+    assert scalescope.processes() == []
+
+
+def test_ranks_of_gloo_that_share_cores_are_not_switched_and_train_to_their_end(scalescope: CommandLine) -> None:
+    needs.horovod()
+    words = ("--np", str(host.cores().logical + 1), "--oversubscribe", "--launcher", "horovodrun", "-o", "out")
+    done = scalescope("tune", *words, "--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "20", code=2)
+    assert "not tuned: there are more ranks than cores" in done.stderr
+    assert "the training ran to its end as it was" in done.stderr
     assert scalescope.processes() == []
 
 

@@ -44,7 +44,6 @@ class Played:
         self.sets = {0: [0, 1]}
         self.through_mpi = False
         self.has_mpi = True
-        self.ranks_here = 2
         self.library = Mpi()
         basics = SimpleNamespace(
             _get_process_set_ids_and_ranks=lambda: self.sets,
@@ -59,9 +58,6 @@ class Played:
     def is_initialized(self) -> bool:
         return True
 
-    def local_size(self) -> int:
-        return self.ranks_here
-
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
@@ -72,7 +68,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(atexit, "register", lambda what: made.library.asked.append(what.__name__))
     monkeypatch.setattr(switching, "_most_files", lambda: 10_000)
     monkeypatch.setattr(switching, "_open_files", lambda: 50)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     return made
 
 
@@ -90,14 +85,6 @@ def test_over_mpi_only_the_number_of_copies_limits_switches(played: Played, monk
     assert (switcher.controller, switcher.switches_left) == ("mpi", MOST_SWITCHES) == ("mpi", 60)
     switcher.switches = 25
     assert switcher.switches_left == 35
-
-
-@pytest.mark.parametrize(("ranks", "through_mpi", "refused"), [(2, False, False), (3, False, True), (3, True, False)])
-def test_over_gloo_ranks_that_share_cores_are_not_switched(
-    played: Played, ranks: int, through_mpi: bool, refused: bool
-) -> None:
-    played.ranks_here, played.through_mpi = ranks, through_mpi
-    assert ("more ranks than cores" in Switcher(played).refusal()) == refused
 
 
 def test_over_gloo_every_switch_needs_ten_files(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from .knobs import engine_file, no_room_for
 from .recorder import guarded
 
 _SPARE_SWITCHES = 3  # To put the winner in force, and for the way back
+_CROWDED = "there are more ranks than cores, and after some switches those of Gloo keep each other from them"
 _BYTES_PER_SWITCH = 4 << 20  # Of a copy of the library, with what it wrote to
 JOINED = "the script calls hvd.join(), after which ranks make no steps together: give every rank equally many batches"
 STOPPED = "the script stopped Horovod"
@@ -116,7 +117,8 @@ class HorovodTraining:
         group = HorovodControlGroup(self._horovod)
         refused = group.open_store()
         if not refused and self._switcher.controller == "gloo":
-            refused = group.agree(objection(self._open_rendezvous) if group.rank == 0 else "")
+            crowded = _CROWDED if group.ranks_here > group.cores else ""
+            refused = group.agree(crowded or (objection(self._open_rendezvous) if group.rank == 0 else ""))
             if not refused:
                 self._port = group.share({"port": self._port})["port"]
                 refused = group.agree(objection(lambda: reach(group.address, self._port)))

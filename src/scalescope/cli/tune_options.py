@@ -60,7 +60,7 @@ def split_at_command(words: list[str], command: tuple[str, ...]) -> tuple[list[s
     verb, *rest = words
     takes_value = _takes_value()
     options: list[str] = []
-    as_horovodrun = "--autotune" in rest
+    as_horovodrun = False
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
@@ -73,6 +73,7 @@ def split_at_command(words: list[str], command: tuple[str, ...]) -> tuple[list[s
                 break
             options.append(word)
             continue
+        as_horovodrun = as_horovodrun or word == "--autotune"
         options += _HOROVODRUN.get(word, (word,))
         if rest and takes_value.get(options[-1], False):
             options.append(rest.pop(0))
@@ -82,7 +83,8 @@ def split_at_command(words: list[str], command: tuple[str, ...]) -> tuple[list[s
 def _more_than_slots(options: list[str]) -> list[str]:
     """The option that allows it, where these ask for more processes than this machine has slots."""
     asked = [number for word, number in pairwise(options) if word in ("--np", "-np") and number.isdigit()]
-    crowded = asked and "--hosts" not in options and int(asked[-1]) > host.slots("auto")
+    on_hosts = any(word.startswith("--hosts") for word in options)
+    crowded = asked and not on_hosts and int(asked[-1]) > host.slots("auto")
     return ["--oversubscribe"] if crowded and "--oversubscribe" not in options else []
 
 

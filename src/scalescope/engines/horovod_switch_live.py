@@ -106,8 +106,6 @@ class Switcher:
                 return why
         if not self._horovod.is_initialized():
             return "Horovod is not running"
-        if self.controller == "gloo" and self._horovod.local_size() > len(os.sched_getaffinity(0)):
-            return "there are more ranks than cores, and after some switches those of Gloo keep each other from them"
         sets = self._ops._basics._get_process_set_ids_and_ranks()
         given = self._started_with[1].get("process_sets") or next(iter(self._started_with[0][1:2]), None) or ()
         if len(sets) > 1 and (isinstance(given, str) or len(sets) != 1 + len(given)):

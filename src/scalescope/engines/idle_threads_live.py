@@ -71,7 +71,7 @@ def _is_gloo_loop(thread: int) -> bool:
             words = file.read().split()
     except OSError:
         return False
-    return words[0] in _WAITS and int(words[4], 16) == _GLOO_WAITS_MS
+    return len(words) > 4 and words[0] in _WAITS and int(words[4], 16) == _GLOO_WAITS_MS
 
 
 def _sleep_signal() -> int:
