@@ -1,7 +1,6 @@
 """DDP's knobs change on a live wrapper of one real rank, over gloo."""
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,7 @@ UNSET = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = tmp_path_factory.mktemp("store") / "store"
-    with pytest.MonkeyPatch.context() as around:
-        around.setenv("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-        yield
-        dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 def perceptron() -> nn.Module:

@@ -1,6 +1,5 @@
 """Why DDP's knobs may not change, one reason at a time, on real wrappers of one rank."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from scalescope.engines import ddp_live
 from scalescope.engines.ddp_refusal_live import UNEVEN_INPUTS, no_change_of_view, refusal
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = tmp_path_factory.mktemp("store") / "store"
-    with pytest.MonkeyPatch.context() as around:
-        around.setenv("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-        yield
-        dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 def wrapped(model: nn.Module | None = None, **arguments: Any) -> Any:

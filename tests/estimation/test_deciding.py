@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import test_verification
 
 from scalescope.errors import UsageError
 from scalescope.estimation import verification
@@ -143,23 +144,8 @@ class Measured:
 
 
 def launch(np: int, batch: int) -> Run:
-    return Run(
-        point=Point(engine="ddp", np=np, batch=batch, threads_per_rank=1),
-        folder="launch",
-        wall_s=10.0,
-        phases={},
-        steps=10,
-        warmup_steps=0,
-        step_s=1.0,
-        mean_step_s=1.0,
-        pairs=((1.0, 1.5),),
-        throughput=None,
-        samples_per_step=None,
-        engine_seen="ddp",
-        backend="gloo",
-        source="turns",
-        ranks=(),
-    )
+    point = Point(engine="ddp", np=np, batch=batch, threads_per_rank=1)
+    return msgspec.structs.replace(test_verification.launch((1.0, 1.5)), point=point)
 
 
 def checks(monkeypatch: pytest.MonkeyPatch, measured: Measured, folder: Path, slots: int = 16, **more: Any) -> Any:

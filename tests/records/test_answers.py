@@ -8,9 +8,9 @@ import made_scalings
 import made_tunings
 import msgspec
 import pytest
+from made_autotune import autotune
 from test_measurement import measurement, run
 
-from scalescope.records.autotune import Autotune, Knobs, Sample
 from scalescope.records.comparison import Comparison, Pair
 from scalescope.records.explanation import RankTrace, TraceFolder
 from scalescope.records.machine import Cores
@@ -19,33 +19,6 @@ from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN_PHA
 from scalescope.records.timeline import BUSY, COMPUTE, EXCHANGE, Breakdown, Span, exposed, moments
 
 POINT = Point(engine="ddp", np=4, batch=8, threads_per_rank=1)
-KNOBS = Knobs(fusion_threshold_mb=1.0, cycle_time_ms=1.0, switches={})
-
-
-def autotune() -> Autotune:
-    samples = tuple(Sample(line=at, setting=at + 5, knobs=KNOBS, score=1.0) for at in range(3))
-    return Autotune(
-        file="autotune.csv",
-        columns=(),
-        samples=samples,
-        settings=(),
-        finished=True,
-        winner=1,
-        runner_up=None,
-        recommended=0,
-        walked=(),
-        held={},
-        noise=None,
-        lead_next=None,
-        lead_median=None,
-        needed=None,
-        luck=None,
-        alike=None,
-        verdict="unknown",
-        default_tried=False,
-        cache_not_applied=False,
-        environment={},
-    )
 
 
 def test_the_winner_of_an_autotune_log_belongs_to_a_setting() -> None:

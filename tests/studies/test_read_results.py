@@ -10,11 +10,11 @@ import made_predictions
 import made_tunings
 import msgspec
 import pytest
+from made_autotune import autotune
 from made_results import MACHINE, curves, folder_of, folders
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
-from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import write_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, RankTrace, TraceFolder
 from scalescope.records.profile import WorkloadSpec
@@ -31,28 +31,7 @@ TABLE = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
 TRACES = Path(__file__).parents[1] / "data" / "traces" / "kineto" / "gloo_small"
 PLAN = Plan(request=MeasureRequest(command=("x",), seed=11), cwd="/", since_ns=0, fingerprint=MACHINE)
 MODEL = WorkloadSpec(model="cnn")
-AUTOTUNE = Autotune(
-    file="autotune.csv",
-    columns=(),
-    samples=(),
-    settings=(),
-    finished=True,
-    winner=0,
-    runner_up=None,
-    recommended=0,
-    walked=(),
-    held={},
-    noise=None,
-    lead_next=None,
-    lead_median=None,
-    needed=None,
-    luck=None,
-    alike=None,
-    verdict="unknown",
-    default_tried=False,
-    cache_not_applied=False,
-    environment={},
-)
+AUTOTUNE = autotune()
 
 
 def one(*paths: Path) -> Results:
