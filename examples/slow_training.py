@@ -11,17 +11,23 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 
+def pause(milliseconds: float) -> None:
+    """Sleep; no time at all is no sleep, which would give the core away."""
+    if milliseconds:
+        time.sleep(milliseconds / 1000)
+
+
 class Samples(Dataset):
     """Random vectors, each of which takes its time to load."""
 
     def __init__(self, count: int, width: int, milliseconds: float) -> None:
-        self._data, self._seconds = torch.randn(count, width), milliseconds / 1000
+        self._data, self._milliseconds = torch.randn(count, width), milliseconds
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self._seconds)
+        pause(self._milliseconds)
         return self._data[index]
 
 
@@ -80,9 +86,9 @@ def main() -> None:
             optimizer.zero_grad()
             loss = model(batch).square().mean()
             if rank == world - 1:
-                time.sleep(asked.late_ms / 1000)
+                pause(asked.late_ms)
             if epoch == 0:
-                time.sleep(asked.first_epoch_ms / 1000)
+                pause(asked.first_epoch_ms)
             loss.backward()
             optimizer.step()
         if rank == 0:

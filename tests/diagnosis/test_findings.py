@@ -112,6 +112,16 @@ def test_a_late_rank_is_named_and_its_gain_is_the_wait_for_it() -> None:
     assert found.evidence["its compute against the others'"] == "90 ms against 60 ms"
 
 
+def test_a_rank_that_is_late_for_no_work_of_its_own_costs_all_of_that() -> None:
+    """It sleeps for 20 ms: the other rank has no such time, and the mean of both has half of it."""
+    waits = parts(0.05, compute=0.02, exposed=0.025, waiting=0.02, hidden=0.0)
+    sleeps = parts(0.05, compute=0.02, exposed=0.005, waiting=0.0, hidden=0.0)
+    both = parts(0.05, compute=0.02, exposed=0.015, waiting=0.01, hidden=0.0)
+    found = findings(job([waits, sleeps], late=(0.0, 0.02), straggler=1, accounting=both))["straggler"]
+    assert found.parts == ("waiting", "other")
+    assert saved_s(found, 0.05) == pytest.approx(0.02)
+
+
 def test_waiting_for_a_late_rank_is_no_exposed_communication() -> None:
     waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
     assert "exposed_communication" not in findings(job([waiting, HEALTHY], late=(0.0, 0.03), straggler=1))
@@ -139,6 +149,15 @@ def test_ranks_that_wait_now_for_one_and_now_for_another_are_told_with_what_they
     hidden = parts(0.1, compute=0.096, exposed=0.004, waiting=0.0, hidden=0.03)
     assert findings(job([hidden, hidden], late=(0.012, 0.013), transfers=sent)) == {}, "under compute it costs nothing"
     assert "uneven_ranks" not in findings(job([WAITS, WAITS], transfers=sent)), "nothing tells waiting from transfer"
+
+
+def test_a_rank_for_which_others_wait_mostly_is_told_though_it_is_no_straggler() -> None:
+    waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.035, hidden=0.0)
+    said = {
+        late: findings(job([waits, waits], late=late))["uneven_ranks"].sentence for late in ((0.0, 0.02), (0.01, 0.02))
+    }
+    assert said[0.0, 0.02].endswith("for each other, mostly for rank 1, but not in every step.")
+    assert said[0.01, 0.02].endswith("for each other, now for one and now for another.")
 
 
 def test_of_steps_whose_waits_differ_the_typical_one_counts() -> None:

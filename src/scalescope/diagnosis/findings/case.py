@@ -55,15 +55,14 @@ class Case:
 
     @property
     def left_s(self) -> dict[str, float]:
-        """Seconds of each part of a step that findings can claim; a part that is not told is missing."""
+        """Seconds of each part of a step that findings can claim, of the rank with most; one not told is missing."""
         parts = [account.parts for account in self.explanation.per_rank]
-        accounting = self.explanation.accounting
         told: dict[str, list[float | None]] = {
             "waiting": [each.waiting_s for each in parts],
             "transfer": [each.transfer_s for each in parts],
             "exposed": [each.exposed_s for each in parts],
             "input": [each.input_s for each in parts],
-            "other": [accounting.other_s] if accounting else [],
+            "other": [each.other_s for each in parts],
         }
         return {
             name: max(known) for name, each in told.items() if (known := [value for value in each if value is not None])
