@@ -47,6 +47,7 @@ SECTIONS = {
     "tune_hosts": "the same on 2 hosts x 2 ranks at 200 Mbit/s and 1 Gbit/s (needs root)",
     "tune_horovod": "the same for Horovod over MPI and Gloo, small and mid-sized, beside Horovod's own autotune",
     "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise",
+    "study_hosts": "the examples' script on 2 hosts at 100 Mbit/s, studied: is what tune found confirmed? (root)",
     "overhead": "what being measured costs a training: the agent on and off in blocks by turns inside one launch",
     "verbs": "how long whole commands take that start no ranks (REVISION=... compares with another state)",
     "structure": "files, lines, and how many of them a reader has to open (REVISION=... for another state)",
