@@ -34,11 +34,14 @@ def run() -> list[dict[str, Any]]:
 
 def _row(name: str, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
     inside = sum(point["inside"] for point in points)
+    as_run = sum(point.get("inside as run", point["inside"]) for point in points)
     return {
         "section": name,
         "checks": len(points),
         "inside": inside,
         "inside % (goal 85-95)": 100 * inside / len(points),
+        "at the speed of then": as_run,
+        "its %": 100 * as_run / len(points),
         "median half-width % (goal 10)": median(point["half-width %"] for point in points),
         "mean error %": fmean(abs(point["error %"]) for point in points),
     }
