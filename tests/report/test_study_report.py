@@ -90,6 +90,23 @@ def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> 
         assert any(line.startswith("a traced step took") for line in told) == warns
 
 
+def test_what_is_told_of_another_batch_than_the_recommended_one_is_a_warning(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    cell = _told(results)[0]
+    assert cell
+    one, other = cell.batch, cell.batch + 1
+
+    def warned(**changes: object) -> list[str]:
+        told = answer(msgspec.structs.replace(results, **changes)).warnings
+        return [line for line in told if line.startswith("not of the setting above")]
+
+    assert warned(traced_batches=(other, one)) == warned(traced_batches=(None,)) == warned(traced_batches=())
+    ending = f"where the time goes; measure and explain with --batch {one:g}"
+    (line,) = warned(traced_batches=(one, other), scaling=None)
+    assert line == f"not of the setting above, but of another batch: {ending}"
+    assert warned(traced_batches=(other,), prediction=None) == []
+
+
 def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path: Path) -> None:
     results = studied(tmp_path)
     assert results.prediction

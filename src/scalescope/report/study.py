@@ -15,7 +15,7 @@ from scalescope.report.study_parts import check_words, omission_lines
 from scalescope.report.terminal import Answer, answered
 from scalescope.report.tuning import sentence as what_to_use
 from scalescope.stats import MEASURED, percent
-from scalescope.text import plain, plural
+from scalescope.text import listed, plain, plural
 from scalescope.units import format_seconds
 
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
@@ -33,13 +33,28 @@ def answer(results: Results) -> Answer:
         why.append(" ".join(filter(None, [what_to_use(results.tuning), check_words(results)])))
     why += [line for each in answers for line in each.why]
     do = "; ".join(results.settings) or next((each.do for each in answers if each.do), "")
-    warnings = [*_omitted(results), *_traced_otherwise(results)]
+    warnings = [*_omitted(results), *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in answers for warning in each.warnings]
     return answered(use or answers[0].sentence, why, do=do, warnings=list(dict.fromkeys(warnings)))
 
 
 def _omitted(results: Results) -> list[str]:
     return [*results.missing, *(omission_lines(results.study) if results.study else [])]
+
+
+def _of_another_setting(results: Results) -> list[str]:
+    """A warning where the map recommends a setting, and what else is told is of another batch."""
+    cell, point = _told(results)
+    if cell is None:
+        return []
+    traced = results.traced_batches[-1] if results.traced_batches else None
+    others = {
+        "scaling": results.scaling is not None and point is None,
+        "where the time goes": traced is not None and traced != cell.batch,
+    }
+    told = [name for name, other in others.items() if other]
+    again = f"measure and explain with --batch {cell.batch:g}"
+    return [f"not of the setting above, but of another batch: {listed(told)}; {again}"] if told else []
 
 
 def _traced_otherwise(results: Results) -> list[str]:
