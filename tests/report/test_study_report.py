@@ -105,6 +105,12 @@ def test_what_is_told_of_another_batch_than_the_recommended_one_is_a_warning(tmp
     (line,) = warned(traced_batches=(one, other), scaling=None)
     assert line == f"not of the setting above, but of another batch: {ending}"
     assert warned(traced_batches=(other,), prediction=None) == []
+    assert results.scaling
+    (curve, *_) = results.scaling.curves
+    for batch, told in ((other, True), (one, False), (None, False)):
+        points = tuple(msgspec.structs.replace(point, batch=batch) for point in curve.points)
+        scaling = msgspec.structs.replace(results.scaling, curves=(msgspec.structs.replace(curve, points=points),))
+        assert any("batch: scaling" in line for line in warned(scaling=scaling, traced_batches=())) == told
 
 
 def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path: Path) -> None:

@@ -44,15 +44,14 @@ def _omitted(results: Results) -> list[str]:
 
 def _of_another_setting(results: Results) -> list[str]:
     """A warning where the map recommends a setting, and what else is told is of another batch."""
-    cell, point = _told(results)
+    cell, curves = _told(results)[0], results.scaling.curves if results.scaling else ()
     if cell is None:
         return []
-    traced = results.traced_batches[-1] if results.traced_batches else None
-    others = {
-        "scaling": results.scaling is not None and point is None,
-        "where the time goes": traced is not None and traced != cell.batch,
-    }
-    told = [name for name, other in others.items() if other]
+    batches: dict[str, set[Any]] = {
+        "scaling": {point.batch for curve in curves for point in curve.points},
+        "where the time goes": set(results.traced_batches[-1:]),
+    }  # None: a script's own, which may be any
+    told = [name for name, known in batches.items() if known and not known & {cell.batch, None}]
     again = f"measure and explain with --batch {cell.batch:g}"
     return [f"not of the setting above, but of another batch: {listed(told)}; {again}"] if told else []
 
