@@ -20,7 +20,7 @@ from scalescope.records.results import Results
 from scalescope.records.run import Point
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
-from scalescope.report.study import _expected, _told, answer
+from scalescope.report.study import _expected, _same, _told, answer
 from scalescope.report.study_progress import StudyProgress
 from scalescope.studies.results import read_results
 
@@ -111,6 +111,23 @@ def test_what_is_told_of_another_batch_than_the_recommended_one_is_a_warning(tmp
         points = tuple(msgspec.structs.replace(point, batch=batch) for point in curve.points)
         scaling = msgspec.structs.replace(results.scaling, curves=(msgspec.structs.replace(curve, points=points),))
         assert any("batch: scaling" in line for line in warned(scaling=scaling, traced_batches=())) == told
+
+
+def test_a_script_alone_with_its_engine_is_the_measured_point_of_one_process(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.scaling
+    assert results.prediction
+    curve = results.scaling.curves[0]
+    alone = msgspec.structs.replace(results.prediction.cells[0], np=1, scaling=curve.scaling)
+    for engine, found in (("none", True), ("ddp", True), ("horovod", False)):
+        points = [msgspec.structs.replace(curve.points[0], np=1, batch=alone.batch, engine=engine)]
+        if engine == "none":
+            points.insert(0, msgspec.structs.replace(points[0], engine="ddp"))
+        scaling = msgspec.structs.replace(
+            results.scaling, curves=(msgspec.structs.replace(curve, points=tuple(points)),)
+        )
+        point = _same(scaling, alone, "ddp")
+        assert (point.engine if point else "") == (engine if found else "")
 
 
 def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path: Path) -> None:

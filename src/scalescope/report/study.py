@@ -163,10 +163,11 @@ def _measured(measured: Scaling | None, cell: Cell | None, engine: str) -> Scali
 
 
 def _same(measured: Scaling, cell: Cell, engine: str) -> ScalingPoint | None:
-    """The measured point of a cell; one process is compared without an engine, as the map has it."""
-    wanted = (cell.np, cell.batch, "none" if cell.np == 1 else engine)
-    points = (point for curve in measured.curves if curve.scaling == cell.scaling for point in curve.points)
-    return next((point for point in points if (point.np, point.batch, point.engine) == wanted), None)
+    """The measured point of a cell; one process without an engine, as the map has it, or as a script runs alone."""
+    curves = (curve for curve in measured.curves if curve.scaling == cell.scaling)
+    points = [each for curve in curves for each in curve.points if (each.np, each.batch) == (cell.np, cell.batch)]
+    engines = ("none", engine) if cell.np == 1 else (engine,)
+    return next((point for wanted in engines for point in points if point.engine == wanted), None)
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
