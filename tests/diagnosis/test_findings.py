@@ -151,15 +151,6 @@ def test_ranks_that_wait_now_for_one_and_now_for_another_are_told_with_what_they
     assert "uneven_ranks" not in findings(job([WAITS, WAITS], transfers=sent)), "nothing tells waiting from transfer"
 
 
-def test_a_rank_for_which_others_wait_mostly_is_told_though_it_is_no_straggler() -> None:
-    waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.035, hidden=0.0)
-    said = {
-        late: findings(job([waits, waits], late=late))["uneven_ranks"].sentence for late in ((0.0, 0.02), (0.01, 0.02))
-    }
-    assert said[0.0, 0.02].endswith("for each other, mostly for rank 1, but not in every step.")
-    assert said[0.01, 0.02].endswith("for each other, now for one and now for another.")
-
-
 def test_of_steps_whose_waits_differ_the_typical_one_counts() -> None:
     waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.02, hidden=0.0)
     few = [0.0] * 17 + [0.13] * 3

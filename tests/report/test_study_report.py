@@ -77,6 +77,12 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert "study --resume -o" in results.follow
 
 
+def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
+    lines = ("In your script:", "  model = DDP(model)", "  apply_tuned(model)", "In the environment of every rank: A=1")
+    told = answer(msgspec.structs.replace(studied(tmp_path), settings=lines)).do
+    assert told == "In your script: model = DDP(model); apply_tuned(model); In the environment of every rank: A=1"
+
+
 def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
     point = _told(results)[1]

@@ -32,7 +32,10 @@ def answer(results: Results) -> Answer:
     if results.tuning:
         why.append(" ".join(filter(None, [what_to_use(results.tuning), check_words(results)])))
     why += [line for each in answers for line in each.why]
-    do = "; ".join(results.settings) or next((each.do for each in answers if each.do), "")
+    lines = "; ".join(line.strip() for line in results.settings).replace(
+        ":; ", ": "
+    )  # a heading goes on with its lines
+    do = lines or next((each.do for each in answers if each.do), "")
     warnings = [*_omitted(results), *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in answers for warning in each.warnings]
     return answered(use or answers[0].sentence, why, do=do, warnings=list(dict.fromkeys(warnings)))

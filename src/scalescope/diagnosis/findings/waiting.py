@@ -11,7 +11,6 @@ _INPUT_SHARE = 0.05
 _LONG_CYCLE_S = 4e-3
 _NEGOTIATION_SHARE = 0.1
 _UNEVEN_SHARE = 0.1
-_MOSTLY = 0.8  # Of all lateness: ranks wait for this one mostly, though not so regularly that it is to blame for sure
 _CAUSE_SHARE = 0.6  # Of a rank's lateness that one part of its step must explain, before it is called the cause
 _BECAUSE = {
     "input": " because it waits longer for its batch",
@@ -96,16 +95,12 @@ def uneven_ranks(case: Case) -> Finding | None:
     nobody_named = case.explanation.horovod is not None and not case.explanation.skew_s  # see negotiation()
     if nobody_named or lost < _UNEVEN_SHARE * case.step_s:
         return None
-    late = case.late_s
-    latest = max(late, key=lambda rank: late[rank], default=0)
-    mostly = sum(late.values()) > 0 and late[latest] >= _MOSTLY * sum(late.values())
-    whom = f"mostly for rank {latest}, but not in every step" if mostly else "now for one and now for another"
     return Finding(
         id="uneven_ranks",
-        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, {whom}.",
+        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
         evidence={
             **_waits_by_size(case),
-            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(by)}" for rank, by in late.items()),
+            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(late)}" for rank, late in case.late_s.items()),
             "seen in": case.shown,
         },
         change="Give ranks cores of their own and stop other programs there; batches of equal cost on every rank; "
