@@ -32,9 +32,7 @@ def answer(results: Results) -> Answer:
     if results.tuning:
         why.append(" ".join(filter(None, [what_to_use(results.tuning), check_words(results)])))
     why += [line for each in answers for line in each.why]
-    lines = "; ".join(line.strip() for line in results.settings).replace(
-        ":; ", ": "
-    )  # a heading goes on with its lines
+    lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
     do = lines or next((each.do for each in answers if each.do), "")
     warnings = [*_omitted(results), *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in answers for warning in each.warnings]
