@@ -1,7 +1,7 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from xml.etree import ElementTree
 
@@ -96,14 +96,21 @@ def test_a_page_needs_no_bundling_the_second_time(tmp_path: Path, monkeypatch) -
 
 
 def test_the_renderer_is_not_started_where_nothing_can_be_drawn(monkeypatch) -> None:
-    started = []
-    monkeypatch.setattr(saving, "Thread", lambda **options: started.append(options) or Thread())
     for missing in ("altair", "vl_convert", ""):
+        saving.renderer(os.getpid()).end()
         with monkeypatch.context() as patched:
             patched.setitem(sys.modules, missing, None)
-            saving.start_renderer.cache_clear()
             saving.start_renderer()
-        assert bool(started) == (not missing)
+        assert bool(saving.renderer.cache_info().currsize) == (not missing)
+
+
+def test_a_renderer_that_was_killed_is_said_and_replaced(tmp_path: Path) -> None:
+    saving.start_renderer()
+    saving.renderer(os.getpid()).process.kill()
+    with pytest.raises(WorkFailed, match="ended by SIGKILL: free some memory"):
+        write_charts(lab11(), tmp_path, ("svg",))
+    assert list(tmp_path.iterdir()) == []
+    assert write_charts(lab11(), tmp_path, ("svg",))
 
 
 def test_files_of_every_format_are_real(tmp_path: Path) -> None:

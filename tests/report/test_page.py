@@ -14,7 +14,7 @@ import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
 from rich.console import Console
 
-from scalescope.api.reports import MOST_BYTES, page_of, write_figures, write_page, write_result_tables
+from scalescope.api.reports import MOST_BYTES, page_of, result_tables, write_figures, write_page
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.report import explanation_show, prediction_show, scaling, tuning_show
@@ -197,8 +197,7 @@ def test_hostile_names_are_text(tmp_path: Path, page: str) -> None:
     assert "\x1b" not in page
     assert not any("onerror" in attributes for _, attributes in read.elements)
     assert len(page.encode()) < MOST_BYTES
-    for path in write_result_tables([results], tmp_path):
-        text = path.read_text()
+    for path, text in result_tables([results], tmp_path).items():
         assert "\x1b" not in text
         assert "\u202e" not in text
         if path.suffix == ".tex":
@@ -226,7 +225,7 @@ def test_figures_and_tables_are_files(tmp_path: Path) -> None:
     assert written == {
         f"{name}.{ending}" for name in ("speedup", "waterfall", "phases") for ending in ("pdf", "svg", "png")
     }
-    two = write_result_tables([full(), Results(name="../b", scaling=curves())], tmp_path / "tables")
+    two = result_tables([full(), Results(name="../b", scaling=curves())], tmp_path / "tables")
     names = {str(path.relative_to(tmp_path / "tables")) for path in two}
     assert names == {
         *(f"1-study/{name}" for name in ("scaling.tex", "scaling.csv", "estimate.csv", "explanation.csv")),

@@ -14,6 +14,7 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
 from scalescope.report.proposal import as_svg, shortcomings, studies
 
+TABLE = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
 EMPTY = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10" viewBox="0 0 10 10"></svg>'
 
 
@@ -80,3 +81,25 @@ def test_one_pdf_page_is_written_and_no_other_file_replaced(scalescope, tmp_path
         write_proposal([Results(name="x", scaling=measured())], tmp_path / "thesis.pdf")
     with pytest.raises(UsageError, match="two or more sizes"):
         write_proposal([Results(name="x")], tmp_path / "none.pdf")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--proposal", "t/scaling.csv"), "'t/scaling.csv' exists and is no PDF"),
+        (("--tables", "t"), "'t/scaling.csv' is read and would be overwritten"),
+        (("--tables", "t/scaling.csv"), "--tables names a folder, and 't/scaling.csv' is a file"),
+        (("--figures", "t/scaling.csv"), "--figures names a folder, and 't/scaling.csv' is a file"),
+        (("-o", "new/one", "--proposal", "new/one"), "'new/one' would be written twice"),
+    ],
+)
+def test_every_output_is_checked_before_the_first_is_written(scalescope, words: tuple[str, ...], told: str) -> None:
+    table = scalescope.folder / "t" / "scaling.csv"
+    table.parent.mkdir()
+    table.write_bytes(TABLE.read_bytes())
+    done = scalescope.in_this_process("report", "t/scaling.csv", *words, code=2)
+    assert done.stdout == ""
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path for path in scalescope.folder.rglob("*") if path.is_file()] == [table]
+    assert table.read_bytes() == TABLE.read_bytes()

@@ -4,6 +4,8 @@ import base64
 from html import escape
 from typing import Any
 
+from scalescope.errors import WorkFailed
+
 _MOST_FIGURES = 3
 
 
@@ -48,6 +50,9 @@ def _figures(results: Any) -> list[str]:
 
     shown = []
     for name, spec in list(specs_of(results).items())[:_MOST_FIGURES]:
-        picture = base64.b64encode(rendered(dict(spec), "svg")).decode()
+        try:
+            picture = base64.b64encode(rendered(dict(spec), "svg")).decode()
+        except WorkFailed as problem:
+            return [f"<p>No figures: {escape(str(problem))}</p>"]
         shown.append(f'<p><img alt="{escape(name)}" src="data:image/svg+xml;base64,{picture}"></p>')
     return shown

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalescope.errors import UsageError
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.text import plural
 
 if TYPE_CHECKING:
@@ -157,16 +157,27 @@ def report_document(results: Sequence["Results"], path: Path) -> dict[str, Any]:
     }
 
 
-def write_page(results: Sequence["Results"], path: Path) -> None:
+def write_page(results: Sequence["Results"], path: Path) -> str:
     """Write the page whole.
+
+    Returns:
+        Why it shows no figures, where they cannot be drawn; otherwise nothing.
 
     Raises:
         UsageError: The file is there and no page of ours.
     """
     from scalescope.records.store import write_whole
+    from scalescope.report.page import page
 
     check_page(path)
-    write_whole(path, page_of(results).encode())
+    missing = ""
+    try:
+        text = page_of(results)
+    except WorkFailed as problem:
+        missing = f"No figures on the page: {problem}; then write it again"
+        text = page(results, [{} for _ in results], "", compared=comparison_of(results))
+    write_whole(path, text.encode())
+    return missing
 
 
 def check_page(path: Path) -> None:
@@ -192,11 +203,11 @@ def write_figures(results: Sequence["Results"], folder: Path) -> list[Path]:
     return written
 
 
-def write_result_tables(results: Sequence["Results"], folder: Path) -> list[Path]:
-    """Curves as LaTeX and CSV; maps, steps and samples as CSV."""
+def result_tables(results: Sequence["Results"], folder: Path) -> dict[Path, str]:
+    """Curves as LaTeX and CSV; maps, steps and samples as CSV: texts by the files to write."""
     from scalescope.report import explanation_tables, prediction_tables, tables
 
-    written = []
+    files: dict[Path, str] = {}
     for index, each in enumerate(results, start=1):
         place = folder / f"{index}-{_file_name(each.name)}" if len(results) > 1 else folder
         texts: dict[str, str] = {}
@@ -207,8 +218,8 @@ def write_result_tables(results: Sequence["Results"], folder: Path) -> list[Path
         for number, explanation in enumerate(each.explanations, start=1):
             ending = f"-{number}" if len(each.explanations) > 1 else ""
             texts[f"explanation{ending}.csv"] = explanation_tables.as_csv(explanation)
-        written += tables.write_texts(place, texts)
-    return written
+        files |= {place / name: text for name, text in texts.items()}
+    return files
 
 
 def write_proposal(results: Sequence["Results"], path: Path) -> list[str]:
@@ -217,22 +228,28 @@ def write_proposal(results: Sequence["Results"], path: Path) -> list[str]:
     Raises:
         UsageError: Nothing was measured at two sizes, or the file is there and no PDF.
     """
-    import vl_convert
-
-    from scalescope.charts.saving import rendered
+    from scalescope.charts.saving import rendered, svg_as_pdf
     from scalescope.charts.speedup import proposal_chart
     from scalescope.records.store import write_whole
     from scalescope.report.proposal import as_svg, shortcomings, studies
+
+    first = check_proposal(results, path)
+    found = studies(first)
+    plots = [rendered(proposal_chart(each).to_dict(validate=False), "svg").decode() for each in found]
+    write_whole(path, svg_as_pdf(as_svg(first, plots)))
+    return [line for each in found for line in shortcomings(each)]
+
+
+def check_proposal(results: Sequence["Results"], path: Path) -> "Results":
+    """The results that a proposal shows; refuse to replace a file that is no PDF."""
+    from scalescope.report.proposal import studies
 
     first = next((each for each in results if studies(each)), None)
     if first is None:
         raise UsageError("--proposal needs a measurement of two or more sizes: scalescope measure --np 1,2,4 ...")
     if path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-")):
         raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
-    found = studies(first)
-    plots = [rendered(proposal_chart(each).to_dict(validate=False), "svg").decode() for each in found]
-    write_whole(path, bytes(vl_convert.svg_to_pdf(as_svg(first, plots))))
-    return [line for each in found for line in shortcomings(each)]
+    return first
 
 
 def _file_name(name: str) -> str:

@@ -43,7 +43,6 @@ def compare(
     ending.tell(
         show,
         comparison,
-        files=[],
         answer=sentence(comparison),
         follow=next_command(comparison, second, a, b),
         document=lambda: as_document(comparison),

@@ -125,16 +125,19 @@ def _tell(ending: Ending, request: "EstimateRequest", prediction: "Prediction", 
     from scalescope.report.prediction_show import show
     from scalescope.report.prediction_tables import as_document, write_tables
 
-    write_tables(prediction, folder)
-    here = from_here(folder)
-    drawn = ending.pictures(lambda formats: _draw(prediction, folder, formats))
+    def write() -> list[str]:
+        write_tables(prediction, folder)
+        drawn = ending.pictures(lambda formats: _draw(prediction, folder, formats), folder)
+        here = from_here(folder)
+        return [*drawn, f"Tables: {here}/estimate.csv, .md", f"Records: {here}"]
+
     ending.tell(
         show,
         prediction,
-        files=[*drawn, f"Tables: {here}/estimate.csv, .md", f"Records: {here}"],
         answer=sentence(prediction),
         follow=next_command(request, prediction, folder),
         document=lambda: as_document(prediction),
+        write=write,
     )
 
 

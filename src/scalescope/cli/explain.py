@@ -109,8 +109,7 @@ def explain(
         _refuse_without_run(context)
     if folder:
         check(folder, "explain", _made_by(folder, files))
-        if len(files) == 1:  # while the file is read; several are read by forks, which want no other thread
-            start_renderer()
+        start_renderer()  # while the files are read
     if export:
         check_export(export)
     counts = _of_logs(np) if np and not request else ()

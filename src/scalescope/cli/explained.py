@@ -33,21 +33,24 @@ def tell_traces(
     from scalescope.report.explanation_show import show
     from scalescope.report.explanation_tables import as_document, write_tables
 
-    said = ["Pictures and tables: add -o DIR"]
-    if folder:
-        save(explanation, folder / "explanation.json")
-        write_tables(explanation, folder)
-        here = from_here(folder)
-        said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
-    if export:
-        said.append(f"Steps for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
+    def write() -> list[str]:
+        said = ["Pictures and tables: add -o DIR"]
+        if folder:
+            save(explanation, folder / "explanation.json")
+            write_tables(explanation, folder)
+            here = from_here(folder)
+            said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
+        if export:
+            said.append(f"Steps for Perfetto (ui.perfetto.dev) or chrome://tracing: {export}")
+        return said
+
     ending.tell(
         show,
         explanation,
-        files=said,
         answer=sentence(explanation),
         follow=next_after_traces(explanation, request or request_behind(explanation, files)),
         document=lambda: as_document(explanation),
+        write=write,
     )
 
 
@@ -81,17 +84,19 @@ def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> No
     from scalescope.records.store import save
     from scalescope.report.autotune import as_document, next_command_of, sentence, show
 
-    said: list[str] = []
-    if folder:
+    def write() -> list[str]:
+        if not folder:
+            return []
         save(record, folder / "autotune.json")
-        said = [*ending.drawn(record, folder), f"Records: {from_here(folder)}"]
+        return [*ending.drawn(record, folder), f"Records: {from_here(folder)}"]
+
     ending.tell(
         show,
         record,
-        files=said,
         answer=sentence(record),
         follow=next_command_of(record),
         document=lambda: as_document(record),
+        write=write,
     )
 
 
@@ -106,40 +111,38 @@ def tell_scaling(
     from scalescope.report.scaling import show
 
     traced = {place: explain_traces([place]) for place in _traces_of(files)}
-    said = ending.write_scaling(scaling, folder) if folder else []
-    if folder and len(traced) > 1:
-        said += ending.pictures(lambda formats: _draw_over_np(list(traced.values()), folder, formats))
-    said += [f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items()]
+
+    def write() -> list[str]:
+        said = ending.write_scaling(scaling, folder) if folder else []
+        if folder and len(traced) > 1:
+            said += ending.pictures(lambda formats: _draw_over_np(list(traced.values()), folder, formats), folder)
+        return [*said, *(f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items())]
+
     ending.tell(
         show,
         scaling,
-        files=said,
         answer=told_by(scaling),
         follow=folder_command("explain", list(traced)[-1])
         if traced
         else next_after_table(scaling, files, folder, told),
         document=lambda: _document(scaling) | {"traces": [as_document(each) for each in traced.values()]},
+        write=write,
     )
 
 
 def tell_several(ending: Ending, files: list[Path], folder: Path | None) -> None:
     """Of several tables, timelines or measurements: each in a sentence, and what changed from the first to the last."""
-    from scalescope.api.reports import PAGE, write_page
+    from scalescope.api.reports import PAGE
     from scalescope.report import comparison, study
     from scalescope.studies.compare import compare
     from scalescope.studies.results import read_results
 
     each = [read_results([path])[0] for path in files]
     changed = compare(each[0], each[-1])
-    said = []
-    if folder:
-        write_page(each, folder / PAGE)
-        said = [f"Page: {from_here(folder / PAGE)}"]
     told = [(result.name, study.answer(result).sentence) for result in each]
     ending.tell(
         comparison.show,
         changed,
-        files=said,
         answer="\n".join([*(f"{name}: {words}" for name, words in told), comparison.sentence(changed)]),
         follow=shlex.join(["scalescope", "report", *map(str, files), "-o", PAGE]),
         document=lambda: {
@@ -147,6 +150,7 @@ def tell_several(ending: Ending, files: list[Path], folder: Path | None) -> None
             "results": [{"name": name, "answer": words} for name, words in told],
             "compared": comparison.as_document(changed),
         },
+        write=lambda: ending.page(each, folder / PAGE) if folder else [],
     )
 
 

@@ -157,13 +157,13 @@ def _tell(ending: Ending, request: "MeasureRequest", measurement: "Measurement",
     ending.tell(
         show,
         scaling,
-        files=[
-            *ending.write_scaling(scaling, folder),
-            *(sentence_of_trace(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces),
-        ],
         answer=sentence(scaling),
         follow=next_command(request, scaling, folder),
         document=lambda: as_document(measurement, scaling),
+        write=lambda: [
+            *ending.write_scaling(scaling, folder),
+            *(sentence_of_trace(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces),
+        ],
     )
 
 

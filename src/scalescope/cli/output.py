@@ -2,15 +2,17 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalescope.cli.options import OutputOptions
-from scalescope.errors import Interrupted, UsageError
+from scalescope.errors import Interrupted, UsageError, WorkFailed
 from scalescope.text import clean
 
 if TYPE_CHECKING:
+    from scalescope.records.results import Results
     from scalescope.records.scaling import Scaling
 
 
@@ -39,25 +41,38 @@ class Ending:
         show: Callable[..., None],
         record: Any,
         *,
-        files: Sequence[str],
         answer: str,
         follow: str,
         document: Callable[[], Any],
+        write: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """What came out: `show` prints reasons, or with --details all tables; `document` is made for --json."""
+        """What came out, and then files, so that a full disk does not cost the answer.
+
+        Args:
+            show: Prints reasons, or with --details all tables.
+            record: What is shown.
+            answer: The first line.
+            follow: The next command.
+            document: Is made for --json.
+            write: Writes records and tables, then pictures; lines that say where they are.
+        """
         self.say(answer, style="bold")
         if not self.shown.quiet:
             show(record, self.console, details=self.shown.details)
-            for line in files:
-                self.say(line)
-            self.say(f"Next: {follow}")
         if self.shown.json:
-            print(json.dumps(document()))
+            print(json.dumps(document()), flush=True)
+        lines = write()
+        if not self.shown.quiet:
+            for line in [*lines, f"Next: {follow}"]:
+                self.say(line)
 
-    def pictures(self, draw: Callable[[Sequence[str]], list[Path]]) -> list[str]:
-        """Draw, and a line that says where the pictures are, or why there are none."""
+    def pictures(self, draw: Callable[[Sequence[str]], list[Path]], folder: Path) -> list[str]:
+        """Draw into a result folder, and a line that says where the pictures are, or why there are none."""
         try:
             written = draw(self.formats)
+        except WorkFailed as problem:
+            here = str(from_here(folder))
+            return [f"No pictures: {problem}; then: {shlex.join(['scalescope', 'report', here, '--figures', here])}"]
         except ModuleNotFoundError as missing:
             module = str(missing.name).partition(".")[0]
             if module not in ("altair", "vl_convert"):
@@ -72,7 +87,17 @@ class Ending:
         """Draw everything that a record has the numbers for; lines that say where the pictures are."""
         from scalescope.api import draw
 
-        return self.pictures(lambda formats: draw(record, folder, formats))
+        return self.pictures(lambda formats: draw(record, folder, formats), folder)
+
+    def page(self, results: "Sequence[Results]", path: Path) -> list[str]:
+        """Write the page of a result folder; lines that say where it is, or why there is none."""
+        from scalescope.api.reports import write_page
+
+        try:
+            missing = write_page(results, path)
+        except WorkFailed as problem:
+            return [f"No page: {problem}; then: {shlex.join(['scalescope', 'report', str(from_here(path.parent))])}"]
+        return [f"Page: {from_here(path)}", *([missing] if missing else [])]
 
     def write_scaling(self, scaling: "Scaling", folder: Path) -> list[str]:
         """Save curves, their tables and their pictures; lines that say where they are."""

@@ -68,10 +68,10 @@ def probe(
     ending.tell(
         show,
         cluster,
-        files=[*ending.pictures(lambda formats: _draw(cluster, place, formats)), f"Cluster: {file}"],
         answer=sentence(cluster),
         follow=f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{engine}",
         document=lambda: to_builtins(cluster),
+        write=lambda: [*ending.pictures(lambda formats: _draw(cluster, place, formats), place), f"Cluster: {file}"],
     )
 
 

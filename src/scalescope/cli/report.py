@@ -1,7 +1,7 @@
 """`scalescope report`: all results of a training on one page, and as figures, tables and a proposal."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ import typer
 
 from scalescope.cli.options import Json, OutputOptions
 from scalescope.cli.output import Ending, from_here
-from scalescope.errors import ScalescopeError
+from scalescope.errors import ScalescopeError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,13 +53,15 @@ def report(
     from scalescope.api.reports import (
         PAGE,
         check_page,
+        check_proposal,
         report_document,
+        result_tables,
         write_figures,
         write_page,
         write_proposal,
-        write_result_tables,
     )
     from scalescope.jobs.folders import mark_of
+    from scalescope.records.store import write_whole
     from scalescope.report.study import answer
     from scalescope.studies.results import read_results
 
@@ -67,23 +69,46 @@ def report(
     path = output or (paths[0] / PAGE if mark_of(paths[0]) else Path(PAGE))
     check_page(path)
     results = [with_commands(each, paths) for each in read_results(paths)]
-    write_page(results, path)
-    files = [f"Page: {from_here(path)}"]
-    if figures:
-        files.append(f"Figures: {len(write_figures(results, figures))} files in {from_here(figures)}")
-    if tables:
-        files.append(f"Tables: {len(write_result_tables(results, tables))} files in {from_here(tables)}")
+    texts = result_tables(results, tables) if tables else {}
     if proposal:
-        asked = write_proposal(results, proposal)
-        files += [f"Proposal: {from_here(proposal)}", *(f"Warning: {line}" for line in asked)]
+        check_proposal(results, proposal)
+    files = [path, *([proposal] if proposal else []), *texts]
+    _refuse_outputs(paths, files, {"--figures": figures, "--tables": tables})
+
+    def write() -> list[str]:
+        missing = write_page(results, path)
+        said = [f"Page: {from_here(path)}", *([missing] if missing else [])]
+        for file, text in texts.items():
+            write_whole(file, text.encode())
+        if figures:
+            said.append(f"Figures: {len(write_figures(results, figures))} files in {from_here(figures)}")
+        if tables:
+            said.append(f"Tables: {len(texts)} files in {from_here(tables)}")
+        if proposal:
+            asked = write_proposal(results, proposal)
+            said += [f"Proposal: {from_here(proposal)}", *(f"Warning: {line}" for line in asked)]
+        return said
+
     ending.tell(
         show,
         results,
-        files=files,
         answer="\n".join(_named(each, answer(each).sentence, len(results)) for each in results),
         follow=results[-1].follow,
         document=lambda: report_document(results, path),
+        write=write,
     )
+
+
+def _refuse_outputs(inputs: Sequence[Path], files: Sequence[Path], folders: Mapping[str, Path | None]) -> None:
+    """Refuse before anything is written: a folder that is a file, two files of one name, and an input as output."""
+    for option, folder in folders.items():
+        if folder and folder.exists() and not folder.is_dir():
+            raise UsageError(f"{option} names a folder, and '{folder}' is a file: choose another name")
+    for index, file in enumerate(files):
+        if file.absolute() in [other.absolute() for other in files[:index]]:
+            raise UsageError(f"'{file}' would be written twice: choose another name")
+        if file.exists() and any(file.samefile(read) for read in inputs):
+            raise UsageError(f"'{file}' is read and would be overwritten: choose another name")
 
 
 def _named(results: "Results", sentence: str, count: int) -> str:

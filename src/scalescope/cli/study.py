@@ -20,7 +20,7 @@ from scalescope.cli.options import (
     statistics_option,
     typed_options,
 )
-from scalescope.cli.output import Ending, from_here, interruptible
+from scalescope.cli.output import Ending, interruptible
 from scalescope.cli.report import Quiet, show, with_commands
 from scalescope.cli.retype import folder_command
 from scalescope.errors import UsageError
@@ -88,7 +88,7 @@ def study(
     scalescope study cnn
     scalescope study --np 1,2 --budget 10m -- python train.py
     """
-    from scalescope.api.reports import PAGE, write_page
+    from scalescope.api.reports import PAGE
     from scalescope.api.studies import run_study, study_document, study_request
     from scalescope.report.study import answer
     from scalescope.report.study_progress import StudyProgress
@@ -114,14 +114,13 @@ def study(
         place, _ = run_study(request, progress, folder, budget_s, resume=resume)
     page = place / PAGE
     results = [with_commands(each, [place]) for each in read_results([place])]
-    write_page(results, page)
     ending.tell(
         show,
         results,
-        files=[f"Page: {from_here(page)}"],
         answer=answer(results[0]).sentence,
         follow=results[0].follow,
         document=lambda: study_document(results[0], page),
+        write=lambda: ending.page(results, page),
     )
 
 

@@ -129,10 +129,10 @@ def tell(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path)
     ending.tell(
         show,
         tuning,
-        files=_files(ending, tuning, request, folder),
         answer=sentence(tuning),
         follow=next_command(tuning, request, folder),
         document=lambda: as_document(tuning),
+        write=lambda: _files(ending, tuning, request, folder),
     )
 
 
@@ -140,17 +140,18 @@ def _files(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Pat
     """Write what people keep, draw, and say where it is."""
     from scalescope.tuner.settings import YAML, how_to_use, write_settings
 
-    here = from_here(folder)
-    said = ending.drawn(tuning, folder) if tuning.samples else []
+    here, said = from_here(folder), []
     if tuning.decision == "use":
         setting = {**tuning.held, **tuning.values}
         about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"
         written = write_settings(folder, tuning.engine, setting, about, nodes=tuning.nodes, ranks=tuning.np)
         said.append(f"Settings: {', '.join(str(from_here(path)) for path in written)}")
         said += how_to_use(tuning.engine, setting, str(here / YAML))
+    drawn = []
     if tuning.samples:
         said.append(f"Log: {from_here(Path(request.log_file or folder / 'tune.csv'))}")
-    return [*said, f"Records: {here}"]
+        drawn = ending.drawn(tuning, folder)
+    return [*drawn, *said, f"Records: {here}"]
 
 
 def next_command(tuning: "Tuning", request: "TuneRequest", folder: Path) -> str:

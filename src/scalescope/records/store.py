@@ -1,5 +1,6 @@
 """Records on disk: JSON with a kind and a version, written whole or not at all; raw data as JSON lines."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -72,11 +73,16 @@ def write_whole(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        try:
+            with open(partial, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:  # a full disk is not to be filled with halves
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
 
 
 def load(path: Path, record_type: type[AnyRecord]) -> AnyRecord:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
-from scalescope.records.store import writing
+from scalescope.records.store import write_whole
 from scalescope.report.phrases import (
     baseline_words,
     curve_estimates,
@@ -51,9 +51,7 @@ def write_tables(scaling: Scaling, folder: Path) -> list[Path]:
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write texts by file name; the files."""
     for name, text in texts.items():
-        with writing(folder / name):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text.encode())
     return [folder / name for name in texts]
 
 

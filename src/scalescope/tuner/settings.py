@@ -12,7 +12,7 @@ from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
-from scalescope.records.store import load, writing
+from scalescope.records.store import load, write_whole
 from scalescope.records.tuning import Tuning, Values
 from scalescope.text import did_you_mean, plain
 
@@ -62,15 +62,13 @@ def write_settings(
         NCCL_TUNER: as_nccl_tuner(values, nodes, ranks),
     }
     written = []
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            path = folder / name
-            if text:
-                path.write_text(text)
-                written.append(path)
-            else:
-                path.unlink(missing_ok=True)
+    for name, text in texts.items():
+        path = folder / name
+        if text:
+            write_whole(path, text.encode())
+            written.append(path)
+        else:
+            path.unlink(missing_ok=True)
     return written
 
 
