@@ -17,7 +17,6 @@ import made_scalings
 import made_tunings
 import pytest
 import typer
-from rich.console import Console
 
 from command_line import CommandLine
 from scalescope.cli import VERBS, application
@@ -31,6 +30,7 @@ from scalescope.report.prediction import sentence as prediction_sentence
 from scalescope.report.prediction_show import show as show_prediction
 from scalescope.report.prediction_tables import as_document as prediction_document
 from scalescope.report.scaling import show as show_scaling
+from scalescope.report.terminal import open_console
 from scalescope.report.tuning import sentence as tuning_sentence
 from scalescope.report.tuning_show import as_document as tuning_document
 from scalescope.report.tuning_show import show as show_tuning
@@ -48,6 +48,7 @@ def compare(name: str, text: str) -> None:
     if WRITE:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
     assert text == path.read_text(), f"{name} changed: see the difference, then run 'make goldens' and say why"
 
 
@@ -133,7 +134,7 @@ def test_a_record_is_shown_and_documented(name: str) -> None:
 
 
 def shown(show: Callable[..., None], record: Any, *, details: bool = False) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH)
+    console = open_console(file=io.StringIO(), width=WIDTH)
     show(record, console, details=details)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -1,12 +1,16 @@
 """The command line: one verb per file, one visible list of verbs, errors caught once."""
 
+import contextlib
+import io
 import os
+import re
 import signal
 import sys
 from types import FrameType
 from typing import Any
 
 import typer
+import typer.core
 
 from scalescope.cli.compare import compare
 from scalescope.cli.doctor import doctor
@@ -19,6 +23,7 @@ from scalescope.cli.study import study
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.text import clean
 
 VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
@@ -70,12 +75,42 @@ def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
 def application() -> typer.Typer:
     """The command line with all its verbs."""
     app = typer.Typer(
-        add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+        cls=_Group,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
     )
     app.callback(help=__doc_for_users__)(lambda: None)
     for verb in VERBS:
-        app.command()(verb)
+        app.command(cls=_Command)(verb)
     return app
+
+
+class _HelpText(io.StringIO):
+    """Takes what typer prints as help, which it lays out for stdout, and pads."""
+
+    encoding = property(lambda self: sys.__stdout__.encoding if sys.__stdout__ else "utf-8")
+
+    def isatty(self) -> bool:
+        return bool(sys.__stdout__ and sys.__stdout__.isatty())
+
+
+class _TidyHelp:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print help without blanks at line ends."""
+        with contextlib.redirect_stdout(_HelpText()) as page:
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        blanks = re.compile(r" (?:\x1b\[[0-9;]*m| )*$", re.MULTILINE)
+        print(blanks.sub(lambda found: "\x1b[0m" if "\x1b" in found[0] else "", page.getvalue()), end="")
+
+
+class _Command(_TidyHelp, typer.core.TyperCommand):
+    pass
+
+
+class _Group(_TidyHelp, typer.core.TyperGroup):
+    pass
 
 
 __doc_for_users__ = "A scaling lab for data-parallel PyTorch training, on Horovod and on DDP."
@@ -86,7 +121,7 @@ def _see_help(problem: Any) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"scalescope: {message}", file=sys.stderr)
+    print(f"scalescope: {clean(message)}", file=sys.stderr)
     return code
 
 

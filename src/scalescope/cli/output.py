@@ -20,16 +20,15 @@ class Ending:
     """Where a verb shows what it does and what came out."""
 
     def __init__(self, shown: OutputOptions, folder: Path | None, *, keep_stdout: bool = False) -> None:
-        from rich.console import Console
-
         from scalescope.charts import check_formats
+        from scalescope.report.terminal import open_console
 
         if folder and folder.exists() and not folder.is_dir():
             raise UsageError(f"-o names a folder, and '{folder}' is a file: choose another name")
         self.shown = shown
         self.formats = tuple(dict.fromkeys(name.strip() for name in shown.formats.split(",")))
         check_formats(self.formats)  # before hours of work
-        self.console = Console(stderr=shown.json or keep_stdout)
+        self.console = open_console(stderr=shown.json or keep_stdout)
         self.progress: dict[str, Any] = {"quiet": shown.quiet, "verbose": shown.verbose}
 
     def say(self, text: str, style: str | None = None) -> None:

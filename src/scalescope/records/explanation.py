@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from scalescope.records.run import Point
-from scalescope.records.store import Record
+from scalescope.records.store import Inside, Record
 from scalescope.records.timeline import Breakdown, Timeline
 
 TRACE_RECORD = "traced.json"  # The record's name in its folder; people call their own traces trace.json
@@ -24,8 +24,8 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     host: str
-    profile: str = ""  # Of torch's profiler
-    marks: str = ""  # When each part of each step began and ended
+    profile: Inside = ""  # Of torch's profiler
+    marks: Inside = ""  # When each part of each step began and ended
 
 
 class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
@@ -40,7 +40,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     backend: str
     np: int
     cores: int | None = None  # Of the machine that launched it; None when ranks ran on other hosts
-    timeline: str = ""  # Horovod's, written by rank 0; empty without Horovod
+    timeline: Inside = ""  # Horovod's, written by rank 0; empty without Horovod
     ranks: tuple[RankTrace, ...]
     steps: int  # How many were captured on every rank
     untraced_step_s: float | None  # Median of the steps around them that were not traced

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
-from scalescope.records.store import Record
+from scalescope.records.store import Inside, Record
 
 # Every second of a launch belongs to one of these, in the order in which they usually come.
 PHASES = ("launch", "import", "init", "build", "warmup", "steady", "evaluation", "pause", "teardown")
@@ -66,7 +66,7 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
 
     point: Point
     round: int = 1  # Launches of one round were made one after the other and are compared with each other
-    folder: str  # Relative to the measurement's folder
+    folder: Inside  # Relative to the measurement's folder
     wall_s: float
     phases: dict[str, float]  # Seconds per phase, the mean over ranks; they add up to wall_s
     steps: int
@@ -105,7 +105,7 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
 
     point: Point
     round: int = 1
-    folder: str
+    folder: Inside
     problem: str
     details: str
 
@@ -138,7 +138,7 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     named_hosts: bool = False  # Whether the user named hosts: then the node is a unit too
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
-    traces: tuple[str, ...] = ()  # Folders of traced launches, relative to the measurement's
+    traces: tuple[Inside, ...] = ()  # Folders of traced launches, relative to the measurement's
     stopped: str = ""  # Why no more launches were made
     warnings: tuple[str, ...] = ()  # About the measurement as a whole
 

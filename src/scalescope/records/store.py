@@ -5,11 +5,15 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from scalescope.errors import UsageError, WorkFailed
+
+_INSIDE = r"(?s)^(?!/|(.*/)?\.\.(/|$))"
+# A file or folder inside the one that holds the record; others may have written it.
+Inside = Annotated[str, msgspec.Meta(pattern=_INSIDE)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -49,7 +53,8 @@ def decode(data: bytes, record_type: type[AnyRecord], source: str) -> AnyRecord:
         check_header(header.kind, header.version, record_type, source)
         return msgspec.json.decode(data, type=record_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise UsageError(f"{source} is not a readable scalescope record ({problem}): name another file") from None
+        why = str(problem).replace(f"`str` matching regex {_INSIDE!r}", "a path inside its folder")
+        raise UsageError(f"{source} is not a readable scalescope record ({why}): name another file") from None
 
 
 def check_header(kind: object, version: object, record_type: type[Record], source: str) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from scalescope.records.cluster import Cluster, Costs, Overlap
 from scalescope.records.explanation import TraceFolder
 from scalescope.records.machine import Checkup, Horovod, Interface, Machine, Mpi, Slurm, Torch
-from scalescope.report.terminal import Answer, answered, reasons, say, table
+from scalescope.report.terminal import Answer, answered, open_console, reasons, say, table
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
@@ -19,7 +19,7 @@ _NOT_HERE = "not here"
 
 def print_checkup(checkup: Checkup, to: IO[str]) -> None:
     """Write the checkup for people; names that the system gave are never read as markup."""
-    console = Console(file=to, highlight=False, markup=False)
+    console = open_console(file=to, highlight=False, markup=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

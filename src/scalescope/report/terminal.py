@@ -1,10 +1,12 @@
 """What terminal texts are made of: lines, bullets, tables, and the few lines that give the reasons of an answer."""
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +23,41 @@ class Answer(NamedTuple):
     why: tuple[str, ...]  # At most three facts
     do: str = ""  # What to change, as it can be pasted
     warnings: tuple[str, ...] = ()
+
+
+class _Tidy(RenderHook):
+    """The one door to the terminal: text of records and files is harmless behind it, and no line ends in blanks."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Tidied(each) for each in renderables]
+
+
+class _Tidied:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        blanks: list[Segment] = []
+        for text, style, control in console.render(self._renderable, options):
+            coloured = console.color_system is not None and style is not None and style.bgcolor is not None
+            for part in [text] if control else re.split("(\n)", clean(text)):
+                ink = part if control or coloured else part.rstrip(" ")
+                if part == "\n":
+                    blanks.clear()
+                if ink:
+                    yield from blanks
+                    blanks.clear()
+                    yield Segment(ink, style, control)
+                if len(ink) < len(part):
+                    blanks.append(Segment(part[len(ink) :], style))
+        yield from blanks
+
+
+def open_console(**options: Any) -> Console:
+    """A rich Console for text that others may have written; options as Console takes them."""
+    console = Console(**options)
+    console.push_render_hook(_Tidy())
+    return console
 
 
 def answered(sentence: str, why: Sequence[str], *, do: str = "", warnings: Sequence[str] = ()) -> Answer:
