@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 import scalescope
 from scalescope.errors import UsageError
-from scalescope.text import assignment, did_you_mean, knob_name, plain, plural, printable_json, without_escapes
+from scalescope.text import as_json, assignment, did_you_mean, knob_name, plain, plural, printable_json, without_escapes
 
 PACKAGE = Path(scalescope.__file__).parent
 
@@ -85,3 +86,9 @@ def test_there_is_no_second(mark: str) -> None:
 def test_json_for_a_renderer_holds_only_what_is_printable() -> None:
     told = printable_json({"a": "\x1b]0;x\x07 \b\f \u202e", "b": "\\b \\u001b\n"})
     assert json.loads(told) == {"a": "?]0;x? ?? ?", "b": "\\b \\u001b\n"}
+
+
+def test_json_holds_null_where_it_has_no_number() -> None:
+    document = {"a": [math.inf, (1.5, -math.inf)], "b": {"c": math.nan, "d": "NaN"}, "e": 1}
+    assert as_json(document) == '{"a": [null, [1.5, null]], "b": {"c": null, "d": "NaN"}, "e": 1}'
+    assert as_json([0.1]) == "[0.1]"

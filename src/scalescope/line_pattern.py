@@ -3,11 +3,11 @@
 It is a regular expression with named groups; each group holds a number, with or without thousands separators.
 """
 
-import math
 import re
 from collections.abc import Mapping
 
 from scalescope.errors import UsageError
+from scalescope.units import is_possible
 
 # What a line can tell: seconds, or examples per second of all processes (or unknown) and of one.
 MEASURES = ("epoch_s", "step_s", "examples_per_s", "examples_per_s_total", "examples_per_s_per_worker")
@@ -51,7 +51,7 @@ def live_values(found: re.Match[str]) -> dict[str, float]:
             value = number(text or "")
         except ValueError:
             continue
-        if 0 < value < math.inf:
+        if is_possible(value):
             values[name] = value
     return values
 

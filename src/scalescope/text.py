@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,8 @@ _ESCAPES = re.compile(
 _UNPRINTABLE = re.compile(
     r"(?<!\\)((?:\\\\)*)\\(?:[bf]|u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[a-e]|206[0-9a-f]|feff))"
 )
+
+_LINE_ENDS = re.compile(r" (?:\x1b\[[0-9;]*m| )*$", re.MULTILINE)
 
 MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
 
@@ -45,6 +48,11 @@ def clean(text: str) -> str:
     return "".join(letters)
 
 
+def trimmed(text: str) -> str:
+    """Lines without blanks at their ends, however they are coloured."""
+    return _LINE_ENDS.sub(lambda found: "\x1b[0m" if "\x1b" in found[0] else "", text)
+
+
 def plain(text: str, longest: int = 200) -> str:
     """Text on one line and at most `longest` characters, safe to print: no escapes, `?` for what is not printable."""
     line = " ".join(without_escapes(text[: 8 * longest]).split())
@@ -52,9 +60,25 @@ def plain(text: str, longest: int = 200) -> str:
     return line if len(line) <= longest else line[: longest - 3].rstrip() + "..."
 
 
+def as_json(document: Any) -> str:
+    """JSON that any parser takes: null for infinities and NaN, which JSON has no numbers for."""
+    try:
+        return json.dumps(document, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def printable_json(document: Any) -> str:
     """JSON whose texts hold `?` for what is not printable."""
-    return _UNPRINTABLE.sub(r"\1?", json.dumps(document))
+    return _UNPRINTABLE.sub(r"\1?", as_json(document))
 
 
 def inside_script(document: Any) -> str:

@@ -12,7 +12,13 @@ SECONDS_PER = {
     **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
 }
+LEAST, MOST = 1e-12, 1e12  # Of any time in seconds, rate and score: no training has others
 _OF_OPTIONS = {**SECONDS_PER, "": 1.0, "m": 60.0}
+
+
+def is_possible(value: float) -> bool:
+    """Whether a training can have a time, rate or score of this much; false for NaN."""
+    return LEAST <= value <= MOST
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:

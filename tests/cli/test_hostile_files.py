@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,37 @@ def test_one_line_and_exit_code_2(scalescope: CommandLine, name: str, text: str,
     assert done.stderr.startswith("scalescope: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert name in done.stderr
+
+
+IMPOSSIBLE = "Epoch 1 took {0} s\nEpoch 2 took 1.5 s\nEpoch 3 took 1.6 s\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.log", IMPOSSIBLE.format("1e308"), ("--np", "2")),
+        ("a.log", IMPOSSIBLE.format("1e-200"), ("--np", "2")),
+        ("a.log", "1e300 images/sec\n120 images/sec\n", ("--np", "2")),
+        ("a.log", "it took nan\nit took 3\n", ("--np", "2", "--pattern", r"took (?P<epoch_s>\S+)")),
+        ("a.csv", "np,epoch_s\n1,1e308\n2,1e307\n", ()),
+        ("a.csv", "np,epoch_s\n1,1e-300\n2,2\n", ()),
+        ("a.csv", "np,images/s\n1,1e300\n2,2e3\n", ()),
+        ("a.csv", "np,time (ms)\n1,1e-11\n2,2\n", ()),
+    ],
+)
+def test_numbers_that_no_training_has_are_refused(
+    scalescope: CommandLine, name: str, text: str, words: tuple[str, ...]
+) -> None:
+    (scalescope.folder / name).write_text(text)
+    done = scalescope.in_this_process("explain", name, *words, "--json", code=2)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(rf"'{name}' line [12]\b", done.stderr)
+
+
+def test_scores_that_no_training_has_are_left_out(scalescope: CommandLine) -> None:
+    header = "cycle_time_ms,tensor_fusion_threshold,score\n"
+    rows = "5,4,29.9\n10,4,1e300\n50,32,44.1\n25,16,1e-300\n25,8,77.8\n"
+    (scalescope.folder / "autotune.csv").write_text(header + rows)
+    document = json.loads(scalescope.in_this_process("explain", "autotune.csv", "--json").stdout)
+    assert document["lost"]["events"] == 2

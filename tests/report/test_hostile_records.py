@@ -98,6 +98,21 @@ def check(folder: Path, *words: str) -> int:
     return code
 
 
+def no_number(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("words", [("explain", "a"), ("report", "a", "-o", "all.html"), ("compare", "a", "b")])
+def test_json_is_json_whatever_a_record_says(scalescope: CommandLine, words: tuple[str, ...]) -> None:
+    tiny = {"step_s": 1e-300, "mean_step_s": 1e-300, "wall_s": 1e-300, "phases": {"steady": 1e-300}}
+    slow = {"step_s": 1e10, "mean_step_s": 1e10, "wall_s": 1e10, "phases": {"steady": 1e10}}
+    made = measurement(run("none", 1, 1e-150, **slow), run("ddp", 2, 1e200, **tiny), run("ddp", 2, 1e200, 2, **tiny))
+    for name in ("a", "b"):
+        folder_of(scalescope.folder / name, "measure", measurement=made)
+    done = scalescope.in_this_process(*words, "--json")
+    assert json.loads(done.stdout, parse_constant=no_number)
+
+
 @pytest.mark.parametrize("path", ["/etc", "..", "../other", "traces/../../other", "traces/.."])
 def test_paths_of_records_stay_inside_their_folder(scalescope: CommandLine, path: str) -> None:
     trace = TraceFolder(

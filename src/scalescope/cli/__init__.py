@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import re
 import signal
 import sys
 from types import FrameType
@@ -23,7 +22,7 @@ from scalescope.cli.study import study
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.text import clean
+from scalescope.text import clean, trimmed
 
 VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
@@ -101,8 +100,7 @@ class _TidyHelp:
         """Print help without blanks at line ends."""
         with contextlib.redirect_stdout(_HelpText()) as page:
             super().format_help(ctx, formatter)  # type: ignore[misc]
-        blanks = re.compile(r" (?:\x1b\[[0-9;]*m| )*$", re.MULTILINE)
-        print(blanks.sub(lambda found: "\x1b[0m" if "\x1b" in found[0] else "", page.getvalue()), end="")
+        print(trimmed(page.getvalue()), end="")
 
 
 class _Command(_TidyHelp, typer.core.TyperCommand):

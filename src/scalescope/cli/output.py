@@ -1,7 +1,6 @@
 """The one way to end a verb: the answer, why, files, the next command, and with --json the document."""
 
 import contextlib
-import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.cli.options import OutputOptions
 from scalescope.errors import Interrupted, UsageError, WorkFailed
-from scalescope.text import clean
+from scalescope.text import as_json, clean
 
 if TYPE_CHECKING:
     from scalescope.records.results import Results
@@ -59,7 +58,7 @@ class Ending:
         if not self.shown.quiet:
             show(record, self.console, details=self.shown.details)
         if self.shown.json:
-            print(json.dumps(document()), flush=True)
+            print(as_json(document()), flush=True)
         lines = write()
         if not self.shown.quiet:
             for line in [*lines, f"Next: {follow}"]:

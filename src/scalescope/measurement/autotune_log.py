@@ -1,6 +1,5 @@
 """Reads the log of Horovod's autotune: its header, its rows, and what of it is damaged."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from scalescope.errors import UsageError
 from scalescope.records.autotune import SWITCHES, Knobs
 from scalescope.records.explanation import Loss
 from scalescope.text import plain
+from scalescope.units import is_possible
 
 CYCLE, FUSION, SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
 _LARGEST = 1 << 23  # Bytes of a file
@@ -108,7 +108,7 @@ def _row(number: int, text: str, columns: tuple[str, ...]) -> Row | None:
         switches = {name: bool(("0", "1").index(by_name[name])) for name in SWITCHES if name in by_name}
     except ValueError:
         return None
-    if not (abs(cycle) <= _SANE and abs(fusion) <= _SANE and 0 < score < math.inf):
+    if not (abs(cycle) <= _SANE and abs(fusion) <= _SANE and is_possible(score)):
         return None
     return Row(number, Knobs(fusion_threshold_mb=fusion, cycle_time_ms=cycle, switches=switches), score)
 

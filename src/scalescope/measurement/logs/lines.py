@@ -14,6 +14,7 @@ from scalescope.line_pattern import EXAMPLE
 from scalescope.measurement.logs.patterns import Found, OwnPattern, Patterns
 from scalescope.measurement.text_files import head, lines
 from scalescope.text import plain
+from scalescope.units import is_possible
 
 _LOOKED_AT = 2000  # Lines among which a typical one is looked for
 # `* 4 GPU`, `## 2 processes:`, `4 nodes 32 GPUs`, `np = 8`: nothing else may stand in such a line
@@ -106,6 +107,12 @@ def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, 
         for found in reader.find(number, text):
             if found.value <= 0 and found.name.startswith("examples"):
                 continue  # some trainings print a rate of 0 before their first step
+            for value in (found.value, found.test_s):
+                if value and not is_possible(abs(value)):
+                    raise UsageError(
+                        f"'{plain(path.name)}' line {number} says {value:g} for {found.name}, which no training has: "
+                        "remove that line"
+                    )
             told.setdefault(found.name, []).append(_Told(number, found))
     return told, sample
 

@@ -10,6 +10,7 @@ from scalescope.errors import UsageError
 from scalescope.measurement.tables.columns import KNOWN, Meaning, meaning_of
 from scalescope.measurement.tables.text import Row, TableText, parse_number
 from scalescope.text import plain
+from scalescope.units import is_possible
 
 _WHOLE_NUMBERS = ("np", "nodes", "launches")
 _LABELS = ("engine", "scaling")
@@ -183,7 +184,12 @@ def _value(text: TableText, row: Row, column: _Column) -> float | None:
         raise UsageError(f"{where}: {value:g} is not above 0: correct or empty the cell")
     if name in _WHOLE_NUMBERS and (value != int(value) or value > 1e9):
         raise UsageError(f"{where}: {value:g} is no whole number: correct the cell")
-    return int(value) if name in _WHOLE_NUMBERS else value * column.meaning.scale
+    if name in _WHOLE_NUMBERS:
+        return int(value)
+    value *= column.meaning.scale
+    if value and not is_possible(abs(value)):
+        raise UsageError(f"{where}: '{plain(cell, 40)}' is out of any training's range: correct or empty the cell")
+    return value
 
 
 def _times(row: TableRow, table: str) -> tuple[Times, str]:
