@@ -21,6 +21,7 @@ _UNPRINTABLE = re.compile(
 
 _LINE_ENDS = re.compile(r" (?:\x1b\[[0-9;]*m| )*$", re.MULTILINE)
 
+COMMAND = "COMMAND"  # Stands in a command to type for a training that no file names
 MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
 
 

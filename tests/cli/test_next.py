@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import typer
 
+from command_line import CommandLine
 from scalescope.api.requests import estimate_request, measure_request, traced_request
 from scalescope.api.tune_request import tune_request
 from scalescope.cli import application, split_at_dashes
@@ -176,3 +177,19 @@ def test_measure_makes_sure_before_it_explains_poor_scaling(changes, part, tmp_p
     assert line.startswith(part)
     if "folder" not in part:
         assert training(pasted(line)) == training(request)
+
+
+@pytest.mark.parametrize(
+    "path", ["traces/kineto/gloo_small", "traces/horovod/mpi_cnn.json.gz", "autotune/gloo_fusion_held.csv"]
+)
+def test_a_file_that_names_no_script_leads_to_a_placeholder(scalescope: CommandLine, path: str) -> None:
+    said = scalescope.in_this_process("explain", str(Path(__file__).parents[1] / "data" / path)).stdout
+    assert "train.py" not in said
+    assert said.splitlines()[-1].startswith("Next: scalescope ")
+    assert said.splitlines()[-1].endswith(" -- COMMAND")
+
+
+def test_a_table_that_was_drawn_leads_to_a_placeholder(scalescope: CommandLine) -> None:
+    table = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
+    said = scalescope.in_this_process("explain", str(table), "-o", "out", "--formats", "svg").stdout
+    assert said.splitlines()[-1].endswith(" -- COMMAND")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalescope.cli.output import Ending, from_here
 from scalescope.cli.retype import folder_command, retyped
 from scalescope.errors import ScalescopeError
+from scalescope.text import COMMAND
 
 if TYPE_CHECKING:
     from scalescope.records.autotune import Autotune
@@ -65,7 +66,7 @@ def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "Measur
             with suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
                 return load_plan(place, Plan).request
     engines = () if explanation.engine == "none" else (explanation.engine,)
-    return MeasureRequest(command=explanation.command or ("python", "train.py"), engines=engines)
+    return MeasureRequest(command=explanation.command or (COMMAND,), engines=engines)
 
 
 def next_after_traces(explanation: "Explanation", request: "MeasureRequest") -> str:
@@ -172,7 +173,7 @@ def next_after_table(scaling: "Scaling", files: Sequence[Path], folder: Path | N
         results = Path("results") / (files[0].stem if len(files) == 1 else "explain")
         return shlex.join(["scalescope", "explain", *map(str, files), *options, "-o", str(results)])
     counts = sorted({point.np for curve in scaling.curves for point in curve.points})
-    return f"scalescope measure --np {','.join(map(str, counts))} -- python train.py"
+    return f"scalescope measure --np {','.join(map(str, counts))} -- {COMMAND}"
 
 
 def _traces_of(files: Sequence[Path]) -> list[Path]:

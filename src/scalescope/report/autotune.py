@@ -16,7 +16,7 @@ from scalescope.records.autotune import (
     Switch,
 )
 from scalescope.report.terminal import Answer, answered, bullet, cut_rows, reasons, say, section
-from scalescope.text import plain, plural
+from scalescope.text import COMMAND, plain, plural
 from scalescope.units import format_share
 
 DEFAULT_WORDS = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
@@ -200,7 +200,7 @@ def next_commands(record: Autotune, np: int = 2) -> list[str]:
     """What to type next: the recommended setting and the default, measured alike."""
     usual = shlex.split(f"scalescope measure --np {np} --relative-to smallest --engine horovod")
     variables = [word for name, value in record.environment.items() for word in ("--env", f"{name}={value}")]
-    ends = [["-o", f"results/{name}", "--", "python", "train.py"] for name in ("autotuned", "default")]
+    ends = [["-o", f"results/{name}", "--", COMMAND] for name in ("autotuned", "default")]
     return [shlex.join([*usual, *variables, *ends[0]]), shlex.join([*usual, *ends[1]])]
 
 
