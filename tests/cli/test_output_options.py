@@ -42,3 +42,11 @@ def test_details_are_shown_on_request(scalescope: CommandLine) -> None:
     assert short[0] == long[0]  # the answer comes first
     assert short[-1] == long[-1]  # and the next command last
     assert short[-1].startswith("Next: scalescope ")
+
+
+def test_a_table_is_not_explained_into_its_own_place(scalescope: CommandLine) -> None:
+    scalescope.in_this_process("explain", TABLE, "-o", "out", "--formats", "svg")
+    before = (scalescope.folder / "out" / "scaling.csv").read_bytes()
+    told = scalescope.in_this_process("explain", "out/scaling.csv", "-o", "out", code=2).stderr
+    assert "'out/scaling.csv' is read and would be overwritten" in told
+    assert (scalescope.folder / "out" / "scaling.csv").read_bytes() == before

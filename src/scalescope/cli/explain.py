@@ -109,6 +109,9 @@ def explain(
         _refuse_without_run(context)
     if folder:
         check(folder, "explain", _made_by(folder, files))
+        for path in files:
+            if path.stem == "scaling" and path.suffix != ".json" and path.resolve().parent == folder.resolve():
+                raise UsageError(f"'{path}' is read and would be overwritten: choose another folder with -o")
         start_renderer()  # while the files are read
     if export:
         check_export(export)
