@@ -12,7 +12,19 @@ import pytest
 import scalescope
 
 PACKAGE = Path(scalescope.__file__).parent
-LEAVES = {"__version__", "errors", "host", "intervals", "line_pattern", "stats", "steady", "text", "units", "warmup"}
+LEAVES = {
+    "__version__",
+    "errors",
+    "host",
+    "intervals",
+    "line_pattern",
+    "named_paths",
+    "stats",
+    "steady",
+    "text",
+    "units",
+    "warmup",
+}
 LEVELS = [
     {"records"},
     {"engines", "launchers", "workloads", "traces"},

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from scalescope.api.requests import Counts, LaunchOptions, ModelOptions, Seconds, checked_options, names_of, workload_of
 from scalescope.errors import UsageError
+from scalescope.named_paths import takes_paths
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.study import Study, StudyRequest
 
@@ -42,6 +43,7 @@ def check_budget(budget_s: float) -> None:
         raise UsageError(f"--budget {budget_s:g}s is too short for anything: give a minute or more, such as 5m")
 
 
+@takes_paths
 def study(
     model: str | WorkloadSpec = "", *, resume: bool = False, listener: Any = None, **options: Unpack[StudyOptions]
 ) -> "Results":

@@ -19,6 +19,7 @@ from scalescope.cli.study import study
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.named_paths import named_paths
 
 VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
@@ -43,7 +44,8 @@ def run(words: list[str]) -> int:
         arguments, command = split_at_dashes(words)
         if arguments[:1] == [VERB]:
             arguments, command = split_at_command(arguments, command)
-        result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
+        with named_paths(words):
+            result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
         return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
     except ScalescopeError as problem:

@@ -10,7 +10,7 @@ import typer
 
 from scalescope.cli.options import Json, OutputOptions
 from scalescope.cli.output import Ending, from_here
-from scalescope.errors import ScalescopeError
+from scalescope.errors import ScalescopeError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +66,9 @@ def report(
     ending = Ending(OutputOptions(json=json, quiet=quiet), None)
     path = output or (paths[0] / PAGE if mark_of(paths[0]) else Path(PAGE))
     check_page(path)
+    for folder in (figures, tables):
+        if folder and folder.exists() and not folder.is_dir():
+            raise UsageError(f"'{folder}' is a file: name a folder for figures and tables")
     results = [with_commands(each, paths) for each in read_results(paths)]
     write_page(results, path)
     files = [f"Page: {from_here(path)}"]

@@ -16,6 +16,7 @@ from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
+from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.explanation import TRACE_RECORD, Explanation, Transfer
@@ -98,7 +99,7 @@ def explain_traces(
 
 def _beginning(path: Path) -> str:
     """The first lines, whatever follows them: a killed job may leave zeros."""
-    with open(path, "rb") as file:
+    with reading(path), open(path, "rb") as file:
         return file.read(4096).decode("utf-8", "replace")
 
 
@@ -111,13 +112,12 @@ def _holds_traces(path: Path) -> bool:
 
 def check_export(path: Path) -> None:
     """An earlier export may be replaced, anything else not: a user's traces look much the same."""
+    if path.is_dir():
+        raise UsageError(f"--export '{path}' is a folder: name a file, such as {path / 'steps.json'}")
     if not path.is_file():
         return
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(HEAD))
-    except OSError as problem:
-        raise UsageError(f"cannot write --export '{path}': {problem.strerror}: choose another name") from None
+    with reading(path), open(path, "rb") as file:
+        head = file.read(len(HEAD))
     if head and head != HEAD:
         raise UsageError(f"--export '{path}' exists and is no export of scalescope explain: choose another name")
 

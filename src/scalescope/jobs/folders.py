@@ -152,5 +152,4 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _holds_anything(folder: Path) -> bool:
-    with writing(folder):
-        return any(entry.name not in _OURS for entry in folder.iterdir())
+    return any(entry.name not in _OURS for entry in folder.iterdir())

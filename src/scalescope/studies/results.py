@@ -14,6 +14,7 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
 from scalescope.measurement.study import study
+from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, TraceFolder
@@ -95,7 +96,7 @@ def _read(path: Path) -> Results:
         raise UsageError(f"'{plain(str(path))}' does not exist: name {_NAMES}")
     kind = ""
     if path.suffix == ".json":
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
     record: Any = load(path, RECORDS[kind]) if kind in RECORDS else explain([path])
     return of_record(record, path.name)
