@@ -59,7 +59,7 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
     assert (document["kind"], document["ranks"], document["steps"]) == ("profiler traces", 2, 60)
     assert list(document["accounting"]) == ["compute", "exposed_communication", "input", "optimizer", "other"]
     assert document["hidden_communication"] == pytest.approx(0.352, abs=1e-3)
-    assert document["lost"] == {"events": 0, "bytes": 0, "reason": ""}
+    assert document["lost"] == {"events": 0, "bytes": 0, "reason": "", "files": ()}
     assert [finding["id"] for finding in document["findings"]] == ["straggler", "one bucket too large"]
     assert {"id", "sentence", "evidence", "change", "gain"} <= set(document["findings"][0])
     assert document["per_rank"][1]["late_s"] == 0.02

@@ -82,7 +82,7 @@ def explained(job: JobTraces) -> Explanation:
         overhead=job.record.overhead.value if job.record and job.record.overhead else None,
         shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
-        lost=_lost(traces),
+        lost=_lost(job),
         notes=_notes(job, account, untraced_s),
     )
 
@@ -262,12 +262,13 @@ def _moved(span: Span, by_s: float) -> Span:
     return msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
 
 
-def _lost(traces: Sequence[Trace]) -> Loss:
-    losses = {str(trace.path): trace.loss for trace in traces}
+def _lost(job: JobTraces) -> Loss:
+    losses = {str(trace.path): trace.loss for trace in job.traces}
     return Loss(
         events=sum(loss.events for loss in losses.values()),
         bytes=sum(loss.bytes for loss in losses.values()),
         reason="; ".join(dict.fromkeys(loss.reason for loss in losses.values() if loss.reason)),
+        files=job.skipped,
     )
 
 

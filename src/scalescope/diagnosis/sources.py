@@ -13,7 +13,7 @@ from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
-from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
+from scalescope.diagnosis.traces import JobTraces, read_job, traces_in, unread_in
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.named_paths import reading
@@ -59,6 +59,8 @@ def explain(
             raise UsageError(f"traces may come with one log of the same run, not with {len(others)} ({names})")
         log = others[0] if others else None
         return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to)
+    if unread := [why for path in paths if not _holds_curves(path) for why in unread_in(path)]:
+        raise UsageError(f"no trace was found: {unread[0]}")
     if estimate is not None:
         raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
     if export_to is not None:
@@ -105,9 +107,12 @@ def _beginning(path: Path) -> str:
 
 def _holds_traces(path: Path) -> bool:
     if path.is_dir():
-        known = any((path / name).is_file() for name in ("measurement.json", "scaling.json"))
-        return (path / TRACE_RECORD).is_file() or (not known and bool(traces_in(path)))
+        return (path / TRACE_RECORD).is_file() or (not _holds_curves(path) and bool(traces_in(path)))
     return bool(traces_in(path))
+
+
+def _holds_curves(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("measurement.json", "scaling.json"))
 
 
 def check_export(path: Path) -> None:

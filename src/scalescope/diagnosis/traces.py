@@ -20,7 +20,7 @@ from scalescope.records.timeline import Activity, Span
 from scalescope.traces.alignment import align
 from scalescope.traces.lateness import Lateness, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
-from scalescope.traces.readers import read_trace, reader_of
+from scalescope.traces.readers import read_trace, reader_of, why_unread
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
@@ -43,6 +43,7 @@ class JobTraces:
     clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
     marks: tuple[RankMarks, ...] = ()
     record: TraceFolder | None = None
+    skipped: tuple[str, ...] = ()  # Files that could not be read, each in words that say why
     compared: Lateness | None = None  # Ranks at their common collectives; None where their clocks cannot be compared
 
     @property
@@ -81,8 +82,16 @@ def traces_in(path: Path) -> list[Path]:
     """A trace itself, or the traces in a folder; empty when it is something else."""
     if not path.is_dir():
         return [path] if path.is_file() and reader_of(path) else []
-    files = [file for file in sorted(path.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
-    return [file for file in files if reader_of(file)]
+    return [file for file in _named_as_traces(path) if reader_of(file)]
+
+
+def unread_in(path: Path) -> list[str]:
+    """Files of a folder that are named as traces and cannot be read, each in words that say why."""
+    return [why for file in _named_as_traces(path) if (why := why_unread(file))] if path.is_dir() else []
+
+
+def _named_as_traces(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
 
 
 def read_job(paths: Sequence[Path]) -> JobTraces:
@@ -99,11 +108,12 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
         names = " and ".join(readers)
         raise UsageError(f"traces of several kinds were named ({names}): explain one kind at a time")
     (reader,) = readers.values()
+    skipped = tuple(why for path in paths for why in unread_in(path))
     if reader.per_rank:
-        return _of_ranks(reader.kind, _read_all(files, [None] * len(files)), None)
+        return replace(_of_ranks(reader.kind, _read_all(files, [None] * len(files)), None), skipped=skipped)
     if len(files) > 1:
         raise SeveralJobs(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
-    return JobTraces(reader.kind, (read_trace(files[0]),))
+    return JobTraces(reader.kind, (read_trace(files[0]),), skipped=skipped)
 
 
 def _of_folder(folder: Path) -> JobTraces:

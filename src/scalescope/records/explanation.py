@@ -62,6 +62,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     bytes: int = 0
     reason: str = ""
+    files: tuple[str, ...] = ()  # Files of a folder that were left out, each in words that say why
 
 
 class StepAccount(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ DIVIDED = (
 )
 DARK = ("compute", "exposed_communication", "waiting", "transfer")  # Parts that need white letters
 HIDDEN_COLOUR = "#f0b83c"
+_MOST_LOST = 3  # Files that are named
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
     "optimizer": "Optimizer.step",
@@ -151,12 +152,14 @@ def engine_words(explanation: Explanation) -> str:
 def loss_words(explanation: Explanation) -> str:
     """What could not be read; empty when everything was."""
     lost = explanation.lost
-    if not (lost.events or lost.bytes or lost.reason):
-        return ""
     counts = [plural(lost.events, "event")] if lost.events else []
     counts += [format_bytes(lost.bytes)] if lost.bytes else []
-    why = plain(lost.reason, 200)
-    return "not read: " + ": ".join(filter(None, (" and ".join(counts), why)))
+    inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
+    files = [plain(each, 200) for each in lost.files[:_MOST_LOST]]
+    if more := len(lost.files) - len(files):
+        files.append(f"and {plural(more, 'more file')}")
+    words = "; ".join(filter(None, (*files, inside)))
+    return f"not read: {words}" if words else ""
 
 
 def straggler_words(explanation: Explanation) -> str:
