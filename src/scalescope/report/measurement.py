@@ -25,12 +25,8 @@ from scalescope.units import format_rate, format_seconds
 
 def points_document(scaling: Scaling) -> dict[str, Any]:
     """What `--json` prints: units are SI and in the names; what is not known is null or absent."""
-    points: list[dict[str, Any]] = []
-    for curve in scaling.curves:
-        for point in curve.points:
-            document = _point_document(curve, point)
-            if document not in points:  # engines share their baseline
-                points.append(document)
+    documents = [_point_document(curve, point) for curve in scaling.curves for point in curve.points]
+    points = list({repr(each): each for each in documents}.values())  # engines share their baseline
     fits = [curve.fit for curve in scaling.curves if curve.fit]
     return {
         "points": points,
