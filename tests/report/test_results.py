@@ -66,6 +66,9 @@ def test_what_was_begun_and_not_finished_says_how_to_finish_it(tmp_path: Path) -
     search = folder_of(tmp_path / "t", "tune", plan=TunePlan(request=TuneRequest(command=("true",)), cwd="/"))
     for sample in made_tunings.two_hosts().samples[:3]:
         append(sample, search / "samples.jsonl")
+    with pytest.raises(UsageError, match="ended after 3 samples: it cannot be resumed; type the same command"):
+        read_results([search])
+    (search / "launches").mkdir()  # a search by relaunch
     with pytest.raises(UsageError, match="ended after 3 samples: scalescope tune --resume"):
         read_results([search])
 

@@ -225,11 +225,11 @@ def _tuned(folder: Path) -> Results:
         return Results(name=folder.name, tuning=tuning, settings=_settings(tuning), done=done)
     if not plan:
         return Results(name=folder.name)
+    from scalescope.tuner.run import how_to_finish  # what launches is imported where a search was killed
+
     samples = len(load_lines(folder / SAMPLES, Sample))
-    told = f"the search in {folder} ended after {plural(samples, 'sample')}"
-    return Results(
-        name=folder.name, done=done, missing=(f"{told}: scalescope tune --resume {shlex.quote(str(folder))}",)
-    )
+    told = f"the search in {folder} ended after {plural(samples, 'sample')}: {how_to_finish(plan, folder)}"
+    return Results(name=folder.name, done=done, missing=(told,))
 
 
 def _settings(tuning: Tuning) -> tuple[str, ...]:
