@@ -1,8 +1,6 @@
 """From traces to an Explanation: accounting per rank and step, ranks against each other, and over time."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -23,6 +21,7 @@ from scalescope.records.explanation import (
     Transfer,
 )
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
+from scalescope.records.training_name import training_name
 from scalescope.steady import slow_period, step_times
 from scalescope.traces.alignment import on_common_clock
 from scalescope.traces.lateness import Lateness, stands_out
@@ -88,13 +87,10 @@ def explained(job: JobTraces) -> Explanation:
 
 
 def _what(job: JobTraces) -> str:
-    """The command without its interpreter, the model, or the file."""
+    """The name of the training that was captured, or the file."""
     if job.record is None:
         return job.traces[0].path.name
-    words = job.record.command
-    if len(words) > 1 and Path(words[0]).name.startswith("python"):
-        return shlex.join([Path(words[1]).name, *words[2:]])
-    return job.record.what
+    return training_name(None, job.record.command) if job.record.command else job.record.what
 
 
 def _warmup(durations: Sequence[float], *, from_start: bool) -> int:

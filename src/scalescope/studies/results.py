@@ -28,6 +28,7 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, load_lines
 from scalescope.records.study import STUDY, Study, StudyPlan
 from scalescope.records.timeline import Timeline
+from scalescope.records.training_name import same_training
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.simulator.step import predicted_step
 from scalescope.studies.compare import compare
@@ -78,7 +79,7 @@ def _belong_together(old: Results, new: Results, *, alone: bool) -> bool:
     if old.kinds & new.kinds:
         return False
     named_by_file = new.kinds <= {"explanation", "autotune"} or old.kinds <= {"explanation", "autotune"}
-    return old.what == new.what or (alone and named_by_file) or not new.kinds or not old.kinds
+    return same_training(old.what, new.what) or (alone and named_by_file) or not new.kinds or not old.kinds
 
 
 def _joined(old: Results, new: Results) -> Results:
