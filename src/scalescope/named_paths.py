@@ -61,5 +61,5 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
 def _is_about(problem: OSError, word: str) -> bool:
     """A word is a path, or holds one: `--export=FILE`, `FILE:factory`."""
     failed = Path(problem.filename).absolute()
-    named = [Path(text).absolute() for text in (word, word.partition("=")[2], word.rpartition(":")[0]) if text]
+    named = [Path(text).absolute() for text in (word, word.split("=", 1)[-1], word.rpartition(":")[0]) if text]
     return failed in named or (problem.errno in _REFUSED and any(map(failed.is_relative_to, named)))
