@@ -15,7 +15,8 @@ PACKAGE = Path(scalescope.__file__).parent
 LEAVES = {"__version__", "errors", "host", "intervals", "line_pattern", "stats", "steady", "text", "units", "warmup"}
 LEVELS = [
     {"records"},
-    {"engines", "launchers", "workloads", "traces"},
+    {"engines"},
+    {"launchers", "workloads", "traces"},
     {"agent", "simulator"},
     {"jobs"},
     {"measurement"},

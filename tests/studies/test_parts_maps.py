@@ -6,7 +6,7 @@ from typing import Any
 import made_predictions
 import msgspec
 import pytest
-from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done
+from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done, part_of
 from test_expectations import MODEL
 from test_measurement import measurement, run
 from test_script_map import survey
@@ -116,6 +116,16 @@ def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs,
     everything = msgspec.structs.replace(SCRIPT, np=(), steps=50)
     done(tmp_path, "estimate", everything, engines=("ddp",), batches=())
     assert [cell.np for cell in load(place / PREDICTION, Prediction).cells] == [1, 2, 4]
+
+
+def test_a_script_that_shards_its_model_gets_no_map_and_is_not_tuned(tmp_path: Path, verbs: Verbs) -> None:
+    verbs.runs = [run("ddp", 1, 80, engine_seen="fsdp2"), run("ddp", 4, 80, engine_seen="fsdp2")]
+    with pytest.raises(WorkFailed, match="no map: FSDP2 cannot be modelled yet; measure and explain show how"):
+        done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
+    assert not (tmp_path / "estimate" / PREDICTION).exists()
+    assert verbs.names() == ["measure"], "nothing is probed for a map that cannot be"
+    study = part_of(tmp_path, SCRIPT, engines=("ddp",), batches=())
+    assert study.needless("tune") == study.needless("check") == "FSDP2 has no knobs that tune can change"
 
 
 def test_a_script_that_was_not_surveyed_has_no_map(tmp_path: Path, verbs: Verbs) -> None:
