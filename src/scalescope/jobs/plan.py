@@ -147,7 +147,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
     check_baseline(request)
     planned = []
-    assumed = bool(request.command) and not request.engines and settings.engines == (DDP.name,)
+    assumed = bool(request.command) and not request.engines
     for batch in batches(request):
         for np in request.np:
             alone = ["none"] if request.workload and np == 1 else []
