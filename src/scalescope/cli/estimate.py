@@ -23,7 +23,7 @@ from scalescope.cli.options import (
 )
 from scalescope.cli.output import Ending, from_here, interruptible
 from scalescope.cli.retype import retyped
-from scalescope.errors import UsageError
+from scalescope.errors import OtherDevice, UsageError
 from scalescope.units import doublings
 
 if TYPE_CHECKING:
@@ -109,14 +109,18 @@ def estimate(
     told["np"] = range(1, max_np + 1) if max_np else map_.np
     told["batch"] = doublings(max_batch) if max_batch else map_.batch
     request = estimate_request(model, folder=folder, **told)
-    if dry_run:
-        print(*work.dry_run(request), sep="\n")
-        return
-    with (
-        interruptible(lambda _: ", and what was finished is kept: type the same command to continue"),
-        EstimateProgress(ending.console, **ending.progress) as progress,
-    ):
-        place, prediction = work.estimate(request, progress)
+    try:
+        if dry_run:
+            print(*work.dry_run(request), sep="\n")
+            return
+        with (
+            interruptible(lambda _: ", and what was finished is kept: type the same command to continue"),
+            EstimateProgress(ending.console, **ending.progress) as progress,
+        ):
+            place, prediction = work.estimate(request, progress)
+    except OtherDevice as problem:
+        works = retyped("estimate", request, profile=request.profile, **problem.instead)
+        raise UsageError(f"{problem}, as in: {works}") from None
     _tell(ending, request, prediction, place)
 
 
