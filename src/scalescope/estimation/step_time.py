@@ -1,6 +1,7 @@
 """A profile from step times that are known: what a step consists of is counted, or taken from another profile."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from scalescope.records.cluster import Cluster, Device
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
-from scalescope.text import assignment
-from scalescope.units import parse_seconds
+from scalescope.text import assignment, plain
+from scalescope.units import check_counts, check_seconds, parse_seconds
 
 # Relative standard error of a step time that somebody states: three digits are usual, and devices differ.
 _STATED_ERROR = 0.01
@@ -173,17 +174,21 @@ def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]
 def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
     if isinstance(value, Mapping):
-        return {int(batch): float(seconds) for batch, seconds in value.items()}
+        check_counts(list(value), "--step-time")
+        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
     if not isinstance(value, str):
-        return {0: float(value)}
+        return {0: check_seconds(value, "--step-time")}
     if "=" not in value and "," not in value:
         return {0: parse_seconds(value, "--step-time")}
     times_s: dict[int, float] = {}
     for part in value.split(","):
         batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
-        if not (batch.isascii() and batch.isdigit() and int(batch) > 0):
+        if not re.fullmatch("0*[1-9][0-9]{0,29}", batch):
             raise UsageError(
-                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'"
+                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        times_s[int(batch)] = parse_seconds(time, "--step-time")
+        (samples,) = check_counts((int(batch),), "--step-time: a batch")
+        if samples in times_s:
+            raise UsageError(f"--step-time gives batch {samples} twice: keep one of them")
+        times_s[samples] = parse_seconds(time, "--step-time")
     return times_s
