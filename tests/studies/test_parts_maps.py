@@ -92,15 +92,31 @@ def surveyed(folder: Path, verbs: Verbs) -> None:
         (place / "survey.json").write_bytes(msgspec.json.encode(survey(ranks)))
 
 
-def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
+@pytest.fixture
+def leaves_surveys(tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Verbs.measure
 
-    def leaving_surveys(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
+    def measure(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
         found = original(verbs, request, listener)
         surveyed(tmp_path, verbs)
         return found[0], measurement(*verbs.runs)
 
-    monkeypatch.setattr(parts, "measure", leaving_surveys)
+    monkeypatch.setattr(parts, "measure", measure)
+
+
+@pytest.mark.usefixtures("leaves_surveys")
+def test_links_are_probed_on_the_device_that_the_script_chose(
+    tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    done(tmp_path, "estimate", msgspec.structs.replace(SCRIPT, device="auto"), engines=("ddp",), batches=())
+    probe = verbs.asked[-1][1]
+    assert (probe.backends, probe.device) == (("gloo",), "cpu")
+    assert load(tmp_path / "estimate" / PREDICTION, Prediction).trusted
+
+
+@pytest.mark.usefixtures("leaves_surveys")
+def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs) -> None:
     done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
     assert verbs.names() == ["measure", "probe"]
     asked, probe = (asked for _, asked, _ in verbs.asked)

@@ -151,6 +151,8 @@ def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:
         if name not in known:
             use = f"use one of {', '.join(sorted(known))}" if known else "it has none"
             raise UsageError(f"{engine.name} has no knob '{plain(name, 60)}'{did_you_mean(name, known)}: {use}")
+        if name in values:
+            raise UsageError(f"--knob {name} is given twice: keep one of them")
         values[name] = parse_value(known[name], value.strip())
     return Knobs(engine=engine.name, values=values)
 

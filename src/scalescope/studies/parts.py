@@ -155,7 +155,8 @@ class Parts(Expectations):
         request, most = self._request, max(self._counts)
         on_gpu = request.device != "cpu" and host.gpus() > 0
         backend = "nccl" if on_gpu else "gloo"
-        if profile is not None:
+        if profile is not None:  # of a script, which chooses its device itself
+            on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
         settings = settle_here(self._measured(Scope()), self._folder)
         asked = ProbeRequest(
