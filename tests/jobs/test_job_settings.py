@@ -141,7 +141,7 @@ def test_a_batch_that_the_command_uses_must_be_given() -> None:
     with pytest.raises(UsageError, match=r"the command uses \{batch\} or \{global_batch\}: add --batch"):
         points(settled(command=(sys.executable, "x.py", "{global_batch}")))
     (alone, both) = points(settled(command=(sys.executable, "x.py", "{batch}"), batch=(8,)))
-    assert [alone.label, both.label] == ["ddp-np1-b8", "ddp-np2-b8"]
+    assert [alone.label, both.label] == ["np1-b8", "np2-b8"]
     assert [each.batch for each in points(settled(command=(sys.executable, "x.py")))] == [None, None]
     assert {each.batch for each in points(settled())} == {32}
 

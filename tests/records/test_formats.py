@@ -61,7 +61,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (Pair, {"is_part": False}),
     (explanation.TraceFolder, {"version": 0, "from_start": False}),
     (explanation.Loss, {"events": 0, "bytes": 0}),
-    (explanation.Explanation, {"version": 0, "compiled": False}),
+    (explanation.Explanation, {"version": 0, "compiled": False, "too_heavy": False}),
     (job.Knob, {"on_request": False, "is_argument": False, "modelled": True}),
     (job.Job, {"port": 29500, "oversubscribe": False}),
     (job.Ending, {"leftovers": 0}),

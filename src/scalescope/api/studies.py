@@ -30,7 +30,7 @@ def study_request(model: str | WorkloadSpec = "", **options: Unpack[StudyOptions
         UsageError: Something cannot be read, or contradicts something else.
     """
     asked = checked_options(options)
-    engines = names_of(asked.pop("engine", ()))
+    engines = names_of(asked.pop("engine", ()), "--engine")
     workload = workload_of(model, asked, "study")
     request = StudyRequest(**{**asked, "workload": workload, "engines": engines})
     check_budget(request.budget_s)

@@ -1,8 +1,10 @@
 """The command line: one verb per file, one visible list of verbs, errors caught once."""
 
 import os
+import re
 import signal
 import sys
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -44,6 +46,7 @@ def run(words: list[str]) -> int:
         arguments, command = split_at_dashes(words)
         if arguments[:1] == [VERB]:
             arguments, command = split_at_command(arguments, command)
+        _refuse_empty(arguments)
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
@@ -57,6 +60,17 @@ def run(words: list[str]) -> int:
     if result == _INTERRUPTED:  # typer's way to say that Ctrl-C came
         return _fail("interrupted: nothing is left running and every finished launch is kept", _INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """An option without a value would mean its default: nobody types that, an unset shell variable does."""
+    for before, word in pairwise(["", *words]):
+        option = before if before.startswith("-") else ""
+        if word == "":
+            told = f"{option} is empty: give it a value" if option else "an argument is empty: write what it stands for"
+            raise UsageError(f"{told}, or leave it out")
+        if re.fullmatch("--[a-z-]+=", word):
+            raise UsageError(f"{word[:-1]} is empty: give it a value, or leave it out")
 
 
 def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in, unread_in
-from scalescope.engines import find_engine
+from scalescope.engines import engine_named, exchanging, find_engine
 from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
@@ -160,7 +160,7 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     explanation = msgspec.structs.replace(explanation, transfers=found)
     profile_file = file.parent / "profile.json"
     batch = job.record.point.batch if job.record else None
-    if not profile_file.is_file() or batch is None or explanation.engine == "none":
+    if not profile_file.is_file() or batch is None or explanation.engine not in exchanging():
         return explanation
     knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     ranks = explanation.world_size or len(explanation.ranks)
@@ -169,7 +169,7 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
 
 
 def _backend(explanation: Explanation) -> str:
-    return f"{find_engine(explanation.engine).backend_prefix}{explanation.backend}"
+    return f"{engine_named(explanation.engine).backend_prefix}{explanation.backend}"
 
 
 def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:

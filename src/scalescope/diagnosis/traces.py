@@ -41,7 +41,8 @@ class JobTraces:
     kind: str  # That of their reader, or `run folder`
     traces: tuple[Trace, ...]
     clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
-    marks: tuple[RankMarks, ...] = ()
+    marks: tuple[RankMarks, ...] = ()  # Of ranks whose timeline does not say what they computed
+    profile_marks: tuple[RankMarks, ...] = ()  # Of ranks whose profile says it, for steps that were not traced
     record: TraceFolder | None = None
     skipped: tuple[str, ...] = ()  # Files that could not be read, each in words that say why
     compared: Lateness | None = None  # Ranks at their common collectives; None where their clocks cannot be compared
@@ -125,7 +126,8 @@ def _of_folder(folder: Path) -> JobTraces:
         captured = [rank for rank in record.ranks if rank.profile]
         own = [read_marks(folder / rank.marks) if (folder / rank.marks).is_file() else None for rank in captured]
         traces = _read_all([folder / rank.profile for rank in captured], own, may_be_empty=True)
-        return _of_ranks("run folder", traces, record)
+        known = tuple(each for each in own if each is not None)
+        return replace(_of_ranks("run folder", traces, record), profile_marks=known)
     marks = tuple(read_marks(folder / rank.marks) for rank in record.ranks if rank.marks)
     seen = read_trace(folder / record.timeline, may_be_empty=True)
     return JobTraces("run folder", tuple(separate(seen, marks)), marks=marks, record=record)

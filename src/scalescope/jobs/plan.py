@@ -147,13 +147,15 @@ def points(settings: Settings) -> tuple[Point, ...]:
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
     check_baseline(request)
     planned = []
+    assumed = bool(request.command) and not request.engines
     for batch in batches(request):
         for np in request.np:
             alone = ["none"] if request.workload and np == 1 else []
             for scaling in request.scaling:
                 share = _share(batch, np) if scaling == "strong" else batch
                 for engine in [*alone, *settings.engines]:
-                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=settings.threads_per_rank))
+                    threads = settings.threads_per_rank
+                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=threads, assumed=assumed))
     most = max(point.np for point in planned)
     if most > settings.slots and not request.oversubscribe:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scalescope.diagnosis.sources import explain, explain_traces
-from scalescope.engines import find_engine
+from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
@@ -255,7 +255,9 @@ def _with_predicted_steps(results: Results) -> Results:
 
 def _predicted(results: Results, explanation: Explanation, batch: int | None) -> Explanation:
     profile, cluster = results.profile, results.cluster
-    if explanation.predicted_step or not profile or not cluster or batch is None or explanation.engine == "none":
+    if explanation.predicted_step or not profile or not cluster or batch is None:
+        return explanation
+    if explanation.engine not in exchanging():
         return explanation
     knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     step = predicted_step(profile, cluster, knobs, explanation.world_size or len(explanation.ranks), batch)
