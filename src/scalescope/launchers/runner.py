@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import shlex
 import signal
@@ -120,6 +121,12 @@ def _start(command: Command, job: Job, processes: list[subprocess.Popen[bytes]])
             raise UsageError(f"there is no program '{command.argv[0]}': check the command's first word") from None
         except PermissionError:
             raise UsageError(f"'{command.argv[0]}' is not executable: chmod +x it or name its interpreter") from None
+        except OSError as problem:
+            if problem.errno != errno.E2BIG:
+                raise
+            raise UsageError(
+                "the command is too long to be started (128 KiB): let the script read its arguments from a file"
+            ) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
