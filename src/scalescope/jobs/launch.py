@@ -21,7 +21,7 @@ from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
-from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
+from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.watch import LaunchWatch, Listener
 from scalescope.launchers import Launcher
@@ -182,7 +182,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_pairs(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            told = uses_placeholder(settings.request.command, "np")
+            told = uses_placeholder(settings.request.command, "np", "per_node")
             return collect(point, watch.logs, ending, relative, own=own, told=told)
         except UsageError:
             raise
@@ -210,6 +210,11 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
             "start count, and all time before it is launch time"
         )
     yield from _shared_cores(settings, run.point)
+    if settings.node_slots and run.nodes > (fewest := nodes_of(settings, run.point.np)[0]):
+        yield (
+            f"{plural(run.point.np, 'rank')} ran on {run.nodes} nodes and {plural(fewest, 'node')} would hold them, so "
+            "gradients cross the network needlessly: put -N {nodes} into the srun line"
+        )
     if run.source != "pattern" or "step_s" in settings.request.pattern:
         return
     instead = "print the time of a step and match it with (?P<step_s>...)"

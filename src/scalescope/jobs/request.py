@@ -13,7 +13,7 @@ from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
 from scalescope.text import MASK, assignment, plain
 
-PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
+PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -43,7 +43,7 @@ def parse_environment(assignments: list[str]) -> dict[str, str]:
 
 
 def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
-    """The command with {np}, {batch}, {global_batch}, {run_dir} and {launch} replaced; other braces stay."""
+    """The command with its placeholders replaced; other braces stay."""
 
     def replace(match: re.Match[str]) -> str:
         value = values[match[1]]

@@ -55,6 +55,21 @@ def place(np: int, hosts: Sequence[Host], *, oversubscribe: bool) -> tuple[tuple
     return tuple(placed)
 
 
+def fewest_nodes(np: int, slots: Sequence[int]) -> tuple[int, int]:
+    """The fewest nodes that hold np ranks, and the most ranks that one of them gets when they are spread evenly.
+
+    Args:
+        np: Number of ranks.
+        slots: Ranks that each node takes; where np is more than all of them, nodes take more.
+    """
+    largest = sorted(slots, reverse=True)
+    nodes = next((count for count in range(1, len(slots) + 1) if sum(largest[:count]) >= np), len(slots))
+    per_node = -(-np // nodes)
+    while per_node < largest[0] and sum(min(each, per_node) for each in largest[:nodes]) < np:
+        per_node += 1  # smaller nodes are full
+    return nodes, per_node
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a data-parallel training: everything a launcher has to know."""
 
