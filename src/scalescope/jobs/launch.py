@@ -25,7 +25,7 @@ from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nod
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.watch import LaunchWatch, Listener
 from scalescope.launchers import Launcher
-from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
@@ -163,7 +163,7 @@ def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWat
         return Launched(job, watch, Ending(started_ns=0, ended_ns=0, started_wall_ns=0), "", "", "", str(seen))
     problem, details, harmless = ending.problem, ending.details, ""
     if problem and not details:
-        problem, details = watch.died(launcher)
+        problem, details = watch.died(launcher, ending.code)
         harmless = watch.died_after_training(launcher)
         problem = "" if harmless else problem
     return Launched(job, watch, ending, problem, details, harmless)
@@ -284,7 +284,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
             "try --env ONEDNN_MAX_CPU_ISA=AVX512_CORE"
         )
     if answer.returncode:
-        why = answer.stderr.strip()[-3000:] or f"it ended with code {answer.returncode}"
+        why = answer.stderr.strip()[-3000:] or f"it {how_it_ended(answer.returncode)}"
         raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{why}")
     overhead_s = time.monotonic() - started
     step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])

@@ -109,6 +109,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: int  # On the monotonic clock of this host, which no time server sets
     ended_ns: int
     started_wall_ns: int  # The moment of `started_ns` since the epoch, for ranks on other hosts
+    code: int = 0  # Of the first process that failed; negative: the signal that ended it
     problem: str = ""  # Empty when all went well; otherwise one line
     details: str = ""  # Last output and stacks of the ranks that matter
     leftovers: int = 0  # Processes that had to be removed after a launch that ended well
