@@ -67,7 +67,9 @@ def test_the_estimate_for_gpus_that_are_not_here_answers(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", [command for command in LAUNCHED if "--autotune" not in command])
-def test_a_command_that_launches_says_what_it_would_start(command: str) -> None:
+def test_a_command_that_launches_says_what_it_would_start(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "srun" in command:
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     would_start(command)
 
 

@@ -64,7 +64,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (explanation.Explanation, {"version": 0, "compiled": False, "too_heavy": False}),
     (job.Knob, {"on_request": False, "is_argument": False, "modelled": True}),
     (job.Job, {"port": 29500, "oversubscribe": False}),
-    (job.Ending, {"leftovers": 0}),
+    (job.Ending, {"code": 0, "leftovers": 0}),
     (machine.Torch, {"gpus": 0}),
     (machine.Slurm, {"nodes": 1}),
     (prediction.Cell, {"fits": True, "measured_batch": True, "baseline_fits": True, "verified": False}),

@@ -253,7 +253,18 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
             cores=host.cores().machine_logical,
             load_average=os.getloadavg()[0],
         ),
-        ranks=(),
+        ranks=tuple(
+            RankSummary(
+                rank=log.rank or 0,
+                host=log.host,
+                pid=log.pid,
+                phases={},
+                steps=log.events,
+                samples_per_step=None,
+                step_s=None,
+            )
+            for log in logs
+        ),
     )
 
 

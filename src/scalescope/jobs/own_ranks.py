@@ -87,6 +87,17 @@ def _script(words: tuple[str, ...]) -> Path | None:
     return path if path.suffix == ".py" and path.is_file() else None
 
 
+def missing_script(command: tuple[str, ...]) -> str:
+    """The file that `python FILE` would run and that is not there; empty where it is, or where words do not tell."""
+    words = _without_env(command)
+    for word in words[1:] if _is_python(words) else ():
+        if re.fullmatch(r"-[bBdEiIOPqsSuvx]+|-[WX].+", word):  # others take the next word, or run something else
+            continue
+        is_file_name = not word.startswith("-") and "{" not in word
+        return word if is_file_name and not os.path.exists(word) else ""  # noqa: PTH110 - Path.exists raises
+    return ""
+
+
 def _spawns(source: str) -> bool:
     """Whether a script calls a function that starts ranks, and never asks for the rank that a launcher gives."""
     try:

@@ -14,7 +14,7 @@ from scalescope.records.request import MeasureRequest
 from scalescope.text import MASK, assignment, plain
 from scalescope.units import MOST_PER_HOST
 
-PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
+PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -46,7 +46,7 @@ def parse_environment(assignments: list[str]) -> dict[str, str]:
 
 
 def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
-    """The command with {np}, {batch}, {global_batch}, {run_dir} and {launch} replaced; other braces stay."""
+    """The command with its placeholders replaced; other braces stay."""
 
     def replace(match: re.Match[str]) -> str:
         value = values[match[1]]

@@ -43,7 +43,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str
     pid: int
-    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time
+    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time. Empty in a quick launch
     steps: int
     samples_per_step: float | None
     step_s: float | None  # Median steady step of this rank alone

@@ -138,9 +138,15 @@ def _how_it_was_seen(runs: Sequence[Run]) -> dict[str, Any]:
         "exchanges": runs[0].exchanges,
         "backend": runs[0].backend,
         "source": runs[0].source,
+        "rank_hosts": _rank_hosts(runs[0]),
         "folder": runs[0].folder,
         "warnings": list(dict.fromkeys(warning for run in runs for warning in run.warnings)),
     }
+
+
+def _rank_hosts(run: Run) -> list[str] | None:
+    """The host of every rank, in order of rank; None where only output was read."""
+    return [rank.host for rank in run.ranks] or None
 
 
 def _launch_document(run: Run) -> dict[str, Any]:
@@ -151,6 +157,7 @@ def _launch_document(run: Run) -> dict[str, Any]:
         "arm": run.point.arm,
         "engine_seen": run.engine_seen,
         "as_it_is": run.as_it_is,
+        "rank_hosts": _rank_hosts(run),
         "round": run.round,
         "step_s": run.step_s,
         "throughput": run.throughput,
