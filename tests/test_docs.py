@@ -93,6 +93,12 @@ def test_make_docs_finds_broken_links_of_a_site(tmp_path: Path) -> None:
     assert checker["broken"](tmp_path) == ["a.html: #gone", "a.html: no.png", "a.html: sub/index.html#gone"]
 
 
+def test_readme_lists_every_guide() -> None:
+    guides = {page.name for page in (ROOT / "docs" / "guides").glob("*.md")}
+    table = (ROOT / "README.md").read_text().split("| guides | |")[1].split("\n\n")[0]
+    assert set(re.findall(r"\(docs/guides/([\w-]+\.md)\)", table)) == guides
+
+
 def test_messages_name_pages_that_exist() -> None:
     """Paths below docs/ in the source, in scripts and in tests."""
     files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("scripts/*"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]

@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 TABLE = README.split("| you come from |")[1].split("\n\n")[0]
 COMMANDS = re.findall(r"^\|[^|]+\| `scalescope ([^`]+)` \|", TABLE, re.MULTILINE)
 PREDICTED = [command for command in COMMANDS if "--step-time" in command]
+MAP = next(command for command in PREDICTED if command.startswith("estimate mlp"))
 READ = [command for command in COMMANDS if re.match(r"explain (examples|tests)/", command)]
 LAUNCHED = [command for command in COMMANDS if command not in (*PREDICTED, *READ)]
 
@@ -38,7 +39,7 @@ def figures() -> ModuleType:
 def prediction(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
     """What the command of README's map predicts."""
     folder = tmp_path_factory.mktemp("map")
-    CommandLine(ROOT).in_this_process(*shlex.split(PREDICTED[0]), "-o", str(folder), "--formats", "html")
+    CommandLine(ROOT).in_this_process(*shlex.split(MAP), "-o", str(folder), "--formats", "html")
     return msgspec.json.decode((folder / "estimate.json").read_bytes(), type=Prediction)
 
 
@@ -56,8 +57,19 @@ def test_a_command_that_reads_files_answers(command: str) -> None:
     assert "Next: scalescope" in done.stdout
 
 
+def test_the_estimate_for_gpus_that_are_not_here_answers(tmp_path: Path) -> None:
+    (command,) = (command for command in PREDICTED if "clusters/gpu-" in command)
+    assert "--input 3x224x224" in command
+    folder = tmp_path / "out"
+    said = CommandLine(ROOT).in_this_process(*shlex.split(command), "-o", str(folder), "--formats", "html").stdout
+    assert "resnet50 with ddp: " in said
+    assert "Next: scalescope measure resnet50" in said
+
+
 @pytest.mark.parametrize("command", [command for command in LAUNCHED if "--autotune" not in command])
-def test_a_command_that_launches_says_what_it_would_start(command: str) -> None:
+def test_a_command_that_launches_says_what_it_would_start(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "srun" in command:
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     would_start(command)
 
 
@@ -88,7 +100,7 @@ def test_the_caption_says_what_the_map_shows(prediction: Prediction) -> None:
 
 
 def test_the_map_is_drawn_from_its_command(prediction: Prediction, figures: ModuleType) -> None:
-    assert f"scalescope {PREDICTED[0]}" == figures.MAP
+    assert f"scalescope {MAP}" == figures.MAP
     checked = figures.with_checks(prediction)
     assert [(check.np, check.batch) for check in checked.checks] == [(2, 16), (2, 64), (2, 128), (2, 256)]
     drawn = str(figures.annotated_map(checked))

@@ -1,8 +1,15 @@
 """Numbers as people write and read them: counts, durations, sizes."""
 
 import re
+from collections.abc import Sequence
 
 from scalescope.errors import UsageError
+from scalescope.text import plain
+
+LARGEST_COUNT = 999_999_999  # Of processes, samples or steps
+MOST_COUNTS = 100_000  # In one list
+MOST_PER_HOST = 4096  # Ranks or threads: no machine has more cores
+_LONGEST_S = 30 * 365 * 86400.0
 
 # By the words of headings and logs; a bare m may be anything there, and is minutes in options only.
 SECONDS_PER = {
@@ -23,24 +30,40 @@ def is_possible(value: float) -> bool:
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
     """`1,2,4`, `1..8` or `8,16,...,512` (doubling or steps, as the first two say) as ascending whole numbers."""
-    hint = f"{option} takes whole numbers such as 1,2,4 or 1..8 or 8,16,...,512, not '{text}'"
+    hint = f"{option} takes whole numbers such as 1,2,4 or 1..8 or 8,16,...,512, not '{plain(text, 60)}'"
     parts = [part.strip() for part in text.split(",")]
     counts: set[int] = set()
     for index, part in enumerate(parts):
         if part == "...":
             counts.update(_continue_series(parts, index, hint))
-        elif match := re.fullmatch(r"(\d+)\.\.(\d+)", part):
+        elif match := re.fullmatch(r"(\d{1,30})\.\.(\d{1,30})", part):
             low, high = int(match[1]), int(match[2])
-            if low > high or high - low > 100_000:
+            if low > high:
                 raise UsageError(hint)
-            counts.update(range(low, high + 1))
-        elif re.fullmatch(r"\d{1,9}", part):
+            check_counts((low, high), option)
+            counts.update(check_counts(range(low, high + 1), option))
+        elif re.fullmatch(r"\d{1,30}", part):
             counts.add(int(part))
         else:
             raise UsageError(hint)
-    if not counts or min(counts) < 1:
-        raise UsageError(f"{option} must be 1 or more, not '{text}'")
-    return tuple(sorted(counts))
+    return check_counts(sorted(counts), option)
+
+
+def check_counts(counts: Sequence[int], option: str) -> tuple[int, ...]:
+    """The numbers, which a range may name without holding them; there may be too many, or one too large."""
+    if len(counts) > MOST_COUNTS:
+        raise UsageError(f"{option} names {len(counts):,} numbers: name at most {MOST_COUNTS:,}")
+    for count in counts:
+        if not 1 <= count <= LARGEST_COUNT:
+            raise UsageError(f"{option} takes whole numbers from 1 to {LARGEST_COUNT:,}, not {count}")
+    return tuple(counts)
+
+
+def check_count(count: int, option: str, most: int = LARGEST_COUNT) -> int:
+    """A number that is no larger than it can be."""
+    if count > most:
+        raise UsageError(f"{option} takes a whole number up to {most:,}, not {count}")
+    return count
 
 
 def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
@@ -53,7 +76,7 @@ def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
         raise UsageError(hint)
     doubling = second % first == 0 and second // first >= 2
     series = [second]
-    while series[-1] < last and len(series) <= 100_000:
+    while series[-1] < last and len(series) <= MOST_COUNTS:
         series.append(series[-1] * (second // first) if doubling else series[-1] + second - first)
     if series[-1] != last:
         raise UsageError(f"{hint}: the series skips {last}")
@@ -63,9 +86,16 @@ def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
 def parse_seconds(text: str, option: str) -> float:
     """`90`, `90s`, `10m` or `2h` in seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)\s*", text)
-    if not match or float(match[1]) == 0:
-        raise UsageError(f"{option} takes a time above 0 such as 90s, 10m or 2h, not '{text}'")
-    return float(match[1]) * _OF_OPTIONS[match[2]]
+    if not match:
+        raise UsageError(f"{option} takes a time above 0 such as 90s, 10m or 2h, not '{plain(text, 60)}'")
+    return check_seconds(float(match[1]) * _OF_OPTIONS[match[2]], option)
+
+
+def check_seconds(seconds: float, option: str) -> float:
+    """A time that somebody can wait for."""
+    if not 0 < seconds < _LONGEST_S:
+        raise UsageError(f"{option} takes a time above 0 and below 30 years, such as 90s, 10m or 2h, not {seconds:g}s")
+    return seconds
 
 
 def parse_clock(text: str) -> float:
@@ -77,9 +107,15 @@ def parse_clock(text: str) -> float:
 def parse_fraction(text: str, option: str) -> float:
     """`5%` or `0.05` as 0.05."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
-    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not match:
+        raise UsageError(f"{option} takes a fraction such as 5% or 0.05, not '{plain(text, 60)}'")
+    return check_fraction(float(match[1]) / (100 if match[2] else 1), option)
+
+
+def check_fraction(value: float, option: str) -> float:
+    """A part of something."""
     if not 0 < value < 1:
-        raise UsageError(f"{option} takes a fraction such as 5% or 0.05, not '{text}'")
+        raise UsageError(f"{option} takes a fraction such as 5% or 0.05, not {value:g}")
     return value
 
 

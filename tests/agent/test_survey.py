@@ -50,6 +50,7 @@ def check(survey: dict) -> None:
     assert survey["samples"] == 4
     assert survey["buffers_bytes"] == [2400, 2400, 8]
     assert (survey["engine"], survey["backend"], survey["threads"]) == ("ddp", "gloo", 1)
+    assert survey["device"] == "cpu"
     assert survey["copy_s_per_byte"] > 0
 
 

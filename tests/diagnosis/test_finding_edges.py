@@ -135,17 +135,6 @@ def test_a_gpu_is_idle_from_a_fifth_of_the_step() -> None:
     assert "graph breaks" in found(0.06, compiled=True)["idle_device"].change
 
 
-def test_the_tracer_is_told_from_a_tenth() -> None:
-    assert "tracer" in findings(job([HEALTHY], overhead=0.1))
-    assert findings(job([HEALTHY], overhead=0.09)) == {}
-    folder = msgspec.structs.replace(record(1, 4), untraced_step_s=0.09)
-    on_gpu = parts(0.1, compute=0.1, exposed=0.0)
-    said = findings(job([on_gpu], overhead=0.2, device="cuda"), record=folder)["tracer"].sentence
-    assert said.endswith("20 % slower: shares are those of a step without it.")
-    said = findings(job([HEALTHY], overhead=0.2), record=folder)["tracer"].sentence
-    assert said.endswith("shares of short parts are too large here.")
-
-
 def test_exposed_communication_is_told_from_a_tenth_of_a_step() -> None:
     def found(exposed: float, hidden: float = 0.0) -> dict[str, Finding]:
         each = parts(0.1, compute=0.1 - exposed, exposed=exposed, hidden=hidden)

@@ -1,6 +1,7 @@
 """What the first steps cost more than later ones adds up, and shares are of the step without the tracer."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import NOTHING, Intervals, Times
 from scalescope.records.explanation import Overhead, RankTrace, TraceFolder
 from scalescope.records.run import Point
+from scalescope.report.explanation import sentence
+from scalescope.report.explanation_show import answer
+from scalescope.traces.marks import read_marks
 from scalescope.traces.trace import Collectives, Parts, Trace
 
 STEPS = 30
@@ -114,6 +118,46 @@ def test_shares_of_a_gpu_are_those_of_the_step_without_the_tracer() -> None:
     found = {each.id: each for each in find(Case(explanation, on_gpu, None))}
     assert explanation.step_s == pytest.approx(0.05)
     assert "nothing to do for 63 % of a step" in found["idle_device"].sentence
-    assert "shares are those of a step without it" in found["tracer"].sentence
-    host = explained(JobTraces("run folder", (trace(**busy),), record=told))
-    assert host.step_s == pytest.approx(0.1), "on a CPU all parts are longer, and nobody knows by how much"
+    assert any("shares are those of a step without the tracer" in note for note in explanation.notes)
+
+
+def test_a_captured_step_is_the_one_without_the_tracer_with_the_traced_shares_while_tracing_is_cheap() -> None:
+    told = record(untraced_step_s=0.08, from_start=False, overhead=Overhead(value=0.25, low=0.2, high=0.3))
+    explanation = explained(JobTraces("run folder", (trace(compute=np.full(STEPS, 0.06)),), record=told))
+    assert (explanation.step_s, explanation.traced_step_s) == (pytest.approx(0.08), pytest.approx(0.1))
+    assert explanation.accounting is not None
+    assert explanation.accounting.step_s == pytest.approx(0.08)
+    assert explanation.accounting.compute_s == pytest.approx(0.048), "60 % of it, as in traced steps"
+    assert not explanation.too_heavy
+    assert sentence(explanation).startswith("A 80 ms step is 60 % compute")
+    files = explained(JobTraces("profiler traces", (trace(compute=np.full(STEPS, 0.06)),)))
+    assert sentence(files).startswith("A traced 100 ms step is 60 % compute"), "files of others are traced"
+
+
+def test_shares_come_from_untraced_steps_where_tracing_makes_steps_much_longer(tmp_path: Path) -> None:
+    """Traced steps of 100 ms have 60 % compute; untraced ones of 40 ms show 10 ms input and 4 ms of the optimizer."""
+    lines = [{"kind": "hello", "version": 1, "rank": 0, "world_size": 1, "host": "a", "engine": "ddp", "t": 0}]
+    for number in range(3 * STEPS):
+        begin, last = number * 1_000_000_000, 100_000_000 if number // STEPS == 1 else 40_000_000
+        parts = {"input": [[begin, begin + 10_000_000]], "optimizer": [[begin + last - 4_000_000, begin + last]]}
+        parts |= {"forward": [[begin + 10_000_000, begin + 20_000_000]]}
+        traced = int(number // STEPS == 1)
+        lines.append({"kind": "step", "n": number, "s": begin, "t": begin + last, "traced": traced, **parts})
+    path = tmp_path / "marks-rank0.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = record(untraced_step_s=0.04, from_start=False, overhead=Overhead(value=1.5, low=1.4, high=1.6))
+    job = JobTraces(
+        "run folder", (trace(compute=np.full(STEPS, 0.06)),), profile_marks=(read_marks(path),), record=told
+    )
+    explanation = explained(job)
+    assert explanation.too_heavy
+    parts = explanation.accounting
+    assert parts is not None
+    assert (parts.compute_s, parts.exposed_s, parts.hidden_s) == (None, None, None), "backward holds both"
+    assert [parts.step_s, parts.input_s, parts.optimizer_s] == pytest.approx([0.04, 0.01, 0.004])
+    assert sentence(explanation).startswith(
+        "A 40 ms step is 25 % waiting for input, 10 % optimizer and 65 % forward, backward and communication."
+    )
+    assert any("tracing made steps 150 % longer" in warning for warning in answer(explanation).warnings)
+    (found,) = find(Case(explanation, job, None))
+    assert (found.id, found.gain) == ("input_bound", pytest.approx(0.04 / 0.03 - 1))

@@ -9,14 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from command_line import CommandLine
 from diagnosis.test_findings import horovod, record, trace
+from privileges import without_override
 from scalescope.diagnosis.explanation import _bus_share, _shown_index, _warmup, transfers
 from scalescope.diagnosis.named_ranks import NOBODY, _cached, _last_words, named_ranks
 from scalescope.diagnosis.sources import check_export, explain
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
 from scalescope.errors import UsageError
-from scalescope.records.explanation import TRACE_RECORD, HorovodAccount
-from scalescope.records.store import save
+from scalescope.records.explanation import TRACE_RECORD, Explanation, HorovodAccount
+from scalescope.records.store import load, save
 from scalescope.traces.marks import RankMarks, read_marks
 from scalescope.traces.trace import Collectives
 
@@ -73,6 +75,40 @@ def test_a_folder_holds_those_files_that_are_traces(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "folder.json").mkdir()
     assert traces_in(tmp_path) == traces_in(tmp_path / "notes.json") == traces_in(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot read 'rank1.json.gz': Permission denied"),
+        (b"", "'rank1.json.gz' is empty"),
+        (b"\x1f\x8b\x08\x00", "'rank1.json.gz' is not a trace (the gzip data ends early)"),
+        (b"\x1f\x8b\x08\x00" + b"x" * 99, "'rank1.json.gz' is not a trace (the gzip data is damaged"),
+        (b"<html>404 Not Found</html>", "'rank1.json.gz' is not a trace"),
+    ],
+)
+def test_rank_of_a_folder_that_cannot_be_read_is_named_with_the_reason(
+    scalescope: CommandLine, content: bytes | None, reason: str
+) -> None:
+    folder = scalescope.folder / "traces"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"rank{rank}.json.gz").write_bytes((GLOO / f"rank{rank}.json.gz").read_bytes())
+    (folder / "settings.json").write_text('{"lr": 0.1}')  # JSON that never was a trace
+    lost = folder / "rank1.json.gz"
+    lost.chmod(0) if content is None else lost.write_bytes(content)
+    with without_override():
+        done = scalescope.in_this_process("explain", "traces", "--json", "-o", "out")
+        details = scalescope.in_this_process("explain", "traces", "--details").stdout
+        lost.rename(folder / "rank0.json.gz")  # now nothing is left
+        refused = scalescope.in_this_process("explain", "traces", code=2).stderr
+    assert " ".join(done.stderr.split()).count(f"Warning: not read: {reason}") == 1
+    assert f"not read: {reason}" in " ".join(details.split())
+    (named,) = json.loads(done.stdout)["lost"]["files"]
+    assert named.startswith(reason)
+    assert load(scalescope.folder / "out" / "explanation.json", Explanation).lost.files == (named,)
+    assert reason.replace("rank1", "rank0") in refused
+    assert refused.count("\n") == 1
 
 
 def test_a_run_folder_that_lacks_a_file_is_told(tmp_path: Path) -> None:

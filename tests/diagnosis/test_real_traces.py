@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.diagnosis.sources import explain_traces
+from scalescope.report.explanation import engine_words
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
@@ -61,3 +62,44 @@ def test_a_rank_that_only_some_uncached_negotiations_name_is_not_guessed(tmp_pat
     assert len(found.horovod.last_rank) == 2
     assert found.straggler is None
     assert found.findings[0].id == "negotiation"
+
+
+# Shares of the same steps by brute force over kernels, whose totals are HolisticTraceAnalysis' own (0.5.0) where both
+# look at the same window: compute with copies, exposed communication, nothing.
+PUBLIC = {
+    "nccl_alltoall": ("ddp", {"alltoall": 14, "allreduce": 6}, (0.665, 0.171, 0.164)),
+    "nccl_allreduces": ("collectives", {"allreduce": 404}, (0.374, 0.173, 0.453)),
+    "nccl_mixed": (
+        "ddp",
+        {"alltoall": 18, "reducescatter": 4, "allreduce": 4, "allgather": 4},
+        (0.205, 0.152, 0.643),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_trace_is_named_after_what_it_shows_and_shares_agree(name: str) -> None:
+    engine, collectives, shares = PUBLIC[name]
+    found = explain_traces([TRACES / "kineto" / name])
+    assert (found.engine, found.collectives) == (engine, collectives)
+    parts = found.accounting
+    assert parts
+    assert parts.compute_s is not None
+    assert parts.exposed_s is not None
+    idle_s = parts.other_s + (parts.input_s or 0.0)
+    assert [each / parts.step_s for each in (parts.compute_s, parts.exposed_s, idle_s)] == pytest.approx(
+        shares, abs=0.002
+    )
+
+
+def test_what_the_engine_does_not_send_is_named_and_advised_otherwise() -> None:
+    mixed = explain_traces([TRACES / "kineto" / "nccl_alltoall"])
+    assert engine_words(mixed) == "ddp with 14 alltoall over nccl on cuda"
+    (exposed,) = (each for each in mixed.findings if each.id == "exposed_communication")
+    assert "of it alltoall)" in exposed.sentence
+    assert "no_sync" not in exposed.change, "it would save DDP's allreduces only"
+    alone = explain_traces([TRACES / "kineto" / "nccl_allreduces"])
+    assert engine_words(alone) == "404 allreduce over nccl on cuda"
+    assert not [each for each in alone.findings if "no_sync" in each.change]
+    own = explain_traces([TRACES / "kineto" / "nccl"])
+    assert engine_words(own) == "ddp over nccl on cuda"

@@ -47,6 +47,12 @@ class Net(torch.nn.Module):
         (["measure", "--pattern", "(?P<speed>x)", "--", "true"], "(?P<step_s>...)"),
         (["measure", "--np", "1", "--", "no_such_program_at_all"], "no program 'no_such_program_at_all'"),
         (["measure", "--np", "1", "--", sys.executable, "x.py", "{batch}"], "--batch"),
+        (["measure", "--np", "2", "--", sys.executable, "-u", "nosuch.py"], "no file 'nosuch.py'"),
+        (["explain", "--np", "2", "--", sys.executable, "nosuch.py", "net.py"], "no file 'nosuch.py'"),
+        (["tune", "--np", "2", "--", sys.executable, "no/such.py"], "no file 'no/such.py'"),
+        (["study", "--np", "2", "--", "env", "A=1", sys.executable, "nosuch"], "no file 'nosuch'"),
+        (["measure", "mlp", "--loss", "nope", "-o", "new/out"], "no loss 'nope'"),
+        (["estimate", "mlp", "--loss", "nope", "--np", "1,2", "--quiet"], "no loss 'nope'"),
         (["measure", "--np", "1", "--launcher", "mpirun", "--", "srun", "x"], "leave --launcher mpirun out"),
         (["measure", "--np", "1", "--model-arg", "a=1", "--", "true"], "in your command"),
         (["measure", "mlp", "--launcher", "mpirun", "--engine", "horovod", "--knob", "controller=gloo"], "horovodrun"),
@@ -55,11 +61,12 @@ class Net(torch.nn.Module):
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_one_line_and_exit_code_2(scalescope, monkeypatch, words: list[str], says: str) -> None:
+def test_one_line_and_exit_code_2_and_nothing_on_disk(scalescope, monkeypatch, words: list[str], says: str) -> None:
     (scalescope.folder / "net.py").write_text(MODEL)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "net", raising=False)
     check_refusal(scalescope.in_this_process(*words, code=2), says)
+    assert {path.name for path in scalescope.folder.iterdir()} - {"__pycache__"} == {"net.py"}
     sys.modules.pop("net", None)
 
 

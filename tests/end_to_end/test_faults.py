@@ -112,7 +112,7 @@ def test_a_killed_rank_is_named_and_all_are_gone(scalescope, scripts, launch: st
     os.kill(pid_of_rank(scalescope, 1), signal.SIGKILL)
     _, errors = running.communicate(timeout=120)
     assert running.returncode == 1
-    assert "rank 1 was killed by signal 9 after" in errors
+    assert "rank 1 was killed by SIGKILL (perhaps out of memory) after" in errors
     assert "rank 1 of 2 on" in errors  # its last output
     assert scalescope.processes() == []
 
@@ -281,3 +281,18 @@ def test_ranks_that_torchrun_restarts_count_once(scalescope) -> None:
     (run,) = load(scalescope.folder / "out" / "measurement.json", Measurement).runs
     assert [rank.rank for rank in run.ranks] == [0, 1]
     assert len(list(scalescope.folder.glob("out/launches/*/agent-*.jsonl"))) == 4
+
+
+def test_a_launcher_or_a_plain_command_that_is_killed_is_named_with_its_signal(scalescope) -> None:
+    (scalescope.folder / "kills.py").write_text(
+        "import os, signal, sys, time\n"
+        "if os.environ.get('RANK') == '0': os.kill(os.getppid(), signal.SIGKILL)  # torchrun\n"
+        "if 'RANK' not in os.environ: os.abort()\n"
+        "time.sleep(60)\n"
+    )
+    command = ("--", sys.executable, "kills.py")
+    killed = scalescope("measure", "--np", "2", "-o", "out", *command, code=1).stderr
+    assert "ddp-np2: the launcher was killed by SIGKILL (perhaps out of memory) before the first step" in killed
+    aborted = scalescope("measure", "--np", "1", "--engine", "none", "-o", "plain", *command, code=1).stderr
+    assert "none-np1: the command was killed by SIGABRT before the first step" in aborted
+    assert scalescope.processes() == []

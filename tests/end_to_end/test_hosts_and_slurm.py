@@ -71,17 +71,36 @@ def test_srun_over_two_nodes_with_both_engines(slurm, tmp_path) -> None:
         assert hosts_of(tmp_path, point) == ["n1", "n2"]
 
 
-def test_an_own_srun_line(slurm, scripts, tmp_path) -> None:
+def own_srun_line(slurm, folder, scripts, np: str, *line: str) -> list[dict]:
+    """Measure a DDP script that this line starts inside an allocation of all four nodes of two CPUs."""
+    first = "MASTER_ADDR=$(scontrol show hostnames $SLURM_STEP_NODELIST | head -1) MASTER_PORT=29517"
+    script = f"RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS {first} exec {sys.executable} {scripts / 'ddp.py'}"
+    limits = ("--relative-to", "smallest", "--steps", "12", "--timeout", "100s")
+    words = ("--np", np, *limits, "--", *line, "sh", "-c", script)
+    return measure(lambda argv, **options: slurm.allocate(4, argv, **options), *words, folder=folder)
+
+
+def test_an_own_srun_line_spreads_its_ranks_and_is_warned(slurm, scripts, tmp_path) -> None:
     """Slurm places its ranks: neither loopback nor the slots and threads of this machine are of use to them."""
-    names = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n1 MASTER_PORT=29517"
-    line = ("srun", "-n", "{np}", "-N", "3", "sh", "-c", f"{names} exec {sys.executable} {scripts / 'ddp.py'}")
-    words = ("--np", "3", "--steps", "12", "--timeout", "100s", "--", *line)
-    (point,) = measure(lambda argv, **options: slurm.allocate(3, argv, **options), *words, folder=tmp_path)
+    (point,) = own_srun_line(slurm, tmp_path, scripts, "3", "srun", "-n", "{np}")
     assert (point["np"], point["engine_seen"], point["nodes"], point["threads_per_rank"]) == (3, "ddp", 3, None)
-    assert hosts_of(tmp_path, point) == ["n1", "n2", "n3"]
+    assert point["rank_hosts"] == hosts_of(tmp_path, point) == ["n1", "n2", "n3"]
+    assert "3 ranks ran on 3 nodes and 2 nodes would hold them" in " ".join(point["warnings"])
     command = (tmp_path / "out" / point["folder"] / "command.txt").read_text()
     assert "GLOO_SOCKET_IFNAME" not in command
     assert "OMP_NUM_THREADS" not in command
+
+
+def test_an_own_srun_line_with_its_nodes_fills_them(slurm, scripts, tmp_path) -> None:
+    line = ("srun", "-N", "{nodes}", "-n", "{np}", "env", "PER_NODE={per_node}")
+    two, three = own_srun_line(slurm, tmp_path, scripts, "2,3", *line)
+    assert [(point["nodes"], len(set(point["rank_hosts"]))) for point in (two, three)] == [(1, 1), (2, 2)]
+    assert three["rank_hosts"][0] == three["rank_hosts"][1]
+    assert "would hold them" not in " ".join([*two["warnings"], *three["warnings"]])
+    commands = [(tmp_path / "out" / point["folder"] / "command.txt").read_text() for point in (two, three)]
+    assert ["srun -N 1 -n 2 env PER_NODE=2 " in commands[0], "srun -N 2 -n 3 env PER_NODE=2 " in commands[1]] == [
+        True
+    ] * 2
 
 
 def test_srun_outside_an_allocation_says_how_to_get_one(scalescope, monkeypatch) -> None:

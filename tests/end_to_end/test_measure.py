@@ -155,19 +155,44 @@ def test_the_users_own_launch_line(scalescope, scripts) -> None:
     assert (point["np"], point["engine_seen"], point["steps"]) == (2, "ddp", 12)
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
-def test_horovodrun_and_mpirun_start_ddp_scripts_too(scalescope, scripts, launcher: str) -> None:
-    needs.openmpi()
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "horovodrun"])
+def test_every_launcher_starts_a_ddp_script_with_words_that_mean_something_to_the_launcher(
+    scalescope, scripts, launcher: str
+) -> None:
+    if launcher != "torchrun":
+        needs.openmpi()
     if launcher == "horovodrun":
         needs.horovod()
-    command = (sys.executable, str(scripts / "ddp.py"))
-    done = scalescope(
-        "measure", "--np", "2", "--launcher", launcher, "--steps", "12", "--json", "-o", "out", "--", *command
+    (scalescope.folder / "train.py").write_text(
+        "import json, os, runpy, sys\n"
+        "with open(f'words{os.environ[\"RANK\"]}.json', 'w') as file: json.dump(sys.argv[1:], file)\n"
+        f"sys.argv[1:] = []; runpy.run_path({str(scripts / 'ddp.py')!r}, run_name='__main__')\n"
     )
+    own = (
+        "--log",
+        "run 1",
+        "--np",
+        "3",
+        "-n",
+        "2",
+        "--n=1",
+        "--e",
+        "-H",
+        "x",
+        "--",
+        ":",
+        "--version",
+        "$HOME 'a'\n",
+        "",
+    )
+    words = ("--np", "2", "--launcher", launcher, "--steps", "12", "--json", "-o", "out")
+    done = scalescope("measure", *words, "--", sys.executable, "train.py", *own)
     (point,) = document(done)["points"]
     assert (point["engine_seen"], point["backend"], point["steps"]) == ("ddp", "gloo", 12)
+    assert [json.loads((scalescope.folder / f"words{rank}.json").read_text()) for rank in (0, 1)] == [[*own]] * 2
     started = (scalescope.folder / "out" / point["folder"] / "command.txt").read_text()
-    assert ("mpirun" if launcher == "mpirun" else "horovod.runner.launch") in started
+    program = {"torchrun": "torch.distributed.run", "mpirun": "mpirun", "horovodrun": "horovod.runner.launch"}
+    assert program[launcher] in started
 
 
 def test_placeholders_and_environment_reach_the_script(scalescope) -> None:

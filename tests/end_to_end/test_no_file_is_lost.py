@@ -59,6 +59,7 @@ def test_a_folder_with_files_of_the_user_is_left_as_it_is(scalescope: CommandLin
         path = scalescope.folder / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (scalescope.folder / "train.py").touch()
     assert f"scalescope {words[0]} did not write: choose another folder with -o" in refused(scalescope, *words)
 
 
@@ -88,6 +89,7 @@ def test_a_folder_that_the_user_put_among_ours_survives(scalescope: CommandLine)
     with result_folder("tune", scalescope.folder / "out") as folder:
         (folder / "training").mkdir()
         (folder / "training" / "model.pt").write_text("weights")
+    (scalescope.folder / "train.py").touch()
     command = ("--", sys.executable, "train.py")  # it is never started
     said = scalescope.in_this_process("tune", "--np", "2", "-o", "out", *command, code=2).stderr
     assert "training holds files that scalescope did not write: move it away" in said

@@ -80,6 +80,55 @@ def test_a_dry_run_says_that_traced_launches_follow(scalescope: CommandLine) -> 
     assert "SCALESCOPE_TRACE=21:20:10" in line
 
 
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+for block in model:
+    fully_shard(block)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(60):
+    model(torch.randn(8, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+BY_HAND = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(60):
+    model(torch.randn(8, 256)).square().mean().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "engine", "operations"),
+    [(SHARDED, "fsdp2", {"allgather", "reducescatter"}), (BY_HAND, "collectives", {"allreduce"})],
+    ids=["fully_shard", "by_hand"],
+)
+def test_a_script_is_named_after_the_exchange_that_its_ranks_show(
+    scalescope: CommandLine, source: str, engine: str, operations: set[str]
+) -> None:
+    (scalescope.folder / "train.py").write_text(source)
+    words = ("measure", "--np", "2", "--launches", "1", "--trace", "-o", "out", "--json")
+    (point,) = json.loads(scalescope(*words, "--", sys.executable, "train.py").stdout)["points"]
+    assert point["engine"] == engine
+    found = json.loads(scalescope.in_this_process("explain", "out/traces/np2", "--json").stdout)
+    assert (found["engine"], set(found["collectives"])) == (engine, operations)
+    assert {each["operation"] for each in found["transfers"]} == operations
+    assert found["step_s"] == load(scalescope.folder / "out/traces/np2" / TRACE_RECORD, TraceFolder).untraced_step_s
+    assert "no_sync" not in json.dumps(found["findings"])
+
+
 def test_a_pattern_cannot_be_traced(scalescope: CommandLine) -> None:
     words = ("--trace", "--pattern", "took", "--", sys.executable, "train.py")
     assert "leave --pattern or --trace out" in scalescope.in_this_process("measure", *words, code=2).stderr
@@ -140,7 +189,7 @@ def test_horovods_timeline_begins_at_its_start_and_marks_name_the_slow_rank(tmp_
 def test_a_script_that_fails_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise ValueError('planted')")
     command = (sys.executable, str(tmp_path / "train.py"))
-    with pytest.raises(WorkFailed, match=r"ddp-np1-traced: .*nothing was traced\n(.|\n)*planted"):
+    with pytest.raises(WorkFailed, match=r"^np1-traced: .*nothing was traced\n(.|\n)*planted"):
         traced_run(MeasureRequest(command=command, np=(1,), folder=str(tmp_path / "out")), Silent())
 
 

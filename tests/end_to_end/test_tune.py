@@ -322,12 +322,31 @@ def test_a_search_by_relaunch_goes_on_where_it_was_interrupted(scalescope: Comma
     assert scalescope.processes() == []
 
 
-def test_a_setting_found_earlier_is_used_without_a_search(tmp_path: Path) -> None:
-    training = (sys.executable, str(SCRIPTS / "ddp.py"), "--steps", "12")
-    found = api.tune(command=training, np=2, start_from={"bucket_cap_mb": 1.0}, folder=tmp_path / "out")
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
+    """A script that ran with a setting found earlier: its folder and what was told of it."""
+    folder = tmp_path_factory.mktemp("used") / "out"
+    training = (sys.executable, "-u", str(SCRIPTS / "ddp.py"), "--steps", "12")
+    return folder, api.tune(command=training, np=2, start_from={"bucket_cap_mb": 1.0}, folder=folder)
+
+
+def test_a_setting_found_earlier_is_used_without_a_search(used: tuple[Path, Tuning]) -> None:
+    folder, found = used
     assert (found.decision, found.values, found.samples) == ("use", {"bucket_cap_mb": 1.0}, ())
-    (command,) = (tmp_path / "out" / "launches").glob("*/command.txt")
+    (command,) = (folder / "launches").glob("*/command.txt")
     assert 'SCALESCOPE_KNOBS={"bucket_cap_mb": 1.0}' in command.read_text()
+
+
+def test_measure_and_tune_of_one_command_are_one_training_on_the_page(
+    used: tuple[Path, Tuning], scalescope: CommandLine
+) -> None:
+    folder, found = used
+    launch = ("-m", "torch.distributed.run", "--nproc-per-node", "{np}", str(SCRIPTS / "ddp.py"), "--steps", "12")
+    measured = scalescope("measure", "--np", "2", "-o", "measured", "--json", "--", sys.executable, *launch)
+    assert json.loads(measured.stdout)["what"] == found.what == "ddp.py --steps 12"
+    report = scalescope.in_this_process("report", "measured", str(folder), "-o", "page.html", "--json")
+    (training,) = json.loads(report.stdout)["results"]
+    assert training["holds"] == ["scaling", "tuning"]
     assert found.winner_step_s
 
 

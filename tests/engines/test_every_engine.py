@@ -15,7 +15,16 @@ import torch
 
 import needs
 import scalescope
-from scalescope.engines import ENGINES, Engine, engine_of_backend, engine_of_source, find_engine
+from scalescope.engines import (
+    ENGINES,
+    SEEN,
+    Engine,
+    engine_named,
+    engine_of_backend,
+    engine_of_source,
+    engine_of_trace,
+    find_engine,
+)
 from scalescope.engines.base import describe_range, parse_knobs, parse_value
 from scalescope.engines.ddp_live import SET_AFTERWARDS
 from scalescope.errors import UsageError
@@ -78,6 +87,33 @@ def test_the_wrapper_takes_the_arguments_that_the_engine_says() -> None:
 )
 def test_a_script_shows_its_engine_by_what_it_imports(source: str, engine: str) -> None:
     assert engine_of_source(source).name == engine
+
+
+@pytest.mark.parametrize(
+    ("names", "collectives", "engine"),
+    [
+        (["aten::add", "DistributedDataParallel.forward"], True, "ddp"),
+        (["torch::distributed::reducer::mul_out"], True, "ddp"),
+        (["FSDP::all_gather (layers.0)", "c10d::_allgather_base_"], True, "fsdp2"),
+        (["FullyShardedDataParallel._pre_forward"], True, "fsdp"),
+        (["c10d::allreduce_", "Optimizer.step#SGD.step"], True, "collectives"),
+        (["aten::add"], False, "none"),
+    ],
+)
+def test_a_trace_shows_its_engine_by_the_names_that_it_alone_gives(
+    names: list[str], collectives: bool, engine: str
+) -> None:
+    assert engine_of_trace(names, collectives=collectives).name == engine
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_is_only_seen_can_be_named_but_neither_launched_nor_modelled(name: str) -> None:
+    engine = engine_named(name)
+    assert (engine.name, engine.knobs) == (name, ())
+    with pytest.raises(UsageError, match=f"--engine {name} cannot be launched: use ddp or horovod, or a script"):
+        find_engine(name)
+    with pytest.raises(UsageError, match="cannot be modelled yet: use `scalescope measure`"):
+        engine.exchange(None, {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,8 @@ def test_a_knob_that_the_model_does_not_know_is_refused(engine: str, knob: str) 
 
 def test_a_knob_that_the_model_knows_is_taken() -> None:
     knobs = ("nccl_algo=Tree", "nccl_proto=LL", "hierarchical_allreduce=true")
-    assert dry_run(EstimateRequest(workload=WorkloadSpec(model="mlp"), knobs=knobs, cluster=CLUSTER))
+    known = {32: 0.02}
+    assert dry_run(EstimateRequest(workload=WorkloadSpec(model="mlp"), knobs=knobs, step_time=known, cluster=CLUSTER))
 
 
 def test_a_profile_serves_any_accumulation_and_one_dtype() -> None:

@@ -13,6 +13,7 @@ from scalescope.errors import UsageError
 from scalescope.estimation import estimate as estimating
 from scalescope.estimation.estimate import checked, dry_run, estimate
 from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.jobs.environment import torch_version
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
@@ -187,6 +188,7 @@ def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, 
     enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Heard())[1]
     assert not any("threads" in warning for warning in enough.warnings)
     machine.profile = msgspec.structs.replace(machine.profile, device="NVIDIA H200")
+    machine.cluster, machine.gpus = described(slots=4, device="gpu"), 4
     on_gpu = request(tmp_path, threads_per_rank=5, folder=str(tmp_path / "c"))
     assert said not in estimate(on_gpu, Heard())[1].warnings
 
@@ -198,7 +200,9 @@ def test_what_would_be_done_is_told_in_lines(tmp_path: Path, machine: Machine) -
     assert dry_run(asked) == lines
     verified = msgspec.structs.replace(asked, verify=2)
     assert dry_run(verified) == [*lines, "verified: 2 cells, 3 launches each"]
-    assert dry_run(msgspec.structs.replace(asked, profile="p.json"))[0] == "profile of mlp: p.json"
+    save(proportional(8, 16, torch=torch_version()), tmp_path / "p.json")
+    kept = str(tmp_path / "p.json")
+    assert dry_run(msgspec.structs.replace(asked, profile=kept))[0] == f"profile of mlp: {kept}"
     known = dry_run(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.03}))
     assert known[0] == "profile of mlp: not taken, one process takes 20 ms with batch 8, 30 ms with batch 16"
     assert machine.tasks == []
@@ -243,6 +247,72 @@ def test_ranks_share_the_cores_of_this_machine(tmp_path: Path, machine: Machine)
     machine.cores, machine.logical = 6, 12
     for most, threads in ((1, 6), (2, 3), (4, 1), (12, 1)):
         assert f", {threads} threads" in dry_run(request(tmp_path, np=(1, most)))[0]
+
+
+def on_devices(tmp_path: Path, kind: str, **more: Any) -> EstimateRequest:
+    """A request for a described cluster of such devices."""
+    file = tmp_path / "cluster.toml"
+    write_cluster(described(slots=4, device=kind), file)
+    return request(tmp_path, cluster=str(file), **more)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "more", "said"),
+    [
+        ("gpu", 0, {}, "cluster.toml describes GPUs and the profile would be of this machine's CPU: .* --step-time"),
+        ("gpu", 0, {"device": "cuda"}, "GPUs and the profile would be of this machine's CPU"),
+        (
+            "gpu",
+            2,
+            {"device": "cpu"},
+            "would be of this machine's CPU: profile its GPU, --device auto",
+        ),
+        ("cpu", 2, {}, "describes CPUs and the profile would be of this machine's GPU: profile its CPU, --device cpu"),
+    ],
+)
+def test_a_profile_of_another_kind_of_device_than_the_clusters_is_not_taken(
+    tmp_path: Path, machine: Machine, device: str, gpus: int, more: dict[str, Any], said: str
+) -> None:
+    machine.gpus = gpus
+    asked = on_devices(tmp_path, device, **more)
+    for verb in (dry_run, lambda request: estimate(request, Heard())):
+        with pytest.raises(UsageError, match=said):
+            verb(asked)
+    assert machine.tasks == []
+    assert not Path(asked.folder).exists()
+
+
+@pytest.mark.parametrize(("device", "profiled"), [("gpu", "cpu"), ("cpu", "NVIDIA H200")])
+def test_a_profile_file_of_another_kind_of_device_than_the_clusters_is_refused(
+    tmp_path: Path, device: str, profiled: str
+) -> None:
+    file = tmp_path / "profile.json"
+    save(proportional(8, 16, device=profiled, torch=torch_version()), file)
+    asked = on_devices(tmp_path, device, profile=str(file))
+    with pytest.raises(UsageError, match=rf"profile.json is of a .PU: .* one {device.upper()}"):
+        estimate(asked, Heard())
+    assert not Path(asked.folder).exists()
+    _, made = estimate(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.04}), Heard())
+    assert made.cells[0].step_s == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("device", "profiled"), [("cpu", "cpu"), ("gpu", "NVIDIA H200")])
+def test_a_profile_file_of_the_clusters_kind_of_device_is_used(
+    tmp_path: Path, machine: Machine, device: str, profiled: str
+) -> None:
+    file = tmp_path / "profile.json"
+    save(proportional(8, 16, device=profiled, torch=torch_version()), file)
+    _, made = estimate(on_devices(tmp_path, device, profile=str(file)), Heard())
+    assert made.trusted
+    assert machine.tasks == []
+
+
+def test_a_gpus_profile_needs_a_cluster_where_no_gpu_is(tmp_path: Path, machine: Machine) -> None:
+    file = tmp_path / "profile.json"
+    save(proportional(8, 16, device="NVIDIA H200", torch=torch_version()), file)
+    with pytest.raises(UsageError, match=r"profile.json is of a GPU and this machine has none: .* --cluster"):
+        estimate(request(tmp_path, profile=str(file)), Heard())
+    assert machine.probes == []
 
 
 def test_one_process_alone_is_no_engine_to_estimate(tmp_path: Path) -> None:

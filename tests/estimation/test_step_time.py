@@ -1,9 +1,11 @@
 """Maps from known step times: nothing is profiled."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
+from command_line import CommandLine
 from scalescope.api.requests import estimate_request
 from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, estimate
@@ -55,6 +57,22 @@ def test_a_map_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     assert any("given, not measured" in warning for warning in made.warnings)
     kept = load(folder / "profile.json", ModelProfile)
     assert kept.points[0].step_s == 0.02
+
+
+def test_the_line_shown_for_gpus_without_a_profile_of_one_works(tmp_path: Path) -> None:
+    scalescope = CommandLine(tmp_path)
+    cluster = str(Path(CLUSTER).absolute())
+    words = ("estimate", "mlp", "--max-np", "2", "--max-batch", "8", "--cluster", cluster, "--formats", "html")
+    refused = scalescope.in_this_process(*words, "-o", "out", code=2)
+    assert refused.stdout == ""
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    reason, line = refused.stderr.split(": scalescope ")
+    assert "dgx1-v100.toml describes GPUs" in reason
+    assert "--step-time 1=20ms,8=97ms" in line
+    answer = scalescope.in_this_process(*shlex.split(line), "-o", "out", "--formats", "html").stdout
+    assert "mlp with ddp" in answer
+    assert load(tmp_path / "out" / "profile.json", ModelProfile).points[-1].step_s == 0.097
 
 
 def test_a_profile_of_another_torch_gives_its_shares(tmp_path: Path) -> None:

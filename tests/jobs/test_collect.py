@@ -187,7 +187,8 @@ def test_a_quick_launch_has_the_times_of_its_pairs(tmp_path: Path, monkeypatch: 
     logs = two_ranks(tmp_path, {"kind": "engine", "name": "ddp"})
     run = collect_pairs(BOTH, logs, launch(10, 50), "f", pairs)
     assert (run.steps, run.warmup_steps, run.step_s, run.mean_step_s) == (3, 0, 3.0, 3.0)
-    assert (run.pairs, run.phases, run.ranks, run.source) == (pairs.seconds, {}, (), "turns")
+    assert (run.pairs, run.phases, run.source) == (pairs.seconds, {}, "turns")
+    assert [(rank.rank, rank.host, rank.phases) for rank in run.ranks] == [(0, "h", {}), (1, "h", {})]
     assert (run.wall_s, run.throughput, run.samples_per_step) == pytest.approx((40, 16 / 3, 16))
     assert (run.engine_seen, run.backend) == ("ddp", "gloo")
     assert run.load is not None

@@ -37,8 +37,8 @@ def died(folder: Path, name_of: str = "torchrun", **said: str) -> str:
     [
         (1, "ended with exit code 1"),
         (120, "ended with exit code 120"),
-        (-9, "was killed by signal 9"),
-        (137, "was killed by signal 9"),
+        (-9, "was killed by SIGKILL (perhaps out of memory)"),
+        (137, "was killed by SIGKILL (perhaps out of memory)"),
         (0, "failed"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_rank_ended_by_a_code_or_by_a_signal(tmp_path: Path, code: int, how: s
 def test_a_signal_that_the_launcher_names_is_told(tmp_path: Path) -> None:
     text = "mpirun noticed that process rank 1 with PID 7 on node here exited on signal 11 (Segmentation fault)."
     (tmp_path / LAUNCHER_OUTPUT).write_text(text)
-    assert died(tmp_path, "mpirun") == "rank 1 was killed by signal 11 before its first step"
+    assert died(tmp_path, "mpirun") == "rank 1 was killed by SIGSEGV before its first step"
 
 
 def test_ranks_that_the_launcher_ended_or_that_lost_a_peer_are_not_to_blame(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_ranks_that_the_launcher_ended_or_that_lost_a_peer_are_not_to_blame(tmp_
 
 
 def test_without_a_word_of_the_launcher_the_rank_with_an_error_is_named(tmp_path: Path) -> None:
-    assert died(tmp_path) == "the launch failed"
+    assert died(tmp_path) == "the launch failed before the first step"
     assert died(tmp_path, rank1="Traceback (most recent call last):\n") == "rank 1 failed before its first step"

@@ -1,9 +1,11 @@
 """Values of --env are shown nowhere, whoever starts the ranks and wherever they run; what Slurm says is read."""
 
+import os
+
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import _expand_counts, masked, shown_commands
+from scalescope.jobs.environment import _expand_counts, masked, shown_commands, slots_of_allocation
 from scalescope.jobs.request import parse_environment
 from scalescope.launchers import LAUNCHERS, Launcher
 from scalescope.records.job import Host, Job, Knobs
@@ -47,3 +49,27 @@ def test_a_complaint_does_not_show_them(text: str) -> None:
 @pytest.mark.parametrize(("text", "counts"), [("2(x3),1", [2, 2, 2, 1]), ("4", [4]), ("1,3", [1, 3]), ("", [1])])
 def test_tasks_of_nodes_as_slurm_writes_them(text: str, counts: list[int]) -> None:
     assert _expand_counts(text) == counts
+
+
+@pytest.mark.parametrize(
+    ("variables", "slots"),
+    [
+        ({"JOB_CPUS_PER_NODE": "2(x4)", "JOB_NUM_NODES": "4"}, (2, 2, 2, 2)),
+        ({"JOB_CPUS_PER_NODE": "16,4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "8"}, (2, 1)),
+        ({"JOB_CPUS_PER_NODE": "16(x2)", "JOB_NUM_NODES": "2", "NTASKS_PER_NODE": "1"}, (1, 1)),
+        ({"JOB_CPUS_PER_NODE": "64(x2)", "JOB_NUM_NODES": "2", "GPUS_PER_NODE": "4"}, (4, 4)),
+        ({"JOB_CPUS_PER_NODE": "64(x2)", "JOB_NUM_NODES": "2", "GPUS_PER_NODE": "a100:2,v100:1"}, (3, 3)),
+        ({"JOB_CPUS_PER_NODE": "64(x2)", "JOB_NUM_NODES": "2", "GPUS_PER_NODE": "4", "NTASKS_PER_NODE": "1"}, (4, 4)),
+        ({"JOB_CPUS_PER_NODE": "64(x2)", "JOB_NUM_NODES": "2", "GPUS_PER_NODE": "4", "NTASKS_PER_NODE": "2"}, (2, 2)),
+        ({}, (1,)),
+    ],
+)
+def test_ranks_that_nodes_of_an_allocation_take(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], slots: tuple[int, ...]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    assert slots_of_allocation() == ()
+    for name, value in {"JOB_NODELIST": "n[1-4]", **variables}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert slots_of_allocation() == slots

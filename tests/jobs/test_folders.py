@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.errors import UsageError
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.folders import MARK, check, check_record, emptied, held, mark_of, result_folder
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.store import save
@@ -118,3 +118,59 @@ def test_a_file_in_the_place_of_a_folder_stays(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="move it away"):
         emptied(tmp_path / "training", "launch")
     assert (tmp_path / "training").read_text() == "mine"
+
+
+def ends_with(trouble: BaseException, folder: Path | None, *files: str) -> Path:
+    """The folder of a verb that writes these files and then raises this."""
+    with contextlib.suppress(type(trouble)), result_folder("measure", folder) as place:
+        for name in files:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text("{}")
+        raise trouble
+    return place
+
+
+REFUSED = UsageError("no such loss")
+
+
+def test_a_request_that_is_refused_before_its_first_launch_leaves_nothing(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        ends_with(REFUSED, None, "plan.json", "env.json", "rehearsal.json")
+        assert list(tmp_path.iterdir()) == []
+        ends_with(REFUSED, tmp_path / "new" / "folder", "plan.json", "launches/01/task.json", "launches/01/command.txt")
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "new").mkdir()
+        ends_with(REFUSED, tmp_path / "new" / "folder", "plan.json")
+        assert list(tmp_path.rglob("*")) == [tmp_path / "new"]  # which no command made
+
+
+def test_what_ranks_of_ours_wrote_before_they_refused_goes_too(tmp_path: Path) -> None:
+    with contextlib.suppress(UsageError), result_folder("estimate", tmp_path / "out") as place:
+        emptied(place / "profile", "ranks")
+        (place / "profile" / "rank0.out").write_text("no such loss")
+        raise REFUSED
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "left", ["launches/01/agent-1.jsonl", "runs.jsonl", "profile/rank0.out", "launches/01/model.pt"]
+)
+def test_a_request_that_is_refused_after_something_was_launched_keeps_all_of_it(tmp_path: Path, left: str) -> None:
+    place = ends_with(REFUSED, tmp_path / "out", "plan.json", "launches/01/launcher.out", left)
+    kept = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert kept == {MARK, "lock", "plan.json", "launches/01/launcher.out", left}
+
+
+def test_a_folder_that_was_there_stays_when_a_request_is_refused(tmp_path: Path) -> None:
+    ends_with(REFUSED, tmp_path, "plan.json")
+    assert list(tmp_path.iterdir()) == []  # empty, as it was
+    with result_folder("measure", tmp_path):
+        (tmp_path / "plan.json").write_text("of an earlier command")
+    ends_with(REFUSED, tmp_path, "rehearsal.json")
+    assert (tmp_path / "plan.json").read_text() == "of an earlier command"
+
+
+@pytest.mark.parametrize("trouble", [WorkFailed("x"), KeyboardInterrupt()])
+def test_work_that_failed_or_was_stopped_keeps_its_plan(tmp_path: Path, trouble: BaseException) -> None:
+    with contextlib.chdir(tmp_path):
+        assert (ends_with(trouble, None, "plan.json") / "plan.json").exists()

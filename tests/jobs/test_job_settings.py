@@ -15,7 +15,7 @@ from scalescope.host import Cores
 from scalescope.jobs import plan
 from scalescope.jobs.environment import Allocation
 from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, points, settle
-from scalescope.records.job import Host, Knobs
+from scalescope.records.job import Host, Knobs, fewest_nodes
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
@@ -141,7 +141,7 @@ def test_a_batch_that_the_command_uses_must_be_given() -> None:
     with pytest.raises(UsageError, match=r"the command uses \{batch\} or \{global_batch\}: add --batch"):
         points(settled(command=(sys.executable, "x.py", "{global_batch}")))
     (alone, both) = points(settled(command=(sys.executable, "x.py", "{batch}"), batch=(8,)))
-    assert [alone.label, both.label] == ["ddp-np1-b8", "ddp-np2-b8"]
+    assert [alone.label, both.label] == ["np1-b8", "np2-b8"]
     assert [each.batch for each in points(settled(command=(sys.executable, "x.py")))] == [None, None]
     assert {each.batch for each in points(settled())} == {32}
 
@@ -218,3 +218,54 @@ def test_knobs_without_an_engine_are_none() -> None:
     found = settled(np=(1, 2))
     assert found.knobs == {"ddp": Knobs(engine="ddp")}
     assert job(found).knobs == Knobs(engine="ddp")
+
+
+@pytest.fixture
+def allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four nodes of two CPUs, of which Slurm says no more."""
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"NODELIST": "n[1-4]", "NUM_NODES": "4", "CPUS_PER_NODE": "2(x4)"}.items():
+        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+
+
+SRUN_LINE = ("srun", "-N", "{nodes}", "-n", "{np}", "--ntasks-per-node", "{per_node}", "x")
+
+
+@pytest.mark.usefixtures("allocation")
+@pytest.mark.parametrize(
+    ("np", "nodes", "per_node"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (5, 3, 2), (8, 4, 2), (10, 4, 3)]
+)
+def test_a_launch_line_is_told_the_fewest_nodes_of_its_allocation(np: int, nodes: int, per_node: int) -> None:
+    line = job(settled(command=SRUN_LINE, np=(np,))).command
+    assert (line[2], line[4], line[6]) == (str(nodes), str(np), str(per_node))
+
+
+@pytest.mark.parametrize(
+    ("np", "slots", "expected"),
+    [(5, (4, 4), (2, 3)), (6, (4, 2), (2, 4)), (6, (2, 4), (2, 4)), (3, (1, 1, 4), (1, 3)), (9, (4, 4), (2, 5))],
+)
+def test_ranks_are_spread_evenly_over_the_fewest_nodes_as_far_as_small_nodes_allow(
+    np: int, slots: tuple[int, ...], expected: tuple[int, int]
+) -> None:
+    assert fewest_nodes(np, slots) == expected
+
+
+def test_nodes_of_hosts_and_of_this_machine() -> None:
+    script = (sys.executable, "x.py", "{nodes}", "{per_node}")
+    assert job(settled(command=script, np=(2,))).command[2:] == ("1", "2")
+    assert job(settled(command=(*script, "{np}"), np=(3,), hosts=HOSTS)).command[2:] == ("2", "2", "3")
+
+
+@pytest.mark.usefixtures("allocation")
+def test_nodes_and_ranks_of_each_say_how_many_ranks_there_are_unless_that_is_uneven() -> None:
+    line = ("srun", "-N", "{nodes}", "torchrun", "--nproc-per-node", "{per_node}", "x.py")
+    assert len(points(settled(command=line, np=(1, 2, 4)))) == 3
+    with pytest.raises(UsageError, match=r"--np 3 does not fill 2 nodes evenly, .* alone says 4: tell .* {np}"):
+        points(settled(command=line, np=(1, 3)))
+
+
+def test_nodes_outside_an_allocation_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(UsageError, match=r"{nodes} and {per_node} come from a Slurm allocation: run this inside one"):
+        settled(command=SRUN_LINE, np=(2,))

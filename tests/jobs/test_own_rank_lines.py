@@ -13,6 +13,7 @@ from scalescope.jobs.own_ranks import (
     StartsItsOwnRanks,
     _parent,
     is_launch_line,
+    missing_script,
     places_ranks_elsewhere,
     starts_ranks_itself,
 )
@@ -36,6 +37,31 @@ from scalescope.jobs.rank_log import RankLog
 )
 def test_words_of_launchers_are_known_behind_env(line: str, is_one: bool) -> None:
     assert is_launch_line(tuple(line.split())) is is_one
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("python absent.py", "absent.py"),
+        ("env A=1 /usr/bin/python3.11 -u -Wignore -OO absent here.py", "absent"),
+        ("python here.py absent.py", ""),
+        ("python . absent.py", ""),
+        ("python {run_dir}/absent.py", ""),
+        ("python -m absent.py", ""),
+        ("python -c absent.py", ""),
+        ("python -W ignore absent.py", ""),
+        ("python -", ""),
+        ("python", ""),
+        ("other absent.py", ""),
+        ("python /" + 300 * "x" + ".py", "/" + 300 * "x" + ".py"),
+    ],
+)
+def test_a_script_that_is_not_there_is_missed_where_words_say_which_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, missing: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.py").touch()
+    assert missing_script(tuple(line.split())) == missing
 
 
 @pytest.mark.parametrize(

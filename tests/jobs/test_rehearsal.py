@@ -89,7 +89,7 @@ def test_steps_that_were_asked_for_are_made(tmp_path: Path, rehearsal: Rehearsal
         ((2, "", ""), UsageError, "mlp cannot be built"),
         ((-signal.SIGILL, "", ""), WorkFailed, "try --env ONEDNN_MAX_CPU_ISA=AVX512_CORE"),
         ((1, "", "Traceback\nValueError: x"), WorkFailed, "failed on its own:\nTraceback\nValueError: x"),
-        ((1, "", ""), WorkFailed, "it ended with code 1"),
+        ((1, "", ""), WorkFailed, "it ended with exit code 1"),
         (None, WorkFailed, "the model mlp made no step within 50 s in one process: give it longer with --timeout"),
     ],
 )

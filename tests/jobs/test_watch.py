@@ -215,16 +215,19 @@ def test_the_steps_of_the_rank_that_died_and_its_last_words_are_told(tmp_path: P
 def test_without_words_of_the_rank_the_launchers_are_shown(tmp_path: Path) -> None:
     (_, details), _ = died(tmp_path, TORCHRUN.format(1, 1, 3))
     assert details.startswith(f"last output ({tmp_path / LAUNCHER_OUTPUT}):\n")
-    assert died(tmp_path, "")[0] == ("the launch failed", "")
+    assert died(tmp_path, "")[0] == ("the launch failed before the first step", "")
 
 
-@pytest.mark.parametrize(("code", "how"), [(128, "ended with exit code 128"), (129, "was killed by signal 1")])
+@pytest.mark.parametrize(("code", "how"), [(128, "ended with exit code 128"), (129, "was killed by SIGHUP")])
 def test_codes_above_128_are_signals(tmp_path: Path, code: int, how: str) -> None:
     assert died(tmp_path, TORCHRUN.format(0, 0, code))[0][0] == f"rank 0 {how} before its first step"
 
 
 def test_files_of_no_rank_have_no_errors(tmp_path: Path) -> None:
-    assert died(tmp_path, "", rankings="Error: x\n", rank0="all is well\n")[0][0] == "the launch failed"
+    assert (
+        died(tmp_path, "", rankings="Error: x\n", rank0="all is well\n")[0][0]
+        == "the launch failed before the first step"
+    )
     assert died(tmp_path, "", rank2="SomeError\n", rank10="Error\n")[0][0].startswith("rank 10 failed")
 
 

@@ -1,5 +1,6 @@
 """A launch from its start to its end, on made-up processes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -111,6 +112,7 @@ def test_no_interrupt_is_lost_while_a_process_starts(system: System, job: Job, l
     [
         (FileNotFoundError(), r"there is no program 'program0': check the command's first word"),
         (PermissionError(), r"'program0' is not executable: chmod \+x it or name its interpreter"),
+        (OSError(errno.E2BIG, ""), r"the command is too long .*: let the script read its arguments from a file"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_told_in_one_line(

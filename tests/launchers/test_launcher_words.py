@@ -8,7 +8,7 @@ from scalescope.launchers import find_launcher
 from scalescope.launchers.base import as_shell, on_host, rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Host, Job, Knobs
 
-KEPT = 'exec "$@" >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1'
+KEPT = 'exec python train.py >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1'
 
 
 def job(**changes: object) -> Job:
@@ -39,7 +39,7 @@ def test_every_rank_finds_threads_folder_and_launch() -> None:
 
 
 def test_a_rank_keeps_its_output_under_the_name_that_torch_knows() -> None:
-    assert rank_words(job()) == ("sh", "-c", KEPT, "sh", "python", "train.py")
+    assert rank_words(job()) == ("sh", "-c", KEPT)
     named = rank_words(job(), RANK="SLURM_PROCID", WORLD_SIZE="SLURM_NTASKS")
     assert named[2] == f"export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS; {KEPT}"
 
@@ -92,7 +92,7 @@ def test_torchrun_on_this_machine_is_one_node_that_keeps_its_folder_with_the_lau
         *("--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0"),
         *("--master-addr", "127.0.0.1", "--master-port", "4000"),
         *("--log-dir", "/out/launch 1/torchrun"),
-        *("--no-python", "sh", "-c", KEPT, "sh", "python", "train.py"),
+        *("--no-python", "sh", "-c", KEPT),
     )
     assert (command.env, command.host) == (rank_environment(job()), "")
 

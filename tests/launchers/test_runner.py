@@ -47,3 +47,16 @@ def test_what_ends_right_after_its_parent_is_not_left_over(tmp_path: Path) -> No
 def test_after_a_failure_leftovers_are_nothing_to_be_told(tmp_path: Path) -> None:
     ending = ended(tmp_path, "sleep 60 & exit 3")
     assert (ending.problem, ending.leftovers) == ("the launcher ended with exit code 3", 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("kill -9 $$", "was killed by SIGKILL (perhaps out of memory)"),
+        ("kill -TERM $$", "was killed by SIGTERM"),
+        ("exit 139", "was killed by SIGSEGV"),
+        ("exit 255", "ended with exit code 255"),
+    ],
+)
+def test_a_launcher_that_a_signal_ended_is_named_with_it(tmp_path: Path, line: str, how: str) -> None:
+    assert ended(tmp_path, line).problem == f"the launcher {how}"

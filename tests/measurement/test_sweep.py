@@ -205,7 +205,9 @@ def test_a_traced_launch_is_shown_with_its_steps_of_the_most_processes(launches:
     assert ":full" in "\n".join(traced_commands(request(np=(2,), cpu_detail=True)))
 
 
-def test_what_launches_need_is_looked_for_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_launches_need_is_looked_for_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
     asked: list[str] = []
 
     def has(python: str, module: str) -> bool:

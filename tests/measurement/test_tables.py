@@ -1,9 +1,14 @@
 """Tables that people have: what follows from their columns, and what does not."""
 
 import math
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from command_line import CommandLine
 from published import LAB11, speedups
 from scalescope.measurement.tables import read_table
 from scalescope.records.scaling import Scaling
@@ -236,3 +241,32 @@ def test_our_own_table_is_not_fitted(table) -> None:
     (curve,) = table("\n".join(lines)).curves
     assert curve.fit is None
     assert [point.one_time_s.value for point in curve.points if point.one_time_s] == pytest.approx([2, 6, 6])
+
+
+LARGE: dict[str, Callable[[int], str]] = {
+    "sizes": lambda at: f"{at + 1},ddp,5,{100 / (at + 1) + 1:.6f},{100 * (at + 1) ** 0.9:.4f}",
+    "engines": lambda at: f"{1 + at % 2},e{at // 2},5,{100 + at % 7},{100 + at % 5}" if at else "1,none,5,100,100",
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_work_grows_with_the_rows_of_a_table_and_no_faster(scalescope: CommandLine, kind: str) -> None:
+    lines = []
+    for count in (200, 800):
+        rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]
+        (scalescope.folder / "large.csv").write_text("\n".join(rows))
+        executed = 0
+
+        def on_line(_frame: FrameType, event: str, _told: Any) -> Any:
+            nonlocal executed
+            executed += event == "line"  # every turn of a loop, too
+            return on_line
+
+        before = sys.gettrace()
+        sys.settrace(lambda frame, *_: on_line if "scalescope" in frame.f_code.co_filename else None)
+        try:
+            scalescope.in_this_process("explain", "large.csv", "--json")
+        finally:
+            sys.settrace(before)
+        lines.append(executed)
+    assert lines[1] < 5 * lines[0]

@@ -79,27 +79,6 @@ def test_quick_launches_end_at_five_percent_and_scaling_has_three_words() -> Non
     assert SCALINGS == {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
 
 
-@pytest.mark.parametrize("request_type", [MeasureRequest, StudyRequest])
-def test_a_request_is_called_by_its_model_or_by_its_command_without_folders(request_type: type[Any]) -> None:
-    command = ("/usr/bin/python", "/home/me/train.py", "--lr", "data/x")
-    assert request_type(workload=MODEL, command=command).what == "cnn"
-    assert request_type(command=command).what == "python train.py --lr data/x"
-
-
-@pytest.mark.parametrize(
-    ("command", "what"),
-    [
-        (("python", "train.py", "-x"), "train.py -x"),
-        (("/opt/bin/python3.11", "/home/me/train.py", "a/b"), "train.py a/b"),
-        (("torchrun", "/home/me/train.py"), "torchrun train.py"),
-        (("/opt/python",), "python"),
-    ],
-)
-def test_a_search_is_called_by_its_script_without_the_interpreter(command: tuple[str, ...], what: str) -> None:
-    assert TuneRequest(command=command).what == what
-    assert TuneRequest(command=command, workload=MODEL).what == "cnn"
-
-
 def test_requests_that_launch_hand_on_what_is_launched_and_how() -> None:
     said: dict[str, Any] = {
         "command": ("python", "x.py"),

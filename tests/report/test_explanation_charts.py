@@ -72,7 +72,7 @@ def test_the_predicted_step_stands_above_the_measured_one() -> None:
     assert first["title"]["text"].startswith("predicted: 75.6 ms")
     assert second["title"]["text"].startswith("measured: 104 ms")
     assert {row["rank"] for row in rows(layers(second, "rect")[0])} == {0, 1}
-    assert "step 30, a representative one" in subtitle(figure)
+    assert "step 30, a representative one; rank 1 is the straggler: the others wait for it" in subtitle(figure)
     (zoom,) = figure["params"]
     for panel in (first, second):  # one zoom for both
         assert {layer.get("name") for layer in panel["layer"]} & set(zoom["views"])

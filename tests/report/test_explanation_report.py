@@ -59,7 +59,7 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
     assert (document["kind"], document["ranks"], document["steps"]) == ("profiler traces", 2, 60)
     assert list(document["accounting"]) == ["compute", "exposed_communication", "input", "optimizer", "other"]
     assert document["hidden_communication"] == pytest.approx(0.352, abs=1e-3)
-    assert document["lost"] == {"events": 0, "bytes": 0, "reason": ""}
+    assert document["lost"] == {"events": 0, "bytes": 0, "reason": "", "files": ()}
     assert [finding["id"] for finding in document["findings"]] == ["straggler", "one bucket too large"]
     assert {"id", "sentence", "evidence", "change", "gain"} <= set(document["findings"][0])
     assert document["per_rank"][1]["late_s"] == 0.02
@@ -92,13 +92,17 @@ def test_findings_come_by_gain_and_unknown_gains_last() -> None:
 
 def test_the_sentence_tells_parts_and_the_largest_gain() -> None:
     assert sentence(ddp()) == (
-        "A 113 ms step is 63 % compute, 18 % exposed communication (9 % waiting for other ranks, 10 % transfer), "
-        "2 % waiting for input, 4 % optimizer and 12 % other (communication hidden under compute: 35 %). "
-        "Rank 1 comes 19.8 ms later to the allreduces than the others, in 57 of 57 steps: "
-        "1.24x faster steps without it."
+        "A traced 113 ms step is 63 % compute, 18 % exposed communication "
+        "(10 % transfer; rank 0 waits 17 % for rank 1), 2 % waiting for input, "
+        "4 % optimizer and 12 % other (communication hidden under compute: 35 %). "
+        "Rank 1 comes 19.8 ms later to the allreduces than the others, in 57 of 57 steps; "
+        "fix saves 21.6 ms per step (1.2x)."
     )
+    many = sentence(ddp(4))
+    assert "other ranks wait 17 % for rank 1)" in many
+    assert "waiting for other ranks" in sentence(ddp(2, straggler=None)), "nobody is named"
     assert sentence(bare_horovod()) == (
-        "A 50 ms step is 18 % exposed communication (4 % waiting for other ranks, 14 % transfer) "
+        "A traced 50 ms step is 18 % exposed communication (4 % waiting for other ranks, 14 % transfer) "
         "and 82 % what a horovod timeline alone cannot tell "
         "(communication that may be hidden: 11 %). Nothing stands out."
     )
@@ -114,7 +118,7 @@ def test_the_terminal_shows_every_part_of_every_rank() -> None:
     assert abs(bar.count("c") / len(bar) - 0.633) < 0.06
     assert "rank 1 is the straggler: it comes 20 ms later" in joined(text)
     assert "from step 30 on a step takes 107 ms instead of 94 ms" in text
-    assert "gain: 1.24x faster steps" in text
+    assert "gain: fix saves 21.6 ms per step (1.2x)" in text
     assert "... 1 size more" in text
 
 
@@ -230,5 +234,5 @@ def test_exposed_communication_is_divided_where_the_source_tells() -> None:
 def test_a_guess_is_called_one() -> None:
     (first, *_) = ddp().findings
     guess = msgspec.structs.replace(ddp(), findings=(msgspec.structs.replace(first, gain_from="guess"),))
-    assert sentence(guess).endswith("1.24x faster steps without it (a guess).")
+    assert sentence(guess).endswith("fix saves 21.6 ms per step (1.2x, a guess).")
     assert "from a guess" in shown(guess)

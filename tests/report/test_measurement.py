@@ -1,5 +1,7 @@
 import io
 import json
+import re
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -110,6 +112,18 @@ def test_the_document_has_units_in_its_names_and_every_launch() -> None:
     assert alone["efficiency"] == 1
     assert [each["folder"] for each in document["launches"]] == ["launches/x", "launches/y"]
     assert document["fit"] is None or set(document["fit"]) >= {"fixed_s", "fixed_s_error", "work", "work_error"}
+
+
+def test_the_guide_names_the_keys_of_the_document() -> None:
+    record = measurement(run("none", 1, 80), run("ddp", 2, 120))
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "measure.md").read_text()
+    block = guide.split("## JSON\n\n```\n")[1].split("```")[0].replace('"measurement"', "a text")
+    depth, named = 0, set()
+    for word in re.findall(r'[{}\[\]]|"\w+"', block):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(word, 0)
+        if depth == 1 and word.startswith('"'):
+            named.add(word.strip('"'))
+    assert named == set(as_document(record, study(record)))
 
 
 def test_a_point_goes_by_the_engine_that_was_seen_and_none_is_lost() -> None:

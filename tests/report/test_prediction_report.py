@@ -12,7 +12,7 @@ from rich.console import Console
 
 from scalescope.errors import WorkFailed
 from scalescope.records.prediction import Cell, Prediction
-from scalescope.report.prediction import grids, sentence, some_of, spaced
+from scalescope.report.prediction import efficient_words, grids, sentence, some_of, spaced, trust_words
 from scalescope.report.prediction_show import show
 from scalescope.report.prediction_tables import as_csv, as_document, as_markdown, write_tables
 
@@ -115,11 +115,57 @@ def test_some_of_many_values_keeps_ends_and_powers_of_two() -> None:
     assert spaced(range(1, 17), 4) == [1, 8, 12, 16]
 
 
+@pytest.mark.parametrize(
+    ("regret", "words"),
+    [
+        (0.0, "the highest throughput of the map"),
+        (0.004, "within 0.5 % of the highest throughput of the map"),
+        (0.2, "20 % less throughput than the fastest cell (10,970 samples/s)"),
+    ],
+)
+def test_what_is_given_up_is_throughput_whatever_the_speedups_of_other_cells(regret: float, words: str) -> None:
+    made = predicted()
+    assert made.recommended
+    advised = msgspec.structs.replace(made, recommended=msgspec.structs.replace(made.recommended, regret=regret))
+    assert sentence(advised).endswith(f"samples/s; {words}.")
+    assert "no cell is faster" not in shown(advised, 300)
+
+
+def test_efficiency_is_not_spoken_of_where_nothing_fits() -> None:
+    assert "no batch of the map fits into" in sentence(too_large())
+    assert efficient_words(too_large()) == ""
+    assert "reaches an efficiency" not in shown(too_large())
+
+
+def test_why_no_number_of_processes_is_efficient_is_said() -> None:
+    assert efficient_words(hopeless()) == "no more than 1 process reaches an efficiency of 80 %"
+    several = predicted("mlp", network_s=4.0, counts=(2, 4))
+    assert efficient_words(several) == "no number of processes of the map reaches an efficiency of 80 %"
+    made = predicted(counts=(1, 2, 4))
+    alone = tuple(msgspec.structs.replace(cell, fits=cell.np == 1) for cell in made.cells)
+    made = msgspec.structs.replace(made, cells=alone, most_efficient_np=1)
+    assert efficient_words(made) == "nothing with more than 1 process fits into memory"
+
+
+def test_a_correction_that_reads_as_1_is_none() -> None:
+    wrong = checked()
+    corrected = msgspec.structs.replace(wrong, correction=0.932)
+    assert "; the map is corrected (0.93x the predicted step). cnn with ddp" in sentence(corrected)
+    for factor in (1.0, 0.9951, 1.0049):
+        words = sentence(msgspec.structs.replace(wrong, correction=factor))
+        assert "; the intervals are wider now. cnn with ddp" in words
+        assert "corrected" not in words
+    assert wrong.calibration
+    for factor, said in ((0.9996, "on average; a spread of 3.1 % is left"), (1.002, "multiplied by 1.002 for that, a")):
+        known = msgspec.structs.replace(wrong.calibration, factor=factor)
+        assert said in trust_words(msgspec.structs.replace(wrong, calibration=known))
+
+
 def test_the_lines_below_tell_advice_trust_and_checks() -> None:
     text = " ".join(shown(checked(), 300).split())
     assert (
         "- recommended: 8 processes with batch 512 each give 7.09x (6.69 to 7.54), efficiency 89 %, 8,776 samples/s; "
-        "no cell is faster; the fastest cell that keeps 80 % efficiency" in text
+        "the highest throughput of the map; the fastest cell that keeps 80 % efficiency" in text
     )
     assert "largest efficient number of processes: 8, with an efficiency of 80 % or more" in text
     assert (

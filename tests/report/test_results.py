@@ -55,6 +55,16 @@ def test_launches_of_an_interrupted_measurement_are_shown(tmp_path: Path) -> Non
     assert len(one.scaling.curves[0].points) == 2
 
 
+def test_records_that_name_the_interpreter_are_of_the_same_training(tmp_path: Path) -> None:
+    """As measure wrote them before every verb named a training in one way."""
+    old = folder_of(tmp_path / "m", "measure", scaling=curves("python train.py --lr 0.1"))
+    tuning = msgspec.structs.replace(made_tunings.two_hosts(), what="train.py --lr 0.1")
+    search = folder_of(tmp_path / "t", "tune", tuning=tuning)
+    assert [each.kinds for each in read_results([old, search])] == [{"scaling", "tuning"}]
+    other = msgspec.structs.replace(tuning, what="train.py --lr 0.2")
+    assert len(read_results([old, folder_of(tmp_path / "o", "tune", tuning=other)])) == 2
+
+
 def test_what_was_begun_and_not_finished_says_how_to_finish_it(tmp_path: Path) -> None:
     request = MeasureRequest(command=("true",))
     begun = folder_of(tmp_path / "m", "measure", plan=Plan(request=request, cwd="/", since_ns=0))
@@ -66,6 +76,9 @@ def test_what_was_begun_and_not_finished_says_how_to_finish_it(tmp_path: Path) -
     search = folder_of(tmp_path / "t", "tune", plan=TunePlan(request=TuneRequest(command=("true",)), cwd="/"))
     for sample in made_tunings.two_hosts().samples[:3]:
         append(sample, search / "samples.jsonl")
+    with pytest.raises(UsageError, match="ended after 3 samples: it cannot be resumed; type the same command"):
+        read_results([search])
+    (search / "launches").mkdir()  # a search by relaunch
     with pytest.raises(UsageError, match="ended after 3 samples: scalescope tune --resume"):
         read_results([search])
 

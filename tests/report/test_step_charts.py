@@ -19,7 +19,7 @@ def test_a_step_marks_communication_that_nothing_hides() -> None:
     assert subtitle(figure) == ["One step: cnn", "batch 64 each"]
     (panel,) = figure["vconcat"]
     assert panel["title"]["text"] == (
-        "41 ms, of it 6 ms (15 %) exposed communication; 15 ms of communication is hidden (rank 2, the slowest)"
+        "41 ms, of it 6 ms (15 %) exposed communication; 15 ms of communication is hidden (rank 2)"
     )
     bars = rows(layers(panel, "rect")[0])
     lost = [row for row in bars if row["activity"] == "exposed communication"]

@@ -97,7 +97,8 @@ GROWING = proportional(8, 64, sample_bytes=GIB, memory_limit_bytes=65 * GIB)
 
 
 def test_a_batch_beyond_memory_is_marked_and_never_recommended() -> None:
-    found = asked(profile=GROWING, np=(1, 2), batches=(32, 64, 128), cluster=described(device="gpu"))
+    on_gpu = msgspec.structs.replace(GROWING, device="H200")
+    found = asked(profile=on_gpu, np=(1, 2), batches=(32, 64, 128), cluster=described(device="gpu"))
     assert [(one.np, one.batch) for one in found.cells if one.fits] == [(1, 32), (2, 32), (1, 64)]
     assert cell(found, 1, 128).memory_bytes == 129 * GIB
     assert cell(found, 2, 64).memory_bytes == 65 * GIB + 2**20  # buckets
@@ -111,13 +112,14 @@ def test_processes_share_the_memory_of_a_node_and_each_gpu_has_its_own() -> None
     assert [one.np for one in found.cells if one.fits] == [1, 4]  # 8 of 9 GiB do not fit, on two nodes neither
     assert cell(found, 8, 64).memory_bytes < 10 * GIB, "of one process"
     assert (found.largest_batch, found.memory_shared_by) == (56, 8)
-    gpus = asked(profile=large, np=(1, 4, 8, 16), batches=(64,), cluster=described(slots=8, nodes=2, device="gpu"))
+    on_gpu = msgspec.structs.replace(large, device="H200")
+    gpus = asked(profile=on_gpu, np=(1, 4, 8, 16), batches=(64,), cluster=described(slots=8, nodes=2, device="gpu"))
     assert all(one.fits for one in gpus.cells)
     assert gpus.memory_shared_by == 1
 
 
 def test_strong_speedups_over_a_step_that_nobody_can_run_are_marked() -> None:
-    large = proportional(8, 64, sample_bytes=GIB, memory_limit_bytes=128 * GIB)
+    large = proportional(8, 64, sample_bytes=GIB, memory_limit_bytes=128 * GIB, device="H200")
     found = asked(
         profile=large, np=(1, 8), batches=(64, 512), scalings=("strong",), cluster=described(slots=8, device="gpu")
     )
@@ -134,7 +136,7 @@ def test_strong_speedups_over_a_step_that_nobody_can_run_are_marked() -> None:
 
 
 def test_beyond_one_node_whole_nodes_are_recommended() -> None:
-    wide = described(1e6, slots=8, nodes=4, device="gpu")
+    wide = described(1e6, slots=8, nodes=4)
     found = asked(np=tuple(range(1, 33)), cluster=wide).recommended
     assert (found.np, found.regret) == (32, 0)
     assert "the fewest nodes within 5 %" in found.why
@@ -292,13 +294,24 @@ def test_calibration_moves_several_processes_and_leaves_one_alone() -> None:
 
 def test_what_is_doubtful_is_said() -> None:
     doubtful = profile(point(8, outlying=True, foreign_cores=0.9))
-    found = asked(profile=doubtful, cluster=described(device="gpu")).warnings
+    found = asked(profile=doubtful).warnings
     assert [words.split(":")[0] for words in found] == [
         "batch 8 lies off its neighbours even after it was measured again",
-        "the profile is of a CPU and the cluster has GPUs",
         "the cluster's links are described, not measured",
     ]
     assert asked(np=(1,)).warnings == ()  # one process uses no links
+
+
+@pytest.mark.parametrize(
+    ("profiled", "device", "said"),
+    [
+        ("cpu", "gpu", "the profile is of a CPU and made has GPUs: take the profile on a GPU, or give its step times"),
+        ("H200", "cpu", "the profile is of a GPU and made has CPUs: take the profile on a CPU, or give its step times"),
+    ],
+)
+def test_steps_of_another_kind_of_device_than_the_clusters_are_refused(profiled: str, device: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        asked(profile=profile(point(8), device=profiled), cluster=described(device=device))
 
 
 def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> None:

@@ -1,5 +1,6 @@
 """Times of two results: which are set against each other, their ratio with its interval, and the verdict, by hand."""
 
+import json
 import math
 from typing import Any
 
@@ -8,6 +9,7 @@ import made_tunings
 import msgspec
 import pytest
 
+from command_line import CommandLine
 from scalescope.errors import UsageError
 from scalescope.records.comparison import Comparison, Pair
 from scalescope.records.results import Results
@@ -149,6 +151,17 @@ def test_without_steps_samples_are_compared_and_without_them_trainings() -> None
     assert [sample.ratio.low, sample.ratio.high] == pytest.approx([2.0 * 0.1 / 0.125, 2.0 * 0.1 / 0.05])
     assert (training.what, training.a, training.b) == ("training of 4 x ddp, batch 8 each", 30.0, 60.0)
     assert (training.verdict, training.note) == ("undecided", ONCE)
+
+
+def test_total_times_are_compared_where_a_table_tells_no_others(scalescope: CommandLine) -> None:
+    (scalescope.folder / "before.csv").write_text("np,total_s\n1,100\n2,60\n2,60\n2,60\n")
+    (scalescope.folder / "after.csv").write_text("np,total_s,train_s\n1,100,90\n2,30,20\n2,30,20\n2,30,20\n")
+    for other, ratio in (("before.csv", 1.0), ("after.csv", 0.5)):
+        said = scalescope.in_this_process("compare", "before.csv", other, "--json").stdout
+        alone, two = json.loads(said)["pairs"]
+        assert (alone["what"], alone["ratio"]["value"]) == ("total time of 1 alone", 1.0)
+        assert (two["what"], two["ratio"]["value"]) == ("total time of 2 processes", ratio)
+        assert (alone["note"], two["note"]) == (ONCE, "no spread is known")
 
 
 def test_other_engines_are_compared_by_size_and_other_sizes_by_their_fastest_sample() -> None:

@@ -93,7 +93,8 @@ def test_the_target_is_tuned_within_what_is_left(
 ) -> None:
     done(tmp_path, "tune", request_, threads_per_rank=7)
     ((_, asked, _),) = verbs.asked
-    assert (asked.np, asked.engine, asked.budget_s, asked.folder) == (4, "ddp", 77.0, str(tmp_path / "tune"))
+    engine = "" if request_.command else "ddp"
+    assert (asked.np, asked.engine, asked.budget_s, asked.folder) == (4, engine, 77.0, str(tmp_path / "tune"))
     assert (asked.threads_per_rank, asked.steps, asked.batch) == (threads, steps, 8 if steps else 16)
 
 

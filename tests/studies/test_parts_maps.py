@@ -6,7 +6,7 @@ from typing import Any
 import made_predictions
 import msgspec
 import pytest
-from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done
+from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done, part_of
 from test_expectations import MODEL
 from test_measurement import measurement, run
 from test_script_map import survey
@@ -92,15 +92,31 @@ def surveyed(folder: Path, verbs: Verbs) -> None:
         (place / "survey.json").write_bytes(msgspec.json.encode(survey(ranks)))
 
 
-def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
+@pytest.fixture
+def leaves_surveys(tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Verbs.measure
 
-    def leaving_surveys(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
+    def measure(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
         found = original(verbs, request, listener)
         surveyed(tmp_path, verbs)
         return found[0], measurement(*verbs.runs)
 
-    monkeypatch.setattr(parts, "measure", leaving_surveys)
+    monkeypatch.setattr(parts, "measure", measure)
+
+
+@pytest.mark.usefixtures("leaves_surveys")
+def test_links_are_probed_on_the_device_that_the_script_chose(
+    tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    done(tmp_path, "estimate", msgspec.structs.replace(SCRIPT, device="auto"), engines=("ddp",), batches=())
+    probe = verbs.asked[-1][1]
+    assert (probe.backends, probe.device) == (("gloo",), "cpu")
+    assert load(tmp_path / "estimate" / PREDICTION, Prediction).trusted
+
+
+@pytest.mark.usefixtures("leaves_surveys")
+def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs) -> None:
     done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
     assert verbs.names() == ["measure", "probe"]
     asked, probe = (asked for _, asked, _ in verbs.asked)
@@ -116,6 +132,16 @@ def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs,
     everything = msgspec.structs.replace(SCRIPT, np=(), steps=50)
     done(tmp_path, "estimate", everything, engines=("ddp",), batches=())
     assert [cell.np for cell in load(place / PREDICTION, Prediction).cells] == [1, 2, 4]
+
+
+def test_a_script_that_shards_its_model_gets_no_map_and_is_not_tuned(tmp_path: Path, verbs: Verbs) -> None:
+    verbs.runs = [run("ddp", 1, 80, engine_seen="fsdp2"), run("ddp", 4, 80, engine_seen="fsdp2")]
+    with pytest.raises(WorkFailed, match="no map: FSDP2 cannot be modelled yet; measure and explain show how"):
+        done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
+    assert not (tmp_path / "estimate" / PREDICTION).exists()
+    assert verbs.names() == ["measure"], "nothing is probed for a map that cannot be"
+    study = part_of(tmp_path, SCRIPT, engines=("ddp",), batches=())
+    assert study.needless("tune") == study.needless("check") == "FSDP2 has no knobs that tune can change"
 
 
 def test_a_script_that_was_not_surveyed_has_no_map(tmp_path: Path, verbs: Verbs) -> None:

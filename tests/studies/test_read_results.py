@@ -159,7 +159,8 @@ def test_what_is_not_finished_says_how_to_finish_it(tmp_path: Path) -> None:
         read_results([begun])
     again = f"scalescope measure --resume {shlex.quote(str(begun))}"
     assert str(caught.value) == f"{begun} holds no results yet: no launch of {begun} has finished yet: {again}"
-    search = folder_of(place / "t", "tune", plan=TunePlan(request=TuneRequest(command=("x",)), cwd="/"))
+    request = TuneRequest(command=("x",), method="offline")
+    search = folder_of(place / "t", "tune", plan=TunePlan(request=request, cwd="/"))
     append(made_tunings.two_hosts().samples[0], search / "samples.jsonl")
     folder_of(place / "x", "explain", explanation=made_explanation.ddp(2, 6))
     plan = EstimatePlan(request=EstimateRequest(workload=MODEL), fingerprint=MACHINE)

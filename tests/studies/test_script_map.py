@@ -48,6 +48,11 @@ def cluster(seconds: float) -> Cluster:
     return Cluster(name="this machine", nodes=1, slots_per_node=4, cores_per_node=8, costs=(costs,))
 
 
+@pytest.mark.parametrize(("seen", "kind"), [({"device": "gpu"}, "gpu"), ({"device": "cpu"}, "cpu"), ({}, "cpu")])
+def test_the_profile_is_of_the_device_that_was_surveyed(seen: dict[str, str], kind: str) -> None:
+    assert profile_of_script("train.py", {(1, None): {**survey(1), **seen}}).kind == kind
+
+
 def test_one_process_is_as_it_was_surveyed_with_its_input() -> None:
     profile = profile_of_script("python train.py", {(1, None): survey(1), (2, None): survey(2, forward_s=0.024)})
     (point,) = profile.points

@@ -65,10 +65,10 @@ def test_elements_have_the_size_of_their_type(kind: str, size: int) -> None:
 
 
 def test_arguments_name_an_operation_and_who_asked_for_it() -> None:
-    assert arguments(Collective_name="allreduce", External_id=7) == Arguments("allreduce", -1, 7)
-    assert arguments(Collective_name="", External_id="7") == Arguments("", -1, None)
+    assert arguments(Collective_name="allreduce", External_id=7) == Arguments("allreduce", -1, 7, -1)
+    assert arguments(Collective_name="", External_id="7") == Arguments("", -1, None, -1)
     for damaged in (b"{", b"[1]", b"\xff", b'"text"'):
-        assert arguments_of(Told(damaged)) == Arguments("", -1, None)  # type: ignore[arg-type]
+        assert arguments_of(Told(damaged)) == Arguments("", -1, None, -1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,10 @@ def test_a_decision_that_cannot_be_remembered_is_told(
 def test_a_folder_with_samples_is_not_searched_in_again(search: Search, tmp_path: Path) -> None:
     tune(asked(folder="out"), Told())
     append(Sample(index=0, phase="default", values={}), tmp_path / "out" / SAMPLES)
-    with pytest.raises(UsageError, match="already holds a search: choose another folder with -o, or resume"):
+    with pytest.raises(UsageError, match=r"already holds a search: choose another folder with -o$"):
+        tune(asked(folder="out"), Told())
+    append(Sample(index=1, phase="confirm", pair=0, values={}), tmp_path / "out" / SAMPLES)
+    with pytest.raises(UsageError, match="already holds a search: choose another folder with -o, or resume with"):
         tune(asked(folder="out"), Told())
     assert len(search.given) == 1
 

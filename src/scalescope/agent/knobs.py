@@ -75,9 +75,8 @@ class Wrappers:
 
     def note_root(self, root: Any) -> None:
         """See what kind of model is trained."""
+        self.sharded |= bool(engine_file("sharded_live").sharding_of(root))
         for part in () if root is None else root.modules():
-            names = {kind.__name__ for kind in type(part).__mro__}
-            self.sharded |= bool(names & {"FullyShardedDataParallel", "FSDPModule"})
             self._compiled |= self._is_kin(getattr(part, "_orig_mod", None))
 
     # What is watched, as soon as its module has been imported

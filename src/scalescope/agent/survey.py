@@ -213,6 +213,7 @@ class _Parts:
             "ready_s": [ready for ready, _ in gradients],
             **{name: median(row[name] for row in self._rows) for name in names},
             "buffers_bytes": buffers,
+            "device": "gpu" if self._cuda else "cpu",
         }
 
 

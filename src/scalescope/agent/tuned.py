@@ -124,7 +124,6 @@ class Tuned:
         self._has_refused = True
         if rank:
             return
-        engine = "fsdp" if self._wrappers.sharded else engine
         why = why or self._why(engine)
         controller = FileController(self._folder)
         controller.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
@@ -132,7 +131,7 @@ class Tuned:
         say(f"not tuned: {why}")
 
     def _why(self, engine: str) -> str:
-        if engine == "fsdp":
+        if self._wrappers.sharded:
             return SHARDED
         if engine == "horovod":
             return "the script trained with Horovod, but without hvd.DistributedOptimizer: use it, or --offline"

@@ -129,8 +129,8 @@ class Agent:
         self._become_rank()
         self._imports.stop()
         self._recorder.line("import", ns=self._imports.seconds_ns)
-        if self._engine == "none" and self._exchanged.has_models:
-            self._engine = "ddp"
+        if self._engine == "none":
+            self._engine = guarded("the engine is not known", self._engine_of)(root) or "none"
         self._recorder.line("engine", name=self._engine)
         if self._stale_reads:
             self._stale_reads.stop()
@@ -142,6 +142,13 @@ class Agent:
             )
         if self._tuned:
             self._tuned.on_training(root, self._engine)
+
+    def _engine_of(self, root: Any) -> str:
+        if self._exchanged.has_models:
+            return "ddp"
+        from .knobs import engine_file
+
+        return str(engine_file("sharded_live").sharding_of(root))
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):

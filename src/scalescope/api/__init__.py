@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from scalescope.api.display import as_html
 from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions
 from scalescope.errors import UsageError
+from scalescope.named_paths import takes_paths
 from scalescope.records.store import Record
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def doctor() -> "Machine":
     return describe_machine()
 
 
+@takes_paths
 def measure(
     model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: Unpack[MeasureOptions]
 ) -> "Measurement":
@@ -110,6 +112,7 @@ def measure(
     return sweep.measure(measure_request(model, **options), listener or Silent())[1]
 
 
+@takes_paths
 def resume(
     folder: str | Path,
     *,
@@ -134,6 +137,7 @@ def scaling(measurement: "Measurement") -> "Scaling":
     return study(measurement)
 
 
+@takes_paths
 def estimate(model: "str | WorkloadSpec", *, listener: Any = None, **options: Unpack[EstimateOptions]) -> "Prediction":
     """How fast a model would be at every number of processes and batch size.
 
@@ -154,6 +158,7 @@ def estimate(model: "str | WorkloadSpec", *, listener: Any = None, **options: Un
     return work.estimate(estimate_request(model, **options), listener or Silent())[1]
 
 
+@takes_paths
 def probe(*, listener: Any = None, **options: Unpack[ProbeOptions]) -> "Cluster":
     """What collectives cost among the ranks of this machine or of named hosts; also written as cluster.toml."""
     from scalescope.api.requests import probe_request
@@ -177,6 +182,7 @@ def run_probe(request: "ProbeRequest", listener: Any) -> "tuple[Path, Cluster]":
     return folder, cluster
 
 
+@takes_paths
 def explain(
     paths: str | Path | Sequence[str | Path] = (),
     *,
@@ -217,6 +223,7 @@ def explain(
     return read([captured], estimate=beside)
 
 
+@takes_paths
 def tune(model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: "Unpack[TuneOptions]") -> "Tuning":
     """Search for faster knobs of a model, or a command; the default is kept unless another setting is clearly faster.
 
@@ -237,6 +244,7 @@ def tune(model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: "
     return search(tune_request(model, **options), listener or Silent())[1]
 
 
+@takes_paths
 def draw(
     record: "Measurement | Scaling | Prediction | Explanation | Autotune | Tuning",
     folder: str | Path,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.named_paths import reading, takes_paths
 from scalescope.text import plural
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _OURS = b'content="scalescope '  # In the head of every page of ours
 Spec = Mapping[str, Any]
 
 
+@takes_paths
 def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "report.html") -> Path:
     """All results on one page that needs no network; those of one training together, others compared.
 
@@ -40,6 +42,7 @@ def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "r
     return Path(page)
 
 
+@takes_paths
 def compare(a: str | Path, b: str | Path, tolerance: str | float = 0.05) -> "Comparison":
     """What changed from A to B: every time that both have, with intervals and a verdict.
 
@@ -185,7 +188,7 @@ def check_page(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"'{path}' is a folder: name a file with -o, such as {path / PAGE}")
     if path.exists():
-        with open(path, "rb") as file:
+        with reading(path), open(path, "rb") as file:
             head = file.read(1000)
         if not (head.startswith(_BEGINNING) and _OURS in head):
             raise UsageError(f"'{path}' exists and is no page of scalescope: choose another name with -o")
@@ -247,7 +250,9 @@ def check_proposal(results: Sequence["Results"], path: Path) -> "Results":
     first = next((each for each in results if studies(each)), None)
     if first is None:
         raise UsageError("--proposal needs a measurement of two or more sizes: scalescope measure --np 1,2,4 ...")
-    if path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-")):
+    with reading(path):
+        is_other = path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-"))
+    if is_other:
         raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
     return first
 

@@ -1,5 +1,7 @@
 """From what a verb is told to its request: Python values and words of the command line are read alike, here only."""
 
+import math
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +13,18 @@ from scalescope.errors import UsageError
 from scalescope.jobs.request import parse_environment, parse_hosts
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import SCALINGS, EstimateRequest, MeasureRequest, ProbeRequest
-from scalescope.units import parse_counts, parse_fraction, parse_seconds
+from scalescope.text import plain
+from scalescope.units import (
+    LARGEST_COUNT,
+    MOST_PER_HOST,
+    check_count,
+    check_counts,
+    check_fraction,
+    check_seconds,
+    parse_counts,
+    parse_fraction,
+    parse_seconds,
+)
 from scalescope.workloads import spec_from_options
 
 DEVICES = ("cpu", "cuda", "auto")
@@ -122,7 +135,7 @@ def measure_request(model: str | WorkloadSpec = "", **options: Unpack[MeasureOpt
         UsageError: Something cannot be read, or contradicts something else.
     """
     asked = checked_options(options)
-    engines = names_of(asked.pop("engine", ()))
+    engines = names_of(asked.pop("engine", ()), "--engine")
     fewest = (1,) if engines == ("none",) else (1, 2)
     workload = workload_of(model, asked, "measure")
     return MeasureRequest(**{"np": fewest, "workload": workload, "engines": engines, **asked})
@@ -153,23 +166,37 @@ def estimate_request(model: str | WorkloadSpec, **options: Unpack[EstimateOption
         asked |= known_times(times, asked.get("batch", ()))
         if asked.get("verify"):
             raise UsageError("--verify measures on this machine, --step-time is of another one: leave one of them out")
-    return EstimateRequest(workload=workload, **asked)
+    request = EstimateRequest(workload=workload, **asked)
+    cells = len(request.np) * len(request.batch) * len(request.scaling)
+    if cells > _MOST_CELLS:
+        raise UsageError(f"the map would have {cells:,} cells: ask for at most {_MOST_CELLS:,}, by --np and --batch")
+    return request
 
 
 def probe_request(**options: Unpack[ProbeOptions]) -> ProbeRequest:
-    """What probe is asked for; without a backend the one that DDP uses here."""
+    """What probe is asked for; without a backend the one that DDP uses here.
+
+    Raises:
+        UsageError: Something cannot be read, or is more than this machine can run.
+    """
     from scalescope import host
 
     asked = checked_options(options)
+    cores, slots = host.cores().logical, asked.get("slots", 0)
+    if not asked.get("hosts") and slots > _MOST_PER_CORE * cores:
+        raise UsageError(
+            f"--slots {slots} is too many for the {cores} cores of this machine, with {_MOST_PER_CORE} ranks for each: "
+            f"take at most {_MOST_PER_CORE * cores}, or name --hosts"
+        )
     usual = "gloo" if asked.get("device") == "cpu" or not host.gpus() else "nccl"
-    return ProbeRequest(**{**asked, "backends": names_of(asked.get("backends", usual))})
+    return ProbeRequest(**{**asked, "backends": names_of(asked.get("backends", usual), "--backend")})
 
 
 def log_counts(value: Counts) -> tuple[int, ...]:
     """Numbers of processes, one per log, in the order of the logs."""
     parts = [part.strip() for part in value.split(",")] if isinstance(value, str) and value else []
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**9 for part in parts):
-        raise UsageError(f"--np takes whole numbers such as 1,2,4, one per log, not '{value}'")
+    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
+        raise UsageError(f"--np takes whole numbers such as 1,2,4, one per log, not '{plain(str(value), 60)}'")
     if isinstance(value, str):
         return tuple(int(part) for part in parts)
     return (value,) if isinstance(value, int) else tuple(value)
@@ -177,11 +204,11 @@ def log_counts(value: Counts) -> tuple[int, ...]:
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, read and checked; what was left empty is not in it, so that the request's default holds."""
-    return {
-        name: _READ[name](value) if name in _READ else value
-        for name, value in options.items()
-        if value not in (None, "", (), [], {})
-    }
+    given = {name: value for name, value in options.items() if value not in (None, "", (), [], {})}
+    for name, value in given.items():
+        if isinstance(value, int) and name not in _READ:
+            check_count(value, f"--{name.replace('_', '-')}", _MOST.get(name, LARGEST_COUNT))
+    return {name: _READ[name](value) if name in _READ else value for name, value in given.items()}
 
 
 def workload_of(model: str | WorkloadSpec, asked: dict[str, Any], verb: str) -> WorkloadSpec | None:
@@ -207,10 +234,13 @@ def workload_of(model: str | WorkloadSpec, asked: dict[str, Any], verb: str) -> 
     return spec_from_options(model, model_args=arguments, **own)
 
 
-def names_of(value: str | Sequence[str]) -> tuple[str, ...]:
+def names_of(value: str | Sequence[str], option: str) -> tuple[str, ...]:
     """`a,b` or a list, each name once."""
     names = value.split(",") if isinstance(value, str) else value
-    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if names and not found:
+        raise UsageError(f"{option} names nothing: name one, or leave it out")
+    return found
 
 
 def texts_of(value: Assignments) -> tuple[str, ...]:
@@ -224,13 +254,23 @@ def _counts(option: str) -> Callable[[Counts], tuple[int, ...]]:
     def read(value: Counts) -> tuple[int, ...]:
         if isinstance(value, str):
             return parse_counts(value, option)
-        return (value,) if isinstance(value, int) else tuple(value)
+        return check_counts((value,) if isinstance(value, int) else value, option)
 
     return read
 
 
-def _number(parse: Callable[[str, str], float], option: str) -> Callable[[str | float], float]:
-    return lambda value: parse(value, option) if isinstance(value, str) else value
+def _seconds(option: str) -> Callable[[Seconds], float]:
+    return lambda value: parse_seconds(value, option) if isinstance(value, str) else check_seconds(value, option)
+
+
+def _fraction(option: str) -> Callable[[Fraction], float]:
+    return lambda value: parse_fraction(value, option) if isinstance(value, str) else check_fraction(value, option)
+
+
+def _learning_rate(value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise UsageError(f"--learning-rate takes a number from 0 on, such as 0.1, not {value:g}")
+    return value
 
 
 def _choice(option: str, choices: Sequence[str]) -> Callable[[str], str]:
@@ -254,6 +294,9 @@ def _launcher_words(value: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"--launcher-arg cannot be split into words ({problem}): close its quotes") from None
 
 
+_MOST_CELLS = 1_000_000
+_MOST_PER_CORE = 8  # Ranks that a probe starts: more of them only wait for each other
+_MOST = {"slots": MOST_PER_HOST, "threads_per_rank": MOST_PER_HOST, "seed": 2**63 - 1}  # What a record can hold
 _READ: dict[str, Callable[[Any], Any]] = {
     "np": _counts("--np"),
     "batch": _counts("--batch"),
@@ -266,11 +309,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "env": _environment,
     "knobs": texts_of,
     "launcher_args": _launcher_words,
-    "precision": _number(parse_fraction, "--precision"),
-    "efficiency": _number(parse_fraction, "--efficiency"),
-    "budget_s": _number(parse_seconds, "--budget"),
-    "seconds": _number(parse_seconds, "--seconds"),
-    "timeout_s": _number(parse_seconds, "--timeout"),
+    "precision": _fraction("--precision"),
+    "efficiency": _fraction("--efficiency"),
+    "budget_s": _seconds("--budget"),
+    "seconds": _seconds("--seconds"),
+    "timeout_s": _seconds("--timeout"),
+    "learning_rate": _learning_rate,
     "cluster": str,
     "profile": str,
     "log_file": str,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from scalescope.api.requests import Counts, LaunchOptions, ModelOptions, Seconds, checked_options, names_of, workload_of
 from scalescope.errors import UsageError
+from scalescope.named_paths import takes_paths
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.study import Study, StudyRequest
 
@@ -29,7 +30,7 @@ def study_request(model: str | WorkloadSpec = "", **options: Unpack[StudyOptions
         UsageError: Something cannot be read, or contradicts something else.
     """
     asked = checked_options(options)
-    engines = names_of(asked.pop("engine", ()))
+    engines = names_of(asked.pop("engine", ()), "--engine")
     workload = workload_of(model, asked, "study")
     request = StudyRequest(**{**asked, "workload": workload, "engines": engines})
     check_budget(request.budget_s)
@@ -42,6 +43,7 @@ def check_budget(budget_s: float) -> None:
         raise UsageError(f"--budget {budget_s:g}s is too short for anything: give a minute or more, such as 5m")
 
 
+@takes_paths
 def study(
     model: str | WorkloadSpec = "", *, resume: bool = False, listener: Any = None, **options: Unpack[StudyOptions]
 ) -> "Results":

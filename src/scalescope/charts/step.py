@@ -31,7 +31,6 @@ _LETTER, _LINE, _SLIVER = 6.2, 11, 3
 _RANK, _COMPUTE_LANE, _EXCHANGE_LANE, _MARK, _END = 100, (8, 46), (50, 82), (84, 92), (4, 94)
 # Pixels of a rank alone, of all ranks together while none is lower than that, and from which on lanes are named.
 _TALL, _ALL, _LOW, _TWO_LABELS = 76, 560, 30, 46
-_NOTABLE = 0.001  # Of a step, that a rank must end later than all others to be called the slowest
 _TOOLTIP = [
     alt.Tooltip("rank:Q", title="rank"),
     alt.Tooltip("activity:N", title="activity"),
@@ -59,9 +58,14 @@ def explained_step_chart(explanation: Explanation) -> Any:
     return step_charts(
         timelines,
         f"One step: {plain(explanation.what, 60)}",
-        "" if index is None else f"step {index:,}, a representative one",
+        "" if index is None else f"step {index:,}, a representative one{_straggler(explanation)}",
         exposed_s={measured: max(own, default=0.0)},
     )
+
+
+def _straggler(explanation: Explanation) -> str:
+    late = explanation.straggler
+    return "" if late is None else f"; rank {late} is the straggler: the others wait for it"
 
 
 def step_charts(
@@ -99,7 +103,7 @@ def _height(step: OneStep) -> int:
 
 
 def _headline(step: OneStep) -> str:
-    """The slowest rank in numbers."""
+    """The rank that ends last in numbers."""
     rank = max(step.ends, key=lambda rank: step.ends[rank], default=min(step.exposed, default=0))
     shown = sum(end - start for start, end in step.exposed.get(rank, []))
     whole = step.ends.get(rank, step.seconds)
@@ -110,9 +114,7 @@ def _headline(step: OneStep) -> str:
     left = step.exchange_s.get(rank, 0.0) - shown
     under = "hidden" if step.compute_known else "possibly hidden"
     hidden = f"; {format_seconds(left)} of communication is {under}" if left > 1e-9 else ""
-    behind = max((end for other, end in step.ends.items() if other != rank), default=0.0)
-    slowest = ", the slowest" if whole - behind > _NOTABLE * whole else ""
-    return told + hidden + (f" (rank {rank}{slowest})" if len(step.exposed) > 1 else "")
+    return told + hidden + (f" (rank {rank})" if len(step.exposed) > 1 else "")
 
 
 def _panel(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:

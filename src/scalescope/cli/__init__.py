@@ -3,8 +3,10 @@
 import contextlib
 import io
 import os
+import re
 import signal
 import sys
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -22,6 +24,7 @@ from scalescope.cli.study import study
 from scalescope.cli.tune import tune
 from scalescope.cli.tune_options import VERB, split_at_command
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.named_paths import named_paths
 from scalescope.text import clean, trimmed
 
 VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
@@ -47,7 +50,9 @@ def run(words: list[str]) -> int:
         arguments, command = split_at_dashes(words)
         if arguments[:1] == [VERB]:
             arguments, command = split_at_command(arguments, command)
-        result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
+        _refuse_empty(arguments)
+        with named_paths(words):
+            result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
         return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
     except ScalescopeError as problem:
@@ -59,6 +64,17 @@ def run(words: list[str]) -> int:
     if result == _INTERRUPTED:  # typer's way to say that Ctrl-C came
         return _fail("interrupted: nothing is left running and every finished launch is kept", _INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """An option without a value would mean its default: nobody types that, an unset shell variable does."""
+    for before, word in pairwise(["", *words]):
+        option = before if before.startswith("-") else ""
+        if word == "":
+            told = f"{option} is empty: give it a value" if option else "an argument is empty: write what it stands for"
+            raise UsageError(f"{told}, or leave it out")
+        if re.fullmatch("--[a-z-]+=", word):
+            raise UsageError(f"{word[:-1]} is empty: give it a value, or leave it out")
 
 
 def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:

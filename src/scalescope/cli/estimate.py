@@ -23,8 +23,8 @@ from scalescope.cli.options import (
 )
 from scalescope.cli.output import Ending, from_here, interruptible
 from scalescope.cli.retype import retyped
-from scalescope.errors import UsageError
-from scalescope.units import doublings
+from scalescope.errors import OtherDevice, UsageError
+from scalescope.units import MOST_COUNTS, check_count, doublings
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
@@ -106,17 +106,21 @@ def estimate(
     max_np, max_batch = told.pop("max_np"), told.pop("max_batch")
     if (map_.np and max_np) or (map_.batch and max_batch):
         raise UsageError("--max-np and --max-batch replace --np and --batch: give one of each")
-    told["np"] = range(1, max_np + 1) if max_np else map_.np
-    told["batch"] = doublings(max_batch) if max_batch else map_.batch
+    told["np"] = range(1, check_count(max_np, "--max-np", MOST_COUNTS) + 1) if max_np else map_.np
+    told["batch"] = doublings(check_count(max_batch, "--max-batch")) if max_batch else map_.batch
     request = estimate_request(model, folder=folder, **told)
-    if dry_run:
-        print(*work.dry_run(request), sep="\n")
-        return
-    with (
-        interruptible(lambda _: ", and what was finished is kept: type the same command to continue"),
-        EstimateProgress(ending.console, **ending.progress) as progress,
-    ):
-        place, prediction = work.estimate(request, progress)
+    try:
+        if dry_run:
+            print(*work.dry_run(request), sep="\n")
+            return
+        with (
+            interruptible(lambda _: ", and what was finished is kept: type the same command to continue"),
+            EstimateProgress(ending.console, **ending.progress) as progress,
+        ):
+            place, prediction = work.estimate(request, progress)
+    except OtherDevice as problem:
+        works = retyped("estimate", request, profile=request.profile, **problem.instead)
+        raise UsageError(f"{problem}, as in: {works}") from None
     _tell(ending, request, prediction, place)
 
 

@@ -110,7 +110,7 @@ def measure(
 ) -> None:
     """How fast is it? Launches a MODEL, or your own training after --, at every number of processes and batch size.
 
-    In a command {np}, {batch}, {global_batch}, {run_dir} and {launch} are replaced:
+    In a command {np}, {nodes}, {per_node}, {batch}, {global_batch}, {run_dir} and {launch} are replaced:
     scalescope measure --np 1,2 --batch 32 -- python train.py --batch-size {batch}
     """
     from scalescope.api.requests import checked_options, measure_request

@@ -64,12 +64,13 @@ def probe(
     ):
         place, cluster = run_probe(request, progress)
     file = from_here(place / CLUSTER_FILE)
-    engine = " --engine horovod" if request.backends[0].startswith("horovod") else ""
+    options = " --engine horovod" if request.backends[0].startswith("horovod") else ""
+    options += " --device cpu" if device == "cpu" else ""  # otherwise a GPU that is here would be profiled
     ending.tell(
         show,
         cluster,
         answer=sentence(cluster),
-        follow=f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{engine}",
+        follow=f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{options}",
         document=lambda: to_builtins(cluster),
         write=lambda: [*ending.pictures(lambda formats: _draw(cluster, place, formats), place), f"Cluster: {file}"],
     )

@@ -68,6 +68,9 @@ def report(
     ending = Ending(OutputOptions(json=json, quiet=quiet), None)
     path = output or (paths[0] / PAGE if mark_of(paths[0]) else Path(PAGE))
     check_page(path)
+    for folder in (figures, tables):
+        if folder and folder.exists() and not folder.is_dir():
+            raise UsageError(f"'{folder}' is a file: name a folder for figures and tables")
     results = [with_commands(each, paths) for each in read_results(paths)]
     texts = result_tables(results, tables) if tables else {}
     if proposal:

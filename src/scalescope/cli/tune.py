@@ -54,7 +54,7 @@ def tune(
 ) -> None:
     """What should I change? Finds faster knobs of DDP or Horovod for a MODEL, or for your own training after --.
 
-    DDP is tuned while it trains, your script unchanged: scalescope tune --np 4 -- python train.py
+    Both are tuned while they train, your script unchanged: scalescope tune --np 4 -- python train.py
     The default is kept unless another setting is clearly faster. A horovodrun line works as it is:
     scalescope tune horovodrun -np 4 --autotune python train.py
     """

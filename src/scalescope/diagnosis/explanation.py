@@ -1,8 +1,8 @@
 """From traces to an Explanation: accounting per rank and step, ranks against each other, and over time."""
 
-import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
 
 import msgspec
@@ -11,6 +11,7 @@ import numpy as np
 from scalescope.diagnosis.first_steps import first_steps
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
 from scalescope.diagnosis.traces import JobTraces
+from scalescope.engines import COLLECTIVES, PLAIN, engine_named
 from scalescope.intervals import Times
 from scalescope.records.explanation import (
     Change,
@@ -23,15 +24,17 @@ from scalescope.records.explanation import (
     Transfer,
 )
 from scalescope.records.timeline import Breakdown, Span, Step, Timeline
+from scalescope.records.training_name import training_name
 from scalescope.steady import slow_period, step_times
 from scalescope.traces.alignment import on_common_clock
 from scalescope.traces.lateness import Lateness, stands_out
-from scalescope.traces.marks import arrivals
-from scalescope.traces.trace import Trace, breakdowns, mean_parts
+from scalescope.traces.marks import arrivals, untraced_parts
+from scalescope.traces.trace import Parts, Trace, breakdowns, mean_parts
 from scalescope.units import format_seconds
 from scalescope.warmup import change_points, warmup_steps
 
 _FEWEST_TO_WARM = 8
+_TOO_HEAVY = 0.3  # What tracing may add to a step before the shares of traced steps are not told
 
 
 def explained(job: JobTraces) -> Explanation:
@@ -48,9 +51,21 @@ def explained(job: JobTraces) -> Explanation:
     if compared is not None and compared.median_late_s:
         late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
+    engine, collectives = _engine(job), dict(Counter(first.collectives.operation.tolist()).most_common())
     steps = tuple(account for at in range(len(traces)) for account in _accounts(job, at))
-    accounting = mean_parts([trace.parts.since(warmup) for trace in traces])
-    untraced_s = job.record.untraced_step_s if job.record and first.device == "cuda" and accounting else None
+    steady_s = median(durations[warmup:]) if durations[warmup:] else None
+    untraced_s = job.record.untraced_step_s if job.record and steady_s else None
+    overhead = job.record.overhead.value if job.record and job.record.overhead else None
+    parts, without_tracer = [trace.parts.since(warmup) for trace in traces], list[Parts]()
+    if untraced_s and steady_s and first.device == "cuda":
+        parts = [_with_less_idle(each, untraced_s) for each in parts]
+    elif untraced_s and steady_s:
+        parts = [each.scaled(untraced_s / steady_s) for each in parts]
+        late = {rank: seconds * (untraced_s / steady_s if compared else 1.0) for rank, seconds in late.items()}
+        marks = job.marks or job.profile_marks
+        if overhead is not None and overhead > _TOO_HEAVY and len(marks) == len(traces):
+            without_tracer = untraced_parts(marks)
+            parts = without_tracer or parts
     return Explanation(
         kind=job.kind,
         what=_what(job),
@@ -58,15 +73,18 @@ def explained(job: JobTraces) -> Explanation:
         files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
         ranks=job.ranks,
         world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,
-        engine=_engine(traces),
+        engine=engine,
+        collectives=collectives,
+        others=tuple(name for name in collectives if name not in engine_named(engine).operations),
         backend=first.backend,
         device=first.device,
         steps_from=first.steps_from,
         warmup_steps=warmup,
-        step_s=untraced_s or (median(durations[warmup:]) if durations[warmup:] else None),
-        accounting=_of_untraced(accounting, untraced_s),
+        step_s=untraced_s or steady_s,
+        traced_step_s=steady_s if untraced_s else None,
+        accounting=mean_parts(parts),
         possibly_hidden_s=_possibly_hidden(first, warmup),
-        per_rank=_per_rank(job, warmup, late, untraced_s) if steps else (),
+        per_rank=_per_rank(job, parts, late) if steps else (),
         steps=steps,
         transfers=transfers(traces, compared),
         bucket_bytes=first.bucket_bytes,
@@ -79,22 +97,20 @@ def explained(job: JobTraces) -> Explanation:
         changes=_changes(durations, warmup),
         periods=_periods(durations[warmup:]),
         first_steps=first_steps(traces, warmup) if from_start else None,
-        overhead=job.record.overhead.value if job.record and job.record.overhead else None,
+        overhead=overhead,
+        too_heavy=bool(without_tracer),
         shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
-        lost=_lost(traces),
+        lost=_lost(job),
         notes=_notes(job, account, untraced_s),
     )
 
 
 def _what(job: JobTraces) -> str:
-    """The command without its interpreter, the model, or the file."""
+    """The name of the training that was captured, or the file."""
     if job.record is None:
         return job.traces[0].path.name
-    words = job.record.command
-    if len(words) > 1 and Path(words[0]).name.startswith("python"):
-        return shlex.join([Path(words[1]).name, *words[2:]])
-    return job.record.what
+    return training_name(None, job.record.command) if job.record.command else job.record.what
 
 
 def _warmup(durations: Sequence[float], *, from_start: bool) -> int:
@@ -132,37 +148,35 @@ def _accounts(job: JobTraces, at: int) -> list[StepAccount]:
     ]
 
 
-def _of_untraced(parts: Breakdown | None, untraced_s: float | None) -> Breakdown | None:
-    """The parts of a step as it is without the tracer.
+def _with_less_idle(parts: Parts, untraced_s: float) -> Parts:
+    """The parts of a GPU's steps as they are without the tracer.
 
     What a GPU does takes as long with it; the host is slower, so the GPU waits for it longer.
     """
-    if parts is None or untraced_s is None:
+    if not len(parts.step):
         return parts
-    busy_s = parts.step_s - parts.other_s
-    return msgspec.structs.replace(parts, step_s=max(untraced_s, busy_s), other_s=max(untraced_s - busy_s, 0.0))
+    busy = parts.step - parts.other
+    step = np.maximum(busy, parts.step * untraced_s / float(np.mean(parts.step)))
+    return replace(parts, step=step, other=step - busy)
 
 
-def _per_rank(
-    job: JobTraces, warmup: int, late: Mapping[int, float], untraced_s: float | None
-) -> tuple[RankAccount, ...]:
+def _per_rank(job: JobTraces, steady: Sequence[Parts], late: Mapping[int, float]) -> tuple[RankAccount, ...]:
     """The typical steady step of each rank; of all its steps where none is steady."""
     accounts = []
-    for trace, rank in zip(job.traces, job.ranks, strict=True):
-        parts = trace.parts.since(warmup) if len(trace.parts.step) > warmup else trace.parts
-        mean = mean_parts([parts]) or Breakdown(
+    for trace, rank, parts in zip(job.traces, job.ranks, steady, strict=True):
+        known = parts if len(parts.step) else trace.parts
+        mean = mean_parts([known]) or Breakdown(
             step_s=0.0, compute_s=None, exposed_s=None, hidden_s=None, input_s=None, optimizer_s=None, other_s=0.0
         )
-        mean = _of_untraced(mean, untraced_s) or mean
-        accounts.append(RankAccount(rank=rank, steps=len(parts.step), parts=mean, late_s=late.get(rank)))
+        accounts.append(RankAccount(rank=rank, steps=len(known.step), parts=mean, late_s=late.get(rank)))
     return tuple(accounts)
 
 
-def _engine(traces: Sequence[Trace]) -> str:
-    if traces[0].engine == "horovod":
-        return "horovod"
-    together = any(trace.backend or (trace.world_size or 1) > 1 or len(trace.collectives.end_s) for trace in traces)
-    return "ddp" if together else "none"
+def _engine(job: JobTraces) -> str:
+    """As the ranks showed it when they were captured, or as any of the traces shows it."""
+    told = [*([job.record.engine] if job.record else []), *(trace.engine for trace in job.traces)]
+    vague = (PLAIN.name, COLLECTIVES.name)
+    return next((each for each in told if each not in vague), max(told, key=(*vague, *told).index))
 
 
 def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
@@ -262,12 +276,13 @@ def _moved(span: Span, by_s: float) -> Span:
     return msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
 
 
-def _lost(traces: Sequence[Trace]) -> Loss:
-    losses = {str(trace.path): trace.loss for trace in traces}
+def _lost(job: JobTraces) -> Loss:
+    losses = {str(trace.path): trace.loss for trace in job.traces}
     return Loss(
         events=sum(loss.events for loss in losses.values()),
         bytes=sum(loss.bytes for loss in losses.values()),
         reason="; ".join(dict.fromkeys(loss.reason for loss in losses.values() if loss.reason)),
+        files=job.skipped,
     )
 
 

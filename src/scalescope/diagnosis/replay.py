@@ -116,7 +116,7 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
     seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])
     gap = float(np.median(np.diff(ready))) if len(ready) > 1 else float(ready[0]) / 2
     seen = Replay(
-        step_s=explanation.step_s,
+        step_s=explanation.step_s / explanation.untraced_per_traced,
         ready_s=np.maximum.accumulate(ready),
         bytes=sizes.astype(float),
         sizes=known.astype(float),
@@ -130,7 +130,8 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
 def _computed_until(explanation: Explanation, rank: int) -> float:
     """Seconds into a step at which backward is over: what a message shows is when a thread was free to send it."""
     parts = next(account.parts for account in explanation.per_rank if account.rank == rank)
-    return parts.step_s - (parts.exposed_s or 0.0) - (parts.optimizer_s or 0.0)
+    computed_s = parts.step_s - (parts.exposed_s or 0.0) - (parts.optimizer_s or 0.0)
+    return computed_s / explanation.untraced_per_traced
 
 
 def _as_seen(replay: Replay, end_s: float) -> Replay:

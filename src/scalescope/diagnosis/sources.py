@@ -13,9 +13,10 @@ from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import replay_of
-from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
-from scalescope.engines import find_engine
+from scalescope.diagnosis.traces import JobTraces, read_job, traces_in, unread_in
+from scalescope.engines import engine_named, exchanging, find_engine
 from scalescope.errors import UsageError
+from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.explanation import TRACE_RECORD, Explanation, Transfer
@@ -58,6 +59,8 @@ def explain(
             raise UsageError(f"traces may come with one log of the same run, not with {len(others)} ({names})")
         log = others[0] if others else None
         return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to)
+    if unread := [why for path in paths if not _holds_curves(path) for why in unread_in(path)]:
+        raise UsageError(f"no trace was found: {unread[0]}")
     if estimate is not None:
         raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
     if export_to is not None:
@@ -98,26 +101,28 @@ def explain_traces(
 
 def _beginning(path: Path) -> str:
     """The first lines, whatever follows them: a killed job may leave zeros."""
-    with open(path, "rb") as file:
+    with reading(path), open(path, "rb") as file:
         return file.read(4096).decode("utf-8", "replace")
 
 
 def _holds_traces(path: Path) -> bool:
     if path.is_dir():
-        known = any((path / name).is_file() for name in ("measurement.json", "scaling.json"))
-        return (path / TRACE_RECORD).is_file() or (not known and bool(traces_in(path)))
+        return (path / TRACE_RECORD).is_file() or (not _holds_curves(path) and bool(traces_in(path)))
     return bool(traces_in(path))
+
+
+def _holds_curves(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("measurement.json", "scaling.json"))
 
 
 def check_export(path: Path) -> None:
     """An earlier export may be replaced, anything else not: a user's traces look much the same."""
+    if path.is_dir():
+        raise UsageError(f"--export '{path}' is a folder: name a file, such as {path / 'steps.json'}")
     if not path.is_file():
         return
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(HEAD))
-    except OSError as problem:
-        raise UsageError(f"cannot write --export '{path}': {problem.strerror}: choose another name") from None
+    with reading(path), open(path, "rb") as file:
+        head = file.read(len(HEAD))
     if head and head != HEAD:
         raise UsageError(f"--export '{path}' exists and is no export of scalescope explain: choose another name")
 
@@ -155,7 +160,7 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     explanation = msgspec.structs.replace(explanation, transfers=found)
     profile_file = file.parent / "profile.json"
     batch = job.record.point.batch if job.record else None
-    if not profile_file.is_file() or batch is None or explanation.engine == "none":
+    if not profile_file.is_file() or batch is None or explanation.engine not in exchanging():
         return explanation
     knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     ranks = explanation.world_size or len(explanation.ranks)
@@ -164,7 +169,7 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
 
 
 def _backend(explanation: Explanation) -> str:
-    return f"{find_engine(explanation.engine).backend_prefix}{explanation.backend}"
+    return f"{engine_named(explanation.engine).backend_prefix}{explanation.backend}"
 
 
 def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:

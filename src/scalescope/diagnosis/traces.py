@@ -20,7 +20,7 @@ from scalescope.records.timeline import Activity, Span
 from scalescope.traces.alignment import align
 from scalescope.traces.lateness import Lateness, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
-from scalescope.traces.readers import read_trace, reader_of
+from scalescope.traces.readers import read_trace, reader_of, why_unread
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
@@ -41,8 +41,10 @@ class JobTraces:
     kind: str  # That of their reader, or `run folder`
     traces: tuple[Trace, ...]
     clocks: tuple[Clock, ...] = ()  # One per trace where several clocks had to be brought together
-    marks: tuple[RankMarks, ...] = ()
+    marks: tuple[RankMarks, ...] = ()  # Of ranks whose timeline does not say what they computed
+    profile_marks: tuple[RankMarks, ...] = ()  # Of ranks whose profile says it, for steps that were not traced
     record: TraceFolder | None = None
+    skipped: tuple[str, ...] = ()  # Files that could not be read, each in words that say why
     compared: Lateness | None = None  # Ranks at their common collectives; None where their clocks cannot be compared
 
     @property
@@ -81,8 +83,16 @@ def traces_in(path: Path) -> list[Path]:
     """A trace itself, or the traces in a folder; empty when it is something else."""
     if not path.is_dir():
         return [path] if path.is_file() and reader_of(path) else []
-    files = [file for file in sorted(path.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
-    return [file for file in files if reader_of(file)]
+    return [file for file in _named_as_traces(path) if reader_of(file)]
+
+
+def unread_in(path: Path) -> list[str]:
+    """Files of a folder that are named as traces and cannot be read, each in words that say why."""
+    return [why for file in _named_as_traces(path) if (why := why_unread(file))] if path.is_dir() else []
+
+
+def _named_as_traces(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
 
 
 def read_job(paths: Sequence[Path]) -> JobTraces:
@@ -99,11 +109,12 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
         names = " and ".join(readers)
         raise UsageError(f"traces of several kinds were named ({names}): explain one kind at a time")
     (reader,) = readers.values()
+    skipped = tuple(why for path in paths for why in unread_in(path))
     if reader.per_rank:
-        return _of_ranks(reader.kind, _read_all(files, [None] * len(files)), None)
+        return replace(_of_ranks(reader.kind, _read_all(files, [None] * len(files)), None), skipped=skipped)
     if len(files) > 1:
         raise SeveralJobs(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
-    return JobTraces(reader.kind, (read_trace(files[0]),))
+    return JobTraces(reader.kind, (read_trace(files[0]),), skipped=skipped)
 
 
 def _of_folder(folder: Path) -> JobTraces:
@@ -115,7 +126,8 @@ def _of_folder(folder: Path) -> JobTraces:
         captured = [rank for rank in record.ranks if rank.profile]
         own = [read_marks(folder / rank.marks) if (folder / rank.marks).is_file() else None for rank in captured]
         traces = _read_all([folder / rank.profile for rank in captured], own, may_be_empty=True)
-        return _of_ranks("run folder", traces, record)
+        known = tuple(each for each in own if each is not None)
+        return replace(_of_ranks("run folder", traces, record), profile_marks=known)
     marks = tuple(read_marks(folder / rank.marks) for rank in record.ranks if rank.marks)
     seen = read_trace(folder / record.timeline, may_be_empty=True)
     return JobTraces("run folder", tuple(separate(seen, marks)), marks=marks, record=record)

@@ -2,24 +2,48 @@
 
 import importlib.util
 import re
+from collections.abc import Collection
 
 from scalescope.engines.base import Engine
 from scalescope.engines.ddp import DDP
 from scalescope.engines.horovod import HOROVOD
 from scalescope.engines.plain import PLAIN
+from scalescope.engines.seen import COLLECTIVES, FSDP1, FSDP2
 from scalescope.errors import UsageError
 from scalescope.records.cluster import BACKENDS
 from scalescope.records.job import Knobs
 from scalescope.text import did_you_mean
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, PLAIN)}
+SEEN: dict[str, Engine] = {engine.name: engine for engine in (FSDP2, FSDP1, COLLECTIVES)}
 
 
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        raise UsageError(f"no engine '{name}'{did_you_mean(name, ENGINES)}: use {' or '.join(exchanging())}")
+        use = f"use {' or '.join(exchanging())}"
+        if name in SEEN:
+            raise UsageError(f"--engine {name} cannot be launched: {use}, or a script of your own after --")
+        raise UsageError(f"no engine '{name}'{did_you_mean(name, ENGINES)}: {use}")
     return ENGINES[name]
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of that name, those that are only seen included; for what records hold."""
+    return SEEN.get(name) or find_engine(name)
+
+
+def engine_of_trace(names: Collection[str], *, collectives: bool) -> Engine:
+    """The engine that a profile shows.
+
+    Args:
+        names: Of its ranges and operators.
+        collectives: Whether ranks called any collective.
+    """
+    for engine in (*ENGINES.values(), *SEEN.values()):
+        if any(name.startswith(engine.trace_marks) for name in names if engine.trace_marks):
+            return engine
+    return COLLECTIVES if collectives else PLAIN
 
 
 def exchanging() -> list[str]:
@@ -60,13 +84,17 @@ def knobs_of(backend: str) -> Knobs:
 
 
 __all__ = [
+    "COLLECTIVES",
     "DDP",
     "ENGINES",
     "PLAIN",
+    "SEEN",
     "Engine",
     "check_backend",
+    "engine_named",
     "engine_of_backend",
     "engine_of_source",
+    "engine_of_trace",
     "exchanging",
     "find_engine",
     "knobs_of",

@@ -82,6 +82,9 @@ class Engine(ABC):
     polls: bool = False  # Whether its own threads use a core while there is nothing to send
     live_check: str = ""  # A module whose why_not_here() says why its knobs cannot change in this Python
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
+    trace_marks: tuple[str, ...] = ()  # Beginnings of names that it alone gives to ranges and operators of a profile
+    operations: tuple[str, ...] = ()  # Collectives that it calls; any others in a trace are the script's or a library's
+    fewer_exchanges: str = ""  # The code with which it exchanges less often
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).
     model_error: float = 0.055
@@ -148,6 +151,8 @@ def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:
         if name not in known:
             use = f"use one of {', '.join(sorted(known))}" if known else "it has none"
             raise UsageError(f"{engine.name} has no knob '{plain(name, 60)}'{did_you_mean(name, known)}: {use}")
+        if name in values:
+            raise UsageError(f"--knob {name} is given twice: keep one of them")
         values[name] = parse_value(known[name], value.strip())
     return Knobs(engine=engine.name, values=values)
 

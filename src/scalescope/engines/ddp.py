@@ -18,6 +18,13 @@ class Ddp(Engine):
     name = "ddp"
     title = "DDP"
     live_module = "scalescope.engines.ddp_live"
+    trace_marks = (
+        "DistributedDataParallel.forward",
+        "torch::distributed::reducer::",
+        "torch.distributed.ddp.reducer::",
+    )
+    operations = ("allreduce", "broadcast")
+    fewer_exchanges = "accumulate gradients over 2 batches under model.no_sync()"
     knobs: tuple[Knob, ...] = (
         Knob(
             name="bucket_cap_mb",

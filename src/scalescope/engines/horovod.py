@@ -17,6 +17,8 @@ class Horovod(Engine):
     backend_prefix = "horovod-"
     autotunes = True
     live_module = "scalescope.engines.horovod_live"
+    operations = ("allreduce", "allgather", "broadcast")
+    fewer_exchanges = "hvd.DistributedOptimizer(..., backward_passes_per_step=2)"
     live_check = "scalescope.engines.horovod_switch_live"
     polls = True
     model_error = 0.09

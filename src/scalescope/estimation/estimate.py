@@ -15,7 +15,7 @@ from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.probe import ProbeListener, probe_cluster
 from scalescope.estimation.profile import check_profile, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.estimation.step_time import device_of, profile_from_step_times, stated_warning
+from scalescope.estimation.step_time import check_device, device_of, on_gpu, profile_from_step_times, stated_warning
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import result_folder
@@ -60,9 +60,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
     described = load_cluster(Path(request.cluster)) if request.cluster else None
     processes = _processes(request, described)
     threads = _threads(request, described, processes)
-    given = load(Path(request.profile), ModelProfile) if request.profile else None
-    if given is not None:
-        check_profile(given, request)
+    given = _given_profile(request, described)
     if request.step_time:
         given = profile_from_step_times(
             request.workload, request.step_time, device=device_of(request, described), threads=threads, given=given
@@ -140,7 +138,7 @@ def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
 
 
 def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfile) -> str:
-    if threads <= host.cores().physical or request.profile or profile.device != "cpu":
+    if threads <= host.cores().physical or request.profile or profile.kind != "cpu":
         return ""
     return (
         f"the profile used {threads} threads on {host.cores().physical} cores: take it on a machine like the cluster's"
@@ -152,6 +150,7 @@ def dry_run(request: EstimateRequest) -> list[str]:
     described = load_cluster(Path(request.cluster)) if request.cluster else None
     knobs, processes = _knobs(request), _processes(request, described)
     threads = _threads(request, described, processes)
+    _given_profile(request, described)
     model = request.workload.model
     source = request.profile or f"taken here, {request.seconds:g} s, {threads} threads"
     if request.step_time:
@@ -163,6 +162,16 @@ def dry_run(request: EstimateRequest) -> list[str]:
     lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
     lines.append(f"map: {knobs.engine} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
     return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
+
+
+def _given_profile(request: EstimateRequest, described: Cluster | None) -> ModelProfile | None:
+    """The profile of --profile, checked; None: it is taken here."""
+    given = load(Path(request.profile), ModelProfile) if request.profile else None
+    if given is not None:
+        check_profile(given, request)
+    if not request.step_time:
+        check_device(request, described, given)
+    return given
 
 
 def _knobs(request: EstimateRequest) -> Knobs:
@@ -224,9 +233,8 @@ def _profile(
     listener: EstimateListener,
 ) -> ModelProfile:
     """One process alone, and with others of its host."""
-    on_gpu = request.device != "cpu" and host.gpus() > 0
     most = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
-    together = () if on_gpu else tuple(sorted({count for count in (2, 4, most) if 1 < count <= most}))
+    together = () if on_gpu(request) else tuple(sorted({count for count in (2, 4, most) if 1 < count <= most}))
     passes = request.workload.accumulate
     batches = {
         -(-each // passes)
@@ -267,7 +275,7 @@ def _this_machine(
         backends=(backend,) if slots > 1 else (),
         slots=slots,
         threads_per_rank=threads,
-        device="cpu" if profile.device == "cpu" else "cuda",
+        device="cpu" if profile.kind == "cpu" else "cuda",
         seconds=min(request.seconds / 4, 8.0),
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),

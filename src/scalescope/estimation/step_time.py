@@ -1,6 +1,7 @@
 """A profile from step times that are known: what a step consists of is counted, or taken from another profile."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,14 +9,14 @@ import msgspec
 import numpy as np
 
 from scalescope import host
-from scalescope.errors import UsageError
+from scalescope.errors import OtherDevice, UsageError
 from scalescope.jobs.environment import torch_version
-from scalescope.records.cluster import Cluster
+from scalescope.records.cluster import Cluster, Device
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
-from scalescope.text import assignment
-from scalescope.units import parse_seconds
+from scalescope.text import assignment, plain
+from scalescope.units import check_counts, check_seconds, parse_seconds
 
 # Relative standard error of a step time that somebody states: three digits are usual, and devices differ.
 _STATED_ERROR = 0.01
@@ -115,7 +116,37 @@ def device_of(request: EstimateRequest, described: Cluster | None) -> str:
     """The device whose step time is known: one of the cluster, or of this machine."""
     if described:
         return described.gpu or "GPU" if described.device == "gpu" else "cpu"
-    return "GPU" if request.device != "cpu" and host.gpus() else "cpu"
+    return "GPU" if on_gpu(request) else "cpu"
+
+
+def on_gpu(request: EstimateRequest) -> bool:
+    """Whether a profile that is taken here is of a GPU."""
+    return request.device != "cpu" and host.gpus() > 0
+
+
+def check_device(request: EstimateRequest, described: Cluster | None, given: ModelProfile | None) -> None:
+    """Refuse a profile, given or taken here, of another kind of device than the cluster's.
+
+    Raises:
+        OtherDevice: With what to ask for instead.
+    """
+    kind: Device = given.kind if given is not None else "gpu" if on_gpu(request) else "cpu"
+    whose = f"{request.profile} is of a" if given is not None else "the profile would be of this machine's"
+    if described is None:
+        if kind == "gpu" and not on_gpu(request):
+            raise UsageError(f"{whose} GPU and this machine has none: describe the machines that have, with --cluster")
+        return
+    if kind == described.device:
+        return
+    wanted = described.device.upper()
+    problem = f"{request.cluster} describes {wanted}s and {whose} {kind.upper()}"
+    if given is None and (described.device == "cpu" or host.gpus()):
+        device = "cpu" if described.device == "cpu" else "auto"
+        raise OtherDevice(f"{problem}: profile its {wanted}, --device {device}", device=device)
+    raise OtherDevice(
+        f"{problem}: give step times of one {wanted} with --step-time, or a profile of one with --profile",
+        step_time={min(request.batch): 0.02, max(request.batch): 0.097},  # the user puts in those of the device
+    )
 
 
 def stated_warning(request: EstimateRequest) -> str:
@@ -143,17 +174,21 @@ def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]
 def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
     if isinstance(value, Mapping):
-        return {int(batch): float(seconds) for batch, seconds in value.items()}
+        check_counts(list(value), "--step-time")
+        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
     if not isinstance(value, str):
-        return {0: float(value)}
+        return {0: check_seconds(value, "--step-time")}
     if "=" not in value and "," not in value:
         return {0: parse_seconds(value, "--step-time")}
     times_s: dict[int, float] = {}
     for part in value.split(","):
         batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
-        if not (batch.isascii() and batch.isdigit() and int(batch) > 0):
+        if not re.fullmatch("0*[1-9][0-9]{0,29}", batch):
             raise UsageError(
-                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{value}'"
+                f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        times_s[int(batch)] = parse_seconds(time, "--step-time")
+        (samples,) = check_counts((int(batch),), "--step-time: a batch")
+        if samples in times_s:
+            raise UsageError(f"--step-time gives batch {samples} twice: keep one of them")
+        times_s[samples] = parse_seconds(time, "--step-time")
     return times_s

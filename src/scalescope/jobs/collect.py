@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean, harmonic_mean, median
 
 from scalescope import host
-from scalescope.engines import exchanging
+from scalescope.engines import COLLECTIVES, PLAIN
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
@@ -88,6 +88,7 @@ def collect(
             f"{samples:.4g}: pass {{batch}} or {{global_batch}} to the script"
         )
     medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
+    exchanges = _exchanges(logs, count)
     return Run(
         point=point,
         folder=folder,
@@ -100,8 +101,8 @@ def collect(
         blocks=medians,
         throughput=samples / mean_step_s if samples else None,
         samples_per_step=samples,
-        engine_seen=logs[0].engine or "none",
-        exchanges=_exchanges(logs, count),
+        engine_seen=_engine_seen(logs, exchanges),
+        exchanges=exchanges,
         backend=logs[0].backend,
         source="optimizer",
         ranks=tuple(ranks),
@@ -112,9 +113,15 @@ def collect(
 def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
     """Whether there was a collective for every step, as an exchange of gradients needs."""
     counts = [log.collectives for log in logs if log.collectives is not None]
-    if logs[0].engine in exchanging() and len(logs) > 1:
+    if logs[0].engine not in ("", PLAIN.name) and len(logs) > 1:
         return True
     return max(counts) >= steps if counts and len(logs) > 1 else None
+
+
+def _engine_seen(logs: Sequence[RankLog], exchanges: bool | None) -> str:
+    """The engine that ranks showed; without a wrapper their own collectives."""
+    engine = logs[0].engine or PLAIN.name
+    return COLLECTIVES.name if engine == PLAIN.name and exchanges else engine
 
 
 def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False, told: bool = False) -> None:
@@ -246,7 +253,18 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
             cores=host.cores().machine_logical,
             load_average=os.getloadavg()[0],
         ),
-        ranks=(),
+        ranks=tuple(
+            RankSummary(
+                rank=log.rank or 0,
+                host=log.host,
+                pid=log.pid,
+                phases={},
+                steps=log.events,
+                samples_per_step=None,
+                step_s=None,
+            )
+            for log in logs
+        ),
     )
 
 

@@ -205,6 +205,20 @@ def slurm_allocation() -> Allocation:
     return Allocation(tuple(map(Host, names, counts)), address)
 
 
+def slots_of_allocation() -> tuple[int, ...]:
+    """Ranks that each node of the Slurm allocation takes, as far as its variables tell; empty outside of one."""
+    found = os.environ
+    if not found.get("SLURM_JOB_NODELIST"):
+        return ()
+    cpus = _expand_counts(found.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    cpus += [cpus[-1]] * (int(found.get("SLURM_JOB_NUM_NODES") or 1) - len(cpus))
+    gpus = sum(map(int, re.findall(r"(\d+)(?:,|$)", found.get("SLURM_GPUS_PER_NODE", ""))))  # 4, or a100:2,v100:2
+    tasks = int(found.get("SLURM_NTASKS_PER_NODE") or 0)
+    # One task on a node with GPUs is a launcher such as torchrun, which starts a rank for each of them.
+    slots = tasks if tasks > 1 else gpus or tasks
+    return tuple(slots or max(count // int(found.get("SLURM_CPUS_PER_TASK") or 1), 1) for count in cpus)
+
+
 def _slurm(what: str, of: str) -> str:
     try:
         answer = subprocess.run(["scontrol", "show", what, of], capture_output=True, text=True, check=False, timeout=30)

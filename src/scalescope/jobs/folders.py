@@ -3,17 +3,21 @@
 import contextlib
 import fcntl
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from scalescope.errors import UsageError
+from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.records.store import AnyRecord, Record, load, save, writing
 
 MARK = ".scalescope"
 _LOCK = "lock"
 _OURS = {MARK, f"{MARK}.partial", _LOCK}  # What a folder holds that was made and not used yet
+# What is written before the first process of a launch starts; from then on there is a rank's output, or the launcher's.
+_PREPARED = {*_OURS, "plan.json", "env.json", "rehearsal.json", "task.json", "command.txt"}
+RANKS = "ranks"  # The kind of a sub-folder of ranks of our own, which write nothing for a user
 
 
 class FolderMark(Record, frozen=True, kw_only=True, tag="folder"):
@@ -33,17 +37,24 @@ def result_folder(verb: str, given: str | Path | None = None, *, also: Collectio
 
     Raises:
         UsageError: The folder holds anything else, or another process uses it. Nothing was changed.
+
+    When the body raises UsageError, the request was refused: what it has prepared in a new folder is removed.
     """
-    folder = _made(verb, Path(given).absolute() if given else None, also)
+    folder, made = _made(verb, Path(given).absolute() if given else None, also)
     with held(folder):
         check(folder, verb, also)  # again: another process may have begun between the first look and the lock
-        if not mark_of(folder):
+        is_new = not mark_of(folder)
+        if is_new:
             _mark(folder, verb)
+        refused = False
         try:
             yield folder
+        except UsageError:
+            refused = True
+            raise
         finally:
-            if not given:
-                _remove_unused(folder)
+            if is_new and (refused or not given):
+                _remove_unused(folder, made, refused=refused)
 
 
 def check(folder: Path, verb: str, also: Collection[str] = ()) -> None:
@@ -122,35 +133,54 @@ def mark_of(folder: Path) -> str:
         return ""
 
 
-def _made(verb: str, given: Path | None, also: Collection[str]) -> Path:
+def _made(verb: str, given: Path | None, also: Collection[str]) -> tuple[Path, Sequence[Path]]:
+    """The folder, and what had to be made for it: itself first, then folders above it."""
     if given is not None:
         check(given, verb, also)  # before the lock's file is made in a folder that is not ours
         with writing(given):
+            made = _missing(given)
             given.mkdir(parents=True, exist_ok=True)
-        return given
+        return given, made
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for number in count(1):
         folder = (Path("results") / (f"{verb}-{stamp}" if number == 1 else f"{verb}-{stamp}-{number}")).absolute()
         with writing(folder), contextlib.suppress(FileExistsError):
+            made = [folder, *_missing(folder.parent)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
             break
-    return folder
+    return folder, made
+
+
+def _missing(folder: Path) -> list[Path]:
+    return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 def _mark(folder: Path, made_by: str) -> None:
     save(FolderMark(made_by=made_by), folder / MARK)
 
 
-def _remove_unused(folder: Path) -> None:
-    """A request that failed before it began leaves no folder."""
+def _remove_unused(folder: Path, made: Sequence[Path], *, refused: bool) -> None:
+    """A request that failed before it began, or that was refused before its first launch, leaves no folder."""
     with contextlib.suppress(OSError):
-        if not _holds_anything(folder):
-            for name in _OURS:
-                (folder / name).unlink(missing_ok=True)
-            folder.rmdir()
+        entries = list(folder.iterdir())
+        if not all(entry.name in _OURS or (refused and _is_prepared(entry)) for entry in entries):
+            return
+        for entry in entries:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        for path in made:
+            path.rmdir()  # fails where something else has begun meanwhile
+
+
+def _is_prepared(path: Path) -> bool:
+    """Whether a file or folder is only what a launch needs before it starts, or what ranks of ours have left."""
+    if path.is_symlink() or not path.is_dir():
+        return path.name in _PREPARED or (path.name == LAUNCHER_OUTPUT and not path.stat().st_size)
+    return mark_of(path) == RANKS or all(_is_prepared(entry) for entry in path.iterdir())
 
 
 def _holds_anything(folder: Path) -> bool:
-    with writing(folder):
-        return any(entry.name not in _OURS for entry in folder.iterdir())
+    return any(entry.name not in _OURS for entry in folder.iterdir())

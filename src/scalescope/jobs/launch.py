@@ -21,11 +21,11 @@ from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
-from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, started_as_it_is
+from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.watch import LaunchWatch, Listener
 from scalescope.launchers import Launcher
-from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
@@ -163,7 +163,7 @@ def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWat
         return Launched(job, watch, Ending(started_ns=0, ended_ns=0, started_wall_ns=0), "", "", "", str(seen))
     problem, details, harmless = ending.problem, ending.details, ""
     if problem and not details:
-        problem, details = watch.died(launcher)
+        problem, details = watch.died(launcher, ending.code)
         harmless = watch.died_after_training(launcher)
         problem = "" if harmless else problem
     return Launched(job, watch, ending, problem, details, harmless)
@@ -182,7 +182,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_pairs(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            told = uses_placeholder(settings.request.command, "np")
+            told = uses_placeholder(settings.request.command, "np", "per_node")
             return collect(point, watch.logs, ending, relative, own=own, told=told)
         except UsageError:
             raise
@@ -210,6 +210,11 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
             "start count, and all time before it is launch time"
         )
     yield from _shared_cores(settings, run.point)
+    if settings.node_slots and run.nodes > (fewest := nodes_of(settings, run.point.np)[0]):
+        yield (
+            f"{plural(run.point.np, 'rank')} ran on {run.nodes} nodes and {plural(fewest, 'node')} would hold them, so "
+            "gradients cross the network needlessly: put -N {nodes} into the srun line"
+        )
     if run.source != "pattern" or "step_s" in settings.request.pattern:
         return
     instead = "print the time of a step and match it with (?P<step_s>...)"
@@ -279,7 +284,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
             "try --env ONEDNN_MAX_CPU_ISA=AVX512_CORE"
         )
     if answer.returncode:
-        why = answer.stderr.strip()[-3000:] or f"it ended with code {answer.returncode}"
+        why = answer.stderr.strip()[-3000:] or f"it {how_it_ended(answer.returncode)}"
         raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{why}")
     overhead_s = time.monotonic() - started
     step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])

@@ -10,21 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from scalescope.jobs.rank_log import RankLog
+from scalescope.records.training_name import LAUNCH_MODULES, LAUNCH_PROGRAMS
 
-_PROGRAMS = {
-    *("torchrun", "mpirun", "mpiexec", "srun", "horovodrun", "jsrun", "aprun", "prun"),
-    *("accelerate", "accelerate-launch", "deepspeed"),
-}
 _TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
 # Launch lines that stay on this machine unless --nnodes says otherwise.
 _ON_ONE_HOST = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
-_MODULES = _ON_ONE_HOST | {
-    "accelerate.commands.launch",
-    "deepspeed.launcher.runner",
-    "horovod.runner.launch",
-    "lightning.fabric.cli",
-    "lightning_fabric.cli",
-}
 _SPAWNERS = {
     "torch.multiprocessing.spawn",
     "torch.multiprocessing.start_processes",
@@ -42,7 +32,8 @@ _INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 def is_launch_line(command: tuple[str, ...]) -> bool:
     """Whether the command's words are those of a launcher."""
     words = _without_env(command)
-    return _name(words) in _PROGRAMS or (_name(words), *words[1:2]) in _TWO_WORDS or _module(words) in _MODULES
+    name = _name(words)
+    return name in LAUNCH_PROGRAMS or (name, *words[1:2]) in _TWO_WORDS or _module(words) in LAUNCH_MODULES
 
 
 def starts_ranks_itself(command: tuple[str, ...]) -> bool:
@@ -94,6 +85,17 @@ def _script(words: tuple[str, ...]) -> Path | None:
     named = [word for word in words[1:] if not word.startswith("-")] if _is_python(words) else words
     path = Path(*named[:1])
     return path if path.suffix == ".py" and path.is_file() else None
+
+
+def missing_script(command: tuple[str, ...]) -> str:
+    """The file that `python FILE` would run and that is not there; empty where it is, or where words do not tell."""
+    words = _without_env(command)
+    for word in words[1:] if _is_python(words) else ():
+        if re.fullmatch(r"-[bBdEiIOPqsSuvx]+|-[WX].+", word):  # others take the next word, or run something else
+            continue
+        is_file_name = not word.startswith("-") and "{" not in word
+        return word if is_file_name and not os.path.exists(word) else ""  # noqa: PTH110 - Path.exists raises
+    return ""
 
 
 def _spawns(source: str) -> bool:

@@ -12,7 +12,7 @@ from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores
-from scalescope.jobs.environment import horovod_speaks_mpi, slurm_allocation
+from scalescope.jobs.environment import horovod_speaks_mpi, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
@@ -27,7 +27,7 @@ from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.launchers.horovodrun import HOROVODRUN
 from scalescope.launchers.srun import SRUN
-from scalescope.records.job import Host, Job, Knobs, place
+from scalescope.records.job import Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
 from scalescope.text import knob_name
@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Knobs]  # Per engine
     hosts: tuple[Host, ...]
     slots: int
+    # Ranks that each node of the allocation takes where the command places them; empty: not known.
+    node_slots: tuple[int, ...] = ()
     threads_per_rank: int | None  # None: a launch line of the user decides it
     # Per host that gets ranks; this machine's name is empty. Nothing where ranks compute on GPUs.
     physical_cores: dict[str, int]
@@ -74,12 +76,19 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         launcher = request.launcher or _own_launcher(request, name)
         knobs[name] = _knobs(name, request, launcher, python, many=len(engines) > 1)
         launchers[name] = launcher or find_engine(name).launcher(knobs[name].values)
-    if "own" in launchers.values() and len(set(request.np)) > 1 and not uses_placeholder(request.command, "np"):
+    told = uses_placeholder(request.command, "np", "per_node")
+    if "own" in launchers.values() and len(set(request.np)) > 1 and not told:
         raise UsageError(
             "the command starts its ranks itself, so it must be told how many: put {np} where it takes their number, "
             "for example --nproc-per-node {np}, or name one number with --np"
         )
     elsewhere = places_ranks_elsewhere(request.command, request.launcher)
+    node_slots = slots_of_allocation() if elsewhere else ()
+    if elsewhere and not node_slots and uses_placeholder(request.command, "nodes", "per_node"):
+        raise UsageError(
+            "{nodes} and {per_node} come from a Slurm allocation: run this inside one, for example "
+            "salloc -N 4 scalescope ..., or name one number with --np and write its nodes into the command"
+        )
     through_slurm = "srun" in launchers.values()
     hosts, env = request.hosts, {}
     if through_slurm:
@@ -113,6 +122,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         knobs=knobs,
         hosts=hosts,
         slots=slots,
+        node_slots=node_slots,
         threads_per_rank=request.threads_per_rank or (max(min(threads), 1) if threads else None),
         physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
@@ -146,14 +156,18 @@ def points(settings: Settings) -> tuple[Point, ...]:
     if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
     check_baseline(request)
+    if uses_placeholder(request.command, "per_node") and not uses_placeholder(request.command, "np"):
+        _check_even(settings)
     planned = []
+    assumed = bool(request.command) and not request.engines
     for batch in batches(request):
         for np in request.np:
             alone = ["none"] if request.workload and np == 1 else []
             for scaling in request.scaling:
                 share = _share(batch, np) if scaling == "strong" else batch
                 for engine in [*alone, *settings.engines]:
-                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=settings.threads_per_rank))
+                    threads = settings.threads_per_rank
+                    planned.append(Point(engine=engine, np=np, batch=share, threads_per_rank=threads, assumed=assumed))
     most = max(point.np for point in planned)
     if most > settings.slots and not request.oversubscribe:
         raise UsageError(
@@ -164,6 +178,17 @@ def points(settings: Settings) -> tuple[Point, ...]:
     if request.quick:
         return tuple(point for point in unique if point.np > 1)
     return unique
+
+
+def _check_even(settings: Settings) -> None:
+    """Refuse numbers of processes that {nodes} and {per_node} without {np} cannot say."""
+    for np in settings.request.np:
+        nodes, per_node = nodes_of(settings, np)
+        if nodes * per_node != np:
+            raise UsageError(
+                f"--np {np} does not fill {nodes} nodes evenly, and {{per_node}} alone says {nodes * per_node}: "
+                f"tell the command {{np}} as well (srun -n {{np}}), or leave {np} out of --np"
+            )
 
 
 def batches(request: MeasureRequest) -> Sequence[int | None]:
@@ -188,6 +213,14 @@ def launcher_of(settings: Settings, point: Point) -> Launcher:
     return find_launcher(settings.launchers.get(point.engine, settings.launchers[settings.engines[0]]))
 
 
+def nodes_of(settings: Settings, np: int) -> tuple[int, int]:
+    """Nodes that np ranks need, and the most ranks that one of them gets."""
+    placed = place(np, settings.hosts, oversubscribe=settings.request.oversubscribe)
+    if placed:
+        return len(placed), max(count for _, count in placed)
+    return fewest_nodes(np, settings.node_slots or (np,))
+
+
 def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: int) -> Job:
     """One launch of a point."""
     request = settings.request
@@ -195,8 +228,11 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
     around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
     agent = {"PYTHONPATH": _before(str(AGENT_HOOK), {**os.environ, **request.env}.get("PYTHONPATH", ""))}
     if request.command:
+        nodes, per_node = nodes_of(settings, point.np)
         placeholders = {
             "np": point.np,
+            "nodes": nodes,
+            "per_node": per_node,
             "batch": point.batch,
             "global_batch": point.global_batch,
             "run_dir": str(folder),

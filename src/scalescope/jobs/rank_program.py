@@ -12,7 +12,7 @@ from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import free_port, shown_commands, torch_has_cuda
-from scalescope.jobs.folders import emptied
+from scalescope.jobs.folders import RANKS, emptied
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import CARRIED_TO_HOSTS
 from scalescope.launchers import find_launcher
@@ -56,7 +56,7 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
     """Run it to its end; `tell` hears how many lines its ranks have written. UsageError passes on what a rank said."""
     engine = find_engine(program.knobs.engine)
     launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
-    folder = emptied(program.folder, "ranks")
+    folder = emptied(program.folder, RANKS)
     with writing(folder):
         (folder / "task.json").write_bytes(msgspec.json.encode(program.task))
     job = Job(

@@ -12,17 +12,20 @@ from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.records.job import Host
 from scalescope.records.request import MeasureRequest
 from scalescope.text import MASK, assignment, plain
+from scalescope.units import MOST_PER_HOST
 
-PLACEHOLDERS = ("np", "batch", "global_batch", "run_dir", "launch")
+PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """`a:2,b:2` as hosts with slots."""
     hosts = []
     for part in text.split(",") if text else ():
-        match = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9a-fA-F:]+\]):(\d+)", part.strip())
+        match = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9a-fA-F:]+\]):(\d{1,30})", part.strip())
         if not match or match[1].startswith("-") or int(match[2]) < 1:
-            raise UsageError(f"--hosts takes name:slots pairs such as a:2,b:2, not '{part}'")
+            raise UsageError(f"--hosts takes name:slots pairs such as a:2,b:2, not '{plain(part, 60)}'")
+        if int(match[2]) > MOST_PER_HOST:
+            raise UsageError(f"--hosts gives {match[1]} {match[2]} slots: no host has more than {MOST_PER_HOST:,}")
         hosts.append(Host(match[1], int(match[2])))
     if len({host.name for host in hosts}) < len(hosts):
         raise UsageError("--hosts names a host twice: add up its slots")
@@ -43,7 +46,7 @@ def parse_environment(assignments: list[str]) -> dict[str, str]:
 
 
 def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
-    """The command with {np}, {batch}, {global_batch}, {run_dir} and {launch} replaced; other braces stay."""
+    """The command with its placeholders replaced; other braces stay."""
 
     def replace(match: re.Match[str]) -> str:
         value = values[match[1]]

@@ -9,7 +9,7 @@ from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, in_force
 from scalescope.launchers.base import Launcher
-from scalescope.launchers.runner import LAUNCHER_OUTPUT, signal_rank
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, signal_of, signal_rank
 from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
@@ -115,14 +115,18 @@ class LaunchWatch:
             time.sleep(0.05)
         return {pid: _main_stack(path.read_text(errors="replace")) for pid, path in files.items() if _size(path)}
 
-    def died(self, launcher: Launcher) -> tuple[str, str]:
-        """A launch that failed by itself: which rank began it, how, and its last words."""
+    def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
+        """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
         deaths = self._deaths(launcher)
-        suspects = [*deaths, *self._ranks_with_errors()]
+        # Ranks whose launcher was killed may fail after it, and are not to blame.
+        suspects = [*deaths, *(self._ranks_with_errors() if code >= 0 else ())]
         if not suspects:
-            return "the launch failed", self._tail(LAUNCHER_OUTPUT)
+            who = "the command" if launcher.name == "own" else "the launcher" if code else "the launch"
+            steps = min((log.events for log in self.logs), default=0)
+            when = f"after {plural(steps, 'step')}" if steps else "before the first step"
+            return f"{who} {how_it_ended(code)} {when}", self._tail(LAUNCHER_OUTPUT)
         rank = min(suspects, key=self._fell_with_another)  # of several alike, the one the launcher names first
-        how = _how_it_ended(deaths[rank].groupdict() if rank in deaths else {})
+        how = how_it_ended(_code_of(deaths[rank]) if rank in deaths else 0)
         steps = next((log.events for log in self.logs if log.rank == rank), 0)
         problem = (
             f"rank {rank} {how} after {plural(steps, 'step')}" if steps else f"rank {rank} {how} before its first step"
@@ -134,7 +138,7 @@ class LaunchWatch:
         logs = self.logs
         reported = self._deaths(launcher)
         deaths = [rank for rank in reported if not self._fell_with_another(rank)]
-        if any("signal" not in _how_it_ended(reported[rank].groupdict()) for rank in deaths):
+        if not all(signal_of(_code_of(reported[rank])) for rank in deaths):
             return ""  # an error of the script itself
         over = {log.rank for log in logs if log.ended}
         equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
@@ -165,12 +169,10 @@ class LaunchWatch:
         return "\n".join([f"last output ({self._folder / name}):", *(f"  {line}" for line in lines)]) if lines else ""
 
 
-def _how_it_ended(found: dict[str, str | None]) -> str:
-    number = int(found.get("signal") or 0) or -int(found.get("code") or 0)
-    number = -number - 128 if number < -128 else number
-    if number > 0:
-        return f"was killed by signal {number}"
-    return f"ended with exit code {-number}" if number else "failed"
+def _code_of(death: re.Match[str]) -> int:
+    """The exit code that a launcher reports of a rank; negative: a signal. 0: it reports none."""
+    found = death.groupdict()
+    return -int(found.get("signal") or 0) or int(found.get("code") or 0)
 
 
 def _size(path: Path) -> int:

@@ -40,10 +40,15 @@ def rendezvous(job: Job) -> dict[str, str]:
 
 
 def rank_words(job: Job, **names: str) -> tuple[str, ...]:
-    """The rank's command with its output kept in a file of its own; `names` gives torch's names to the launcher's."""
+    """The rank's command with its output kept in a file of its own; `names` gives torch's names to the launcher's.
+
+    The command stands inside the shell's script, in one word: as words of their own, a script's options would pass
+    through the launcher's parser. argparse calls --log ambiguous next to torchrun's --log-dir, and mpirun and srun take
+    a ":" as the start of another program.
+    """
     exports = " ".join(f"{name}=${variable}" for name, variable in names.items())
     before = f"export {exports}; " if exports else ""
-    return "sh", "-c", before + 'exec "$@" >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1', "sh", *job.command
+    return "sh", "-c", f'{before}exec {shlex.join(job.command)} >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1'
 
 
 def on_host(job: Job, host: str, argv: tuple[str, ...], env: dict[str, str]) -> Command:

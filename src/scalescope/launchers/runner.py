@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import shlex
 import signal
@@ -66,15 +67,33 @@ def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float
             dismiss()
     failed = [process.returncode for process in processes if process.returncode]
     if failed and not problem:
-        problem = f"the launcher ended with exit code {failed[0]}"
+        problem = f"the launcher {how_it_ended(failed[0])}"
     return Ending(
         started_ns=started_ns,
         ended_ns=ended_ns,
         started_wall_ns=started_wall_ns,
+        code=failed[0] if failed else 0,
         problem=problem,
         details=details,
         leftovers=0 if problem else leftovers,
     )
+
+
+def signal_of(code: int) -> int:
+    """The signal that ended a process, told by its exit code: -9 for Python, 137 for a shell; 0: none did."""
+    number = -code if code < 0 else code - 128
+    return number if number in signal.valid_signals() else 0
+
+
+def how_it_ended(code: int) -> str:
+    """A verb for the end of a process with this exit code."""
+    number = signal_of(code)
+    if number == signal.SIGKILL:
+        return "was killed by SIGKILL (perhaps out of memory)"
+    if number:
+        named = number in set(signal.Signals)  # real-time signals have no names
+        return f"was killed by {signal.Signals(number).name if named else f'signal {number}'}"
+    return f"ended with exit code {code}" if code else "failed"
 
 
 def check_system(system: str = "") -> None:
@@ -120,6 +139,12 @@ def _start(command: Command, job: Job, processes: list[subprocess.Popen[bytes]])
             raise UsageError(f"there is no program '{command.argv[0]}': check the command's first word") from None
         except PermissionError:
             raise UsageError(f"'{command.argv[0]}' is not executable: chmod +x it or name its interpreter") from None
+        except OSError as problem:
+            if problem.errno != errno.E2BIG:
+                raise
+            raise UsageError(
+                "the command is too long to be started (128 KiB): let the script read its arguments from a file"
+            ) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

@@ -94,8 +94,10 @@ def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Obser
     fixed_s = line.intercept
     base_rate = fmean(each.rate or 0.0 for each in base)
     shares, longer = {}, {}
-    for count in sorted({each.np for each in known}):
-        group = [each for each in known if each.np == count]
+    groups: dict[int, list[Observation]] = {}
+    for each in known:
+        groups.setdefault(each.np, []).append(each)
+    for count, group in sorted(groups.items()):
         rate = fmean(each.rate or 0.0 for each in group)
         train_s = fmean(each.train_s or 0.0 for each in group)
         shares[str(count)] = min(fixed_s / train_s, 1.0)

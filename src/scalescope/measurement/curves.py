@@ -35,12 +35,11 @@ def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
     smallest = counts[0] if len(counts) > 1 else None
     baseline_np = frame.baseline_np or smallest
     baseline_engine = frame.baseline_engine or frame.engine
-    baseline = [each for each in observations if each.np == baseline_np and each.engine == baseline_engine]
-    keys = sorted({(each.np, each.engine != baseline_engine, each.engine) for each in observations})
-    points = []
-    for np, _, engine in keys:
-        group = [each for each in observations if each.np == np and each.engine == engine]
-        points.append(_point(group, baseline, frame))
+    groups: dict[tuple[int, bool, str], list[Observation]] = {}
+    for each in observations:
+        groups.setdefault((each.np, each.engine != baseline_engine, each.engine), []).append(each)
+    baseline = groups.get((baseline_np, False, baseline_engine), []) if baseline_np is not None else []
+    points = [_point(groups[key], baseline, frame) for key in sorted(groups)]
     return Curve(
         engine=frame.engine,
         scaling=frame.scaling,

@@ -20,6 +20,7 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
 from scalescope.jobs.launch import launch, launch_folder, rehearse
+from scalescope.jobs.own_ranks import missing_script
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
@@ -42,6 +43,7 @@ from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, save
 from scalescope.stats import FEWEST
+from scalescope.text import plain
 
 _HOPELESS = 2  # Points that fail before any launch went well: then nothing more is tried
 
@@ -105,6 +107,8 @@ def check_requirements(settings: Settings) -> None:
     command = settings.request.command
     if command and not settings.named_hosts and not shutil.which(command[0]):
         raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
+    if command and not settings.named_hosts and (script := missing_script(command)):
+        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
     for name in dict.fromkeys(settings.launchers.values()):
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):

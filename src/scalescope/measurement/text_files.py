@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
+from scalescope.named_paths import reading
 from scalescope.text import plain, without_escapes
 
 LONGEST_LINE = 4096  # Characters of a line that are looked at
@@ -33,11 +34,8 @@ def head(path: Path) -> str:
         raise UsageError(f"there is no file or folder '{shown}': check the path")
     if not path.is_file():
         raise UsageError(f"'{shown}' is not a regular file: save what it gives to a file and name that")
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_HEAD)
-    except OSError as problem:
-        raise UsageError(f"cannot read '{shown}': {problem.strerror}: check its permissions") from None
+    with reading(path), open(path, "rb") as file:
+        data = file.read(_HEAD)
     if not data.strip():
         raise UsageError(f"'{shown}' is empty: name {UNDERSTOOD}")
     for magic, program in _COMPRESSED.items():
@@ -58,7 +56,8 @@ def whole(path: Path, largest: int = 1 << 25) -> str:
     shown = plain(str(path))
     if path.stat().st_size > largest:
         raise UsageError(f"'{shown}' is larger than {largest >> 20} MiB: keep the rows of the scaling table only")
-    data = path.read_bytes()
+    with reading(path):
+        data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -72,7 +71,7 @@ def lines(path: Path) -> Iterator[Line]:
     """Every line of a log of any size, cut to LONGEST_LINE, without terminal escapes; \\r separates too."""
     longest = 4 * LONGEST_LINE
     number, rest = 1, b""
-    with open(path, "rb") as file:
+    with reading(path), open(path, "rb") as file:
         while chunk := file.read(_CHUNK):
             for index, line in enumerate(chunk.split(b"\n")):
                 if index:

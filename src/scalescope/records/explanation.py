@@ -62,6 +62,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     bytes: int = 0
     reason: str = ""
+    files: tuple[str, ...] = ()  # Files of a folder that were left out, each in words that say why
 
 
 class StepAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,12 +210,17 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     ranks: tuple[int, ...]
     world_size: int | None
     engine: str
+    collectives: dict[str, int] = {}  # How often each operation occurs on the first rank
+    others: tuple[str, ...] = ()  # Operations among them that are not the engine's own
     backend: str
     device: Literal["cpu", "cuda"]
     steps_from: str
     warmup_steps: int
-    step_s: float | None  # Median steady step, each the mean over ranks; None without steps
-    accounting: Breakdown | None  # Means over steady steps and ranks
+    # Median steady step, each the mean over ranks, as it runs without a tracer where that was measured; None without
+    # steps.
+    step_s: float | None
+    traced_step_s: float | None = None  # The same while it was traced, where step_s is without the tracer
+    accounting: Breakdown | None  # Means over steady steps and ranks, of steps of step_s
     # From a bare Horovod timeline: communication before the last gradient was submitted.
     possibly_hidden_s: float | None = None
     per_rank: tuple[RankAccount, ...] = ()
@@ -233,9 +239,18 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     epochs: tuple[Epoch, ...] = ()
     first_steps: FirstSteps | None = None  # None where no step is known to be the first of all, or none is steady
     overhead: float | None = None  # What tracing added to a step, relative, where it was measured
+    # Whether tracing cost so much that only parts that were seen in steps without it are told.
+    too_heavy: bool = False
     shown_step: Timeline | None = None  # A representative step of all ranks
     shown_index: int | None = None
     predicted_step: Timeline | None = None
     findings: tuple[Finding, ...] = ()
     lost: Loss = Loss()
     notes: tuple[str, ...] = ()
+
+    @property
+    def untraced_per_traced(self) -> float:
+        """Seconds without the tracer for each traced one; 1 on GPUs, whose work takes as long with it."""
+        if not self.traced_step_s or not self.step_s or self.device != "cpu":
+            return 1.0
+        return self.step_s / self.traced_step_s

@@ -55,6 +55,21 @@ def place(np: int, hosts: Sequence[Host], *, oversubscribe: bool) -> tuple[tuple
     return tuple(placed)
 
 
+def fewest_nodes(np: int, slots: Sequence[int]) -> tuple[int, int]:
+    """The fewest nodes that hold np ranks, and the most ranks that one of them gets when they are spread evenly.
+
+    Args:
+        np: Number of ranks.
+        slots: Ranks that each node takes; where np is more than all of them, nodes take more.
+    """
+    largest = sorted(slots, reverse=True)
+    nodes = next((count for count in range(1, len(slots) + 1) if sum(largest[:count]) >= np), len(slots))
+    per_node = -(-np // nodes)
+    while per_node < largest[0] and sum(min(each, per_node) for each in largest[:nodes]) < np:
+        per_node += 1  # smaller nodes are full
+    return nodes, per_node
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a data-parallel training: everything a launcher has to know."""
 
@@ -94,6 +109,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: int  # On the monotonic clock of this host, which no time server sets
     ended_ns: int
     started_wall_ns: int  # The moment of `started_ns` since the epoch, for ranks on other hosts
+    code: int = 0  # Of the first process that failed; negative: the signal that ended it
     problem: str = ""  # Empty when all went well; otherwise one line
     details: str = ""  # Last output and stacks of the ranks that matter
     leftovers: int = 0  # Processes that had to be removed after a launch that ended well

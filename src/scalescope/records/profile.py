@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
+from scalescope.records.cluster import Device
 from scalescope.records.store import Record
 
 Scalar = int | float | bool | str | None
@@ -90,3 +91,8 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     memory_limit_bytes: int  # What the device has; 0: not known
     too_large: int | None = None  # The smallest batch that did not fit when it was tried
     seconds: float = 0.0  # What taking the profile took
+
+    @property
+    def kind(self) -> Device:
+        """The kind of its device."""
+        return "cpu" if self.device == "cpu" else "gpu"

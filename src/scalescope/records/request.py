@@ -1,6 +1,5 @@
 """What a user asks of measure, probe and estimate, and the plans that interrupted work is resumed from."""
 
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
+from scalescope.records.training_name import training_name
 from scalescope.stats import FEWEST
 
 
@@ -72,9 +72,7 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The model or the command, for people."""
-        if self.workload:
-            return self.workload.model
-        return " ".join(Path(word).name if word.startswith("/") else word for word in self.command)
+        return training_name(self.workload, self.command)
 
 
 # What is launched and how, under one name in every request that launches.

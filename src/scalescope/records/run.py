@@ -22,6 +22,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None  # Per process; None when the script alone knows it
     threads_per_rank: int | None  # None: a launch line of the user decided it
     arm: str = ""  # A or B when a configuration is compared with itself
+    assumed: bool = False  # Whether nobody named a script's engine: its ranks show it
 
     @property
     def global_batch(self) -> int | None:
@@ -33,7 +34,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         """A short name that is fit for a file."""
         batch = "" if self.batch is None else f"-b{self.batch}"
         arm = f"-{self.arm}" if self.arm else ""
-        return f"{self.engine}-np{self.np}{batch}{arm}"
+        return f"{'' if self.assumed else f'{self.engine}-'}np{self.np}{batch}{arm}"
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str
     pid: int
-    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time
+    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time. Empty in a quick launch
     steps: int
     samples_per_step: float | None
     step_s: float | None  # Median steady step of this rank alone
@@ -144,6 +145,8 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
 
     def as_seen(self) -> "Measurement":
         """A copy with every point under the engine that its ranks really used, where that is known."""
-        points = {run.point: msgspec.structs.replace(run.point, engine=_engine(run)) for run in self.runs}
+        points = {
+            run.point: msgspec.structs.replace(run.point, engine=_engine(run), assumed=False) for run in self.runs
+        }
         runs = (msgspec.structs.replace(run, point=points[run.point]) for run in self.runs)
         return msgspec.structs.replace(self, runs=tuple(runs))

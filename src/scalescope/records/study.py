@@ -6,8 +6,9 @@ import msgspec
 
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
-from scalescope.records.request import Fingerprint, MeasureRequest
+from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record
+from scalescope.records.training_name import training_name
 
 STUDY = "study.json"  # The record, in the study's folder
 # not needed: what the part would tell is known already; left out: the budget did not hold it.
@@ -38,7 +39,7 @@ class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The model or the command, for people."""
-        return MeasureRequest(workload=self.workload, command=self.command).what
+        return training_name(self.workload, self.command)
 
 
 class StudyPlan(Record, frozen=True, kw_only=True, tag="study_plan"):

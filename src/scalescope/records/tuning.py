@@ -1,6 +1,5 @@
 """What a search for better knobs tried, measured and decided."""
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from scalescope.records.job import Host, KnobValue
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
+from scalescope.records.training_name import training_name
 
 Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
 Phase = Literal["default", "search", "confirm"]
@@ -53,10 +53,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The model or the command, for people."""
-        if self.workload:
-            return self.workload.model
-        words = self.command[1:] if Path(self.command[0]).name.startswith("python") else self.command
-        return " ".join(Path(word).name if word.startswith("/") else word for word in words or self.command)
+        return training_name(self.workload, self.command)
 
 
 class SearchedKnob(msgspec.Struct, frozen=True, kw_only=True):

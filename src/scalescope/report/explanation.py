@@ -1,6 +1,7 @@
 """What an explanation says: in one sentence, and in words that terminal, tables and charts share."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from scalescope.records.explanation import Explanation, Finding, RankAccount
@@ -37,6 +38,7 @@ DIVIDED = (
 )
 DARK = ("compute", "exposed_communication", "waiting", "transfer")  # Parts that need white letters
 HIDDEN_COLOUR = "#f0b83c"
+_MOST_LOST = 3  # Files that are named
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
     "optimizer": "Optimizer.step",
@@ -119,11 +121,6 @@ def by_gain(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.gain is None, -(finding.gain or 0.0)))
 
 
-def gain_words(gain: float) -> str:
-    """`1.24x`: by how much a step would be faster."""
-    return f"{1 + gain:.2f}x" if gain < 9 else f"{1 + gain:.0f}x"
-
-
 def steps_from_words(explanation: Explanation) -> str:
     """Where steps came from; empty without any."""
     told = explanation.steps_from
@@ -142,8 +139,12 @@ def rank_words(explanation: Explanation) -> str:
 
 
 def engine_words(explanation: Explanation) -> str:
-    """`ddp over gloo on cpu`."""
-    engine = "" if explanation.engine == "none" else explanation.engine
+    """`ddp over gloo on cpu`, `ddp with 42 alltoall over nccl on cuda`, `2,020 allreduce over nccl on cuda`."""
+    others = [f"{explanation.collectives.get(name, 0):,} {plain(name, 16)}" for name in explanation.others[:_FEW]]
+    counts = listed(others) if others else ""
+    engine = {"none": "", "collectives": counts or "collectives"}.get(
+        explanation.engine, plain(explanation.engine, 24) + (f" with {counts}" if counts else "")
+    )
     over = f"over {plain(explanation.backend, 24)}" if explanation.backend else ""
     return " ".join(filter(None, (engine, over, f"on {explanation.device}")))
 
@@ -151,12 +152,14 @@ def engine_words(explanation: Explanation) -> str:
 def loss_words(explanation: Explanation) -> str:
     """What could not be read; empty when everything was."""
     lost = explanation.lost
-    if not (lost.events or lost.bytes or lost.reason):
-        return ""
     counts = [plural(lost.events, "event")] if lost.events else []
     counts += [format_bytes(lost.bytes)] if lost.bytes else []
-    why = plain(lost.reason, 200)
-    return "not read: " + ": ".join(filter(None, (" and ".join(counts), why)))
+    inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
+    files = [plain(each, 200) for each in lost.files[:_MOST_LOST]]
+    if more := len(lost.files) - len(files):
+        files.append(f"and {plural(more, 'more file')}")
+    words = "; ".join(filter(None, (*files, inside)))
+    return f"not read: {words}" if words else ""
 
 
 def straggler_words(explanation: Explanation) -> str:
@@ -174,6 +177,7 @@ def straggler_words(explanation: Explanation) -> str:
 
 _NAMES = {"input": "waiting for input"}
 _VISIBLE = 0.005  # Parts below it would read 0 %
+_CLEAR_GAIN = 0.2  # From here on one digit after the point says enough
 
 
 def sentence(explanation: Explanation) -> str:
@@ -185,17 +189,28 @@ def sentence(explanation: Explanation) -> str:
     names = {part.key: _NAMES.get(part.key, part.name) for part in PARTS}
     if len(known) <= 2:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
-    told = [f"{format_share(known[key])} {names[key]}{_divided(key, parts)}" for key in _order(known)]
+    if explanation.too_heavy and parts.compute_s is None:
+        names["other"] = "forward, backward and communication"
+    told = [f"{format_share(known[key])} {names[key]}{_divided(key, explanation, parts)}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
-    return f"A {format_seconds(step)} step is {listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
+    traced = "" if explanation.traced_step_s is not None else "traced "
+    return (
+        f"A {traced}{format_seconds(step)} step is {listed(told)}{_hidden(explanation, parts)}. {_advice(explanation)}."
+    )
 
 
-def _divided(key: str, parts: Breakdown) -> str:
-    """` (22 % waiting for other ranks, 12 % transfer)`, where the source tells."""
+def _divided(key: str, explanation: Explanation, parts: Breakdown) -> str:
+    """` (12 % transfer; rank 0 waits 22 % for rank 1)`, where the source tells."""
     if key != _EXPOSED.key or parts.waiting_s is None or parts.transfer_s is None:
         return ""
-    waiting, transfer = (format_share(share(each, parts)) for each in (parts.waiting_s, parts.transfer_s))
-    return f" ({waiting} waiting for other ranks, {transfer} transfer)"
+    transfer = f"{format_share(share(parts.transfer_s, parts))} transfer"
+    late = explanation.straggler
+    others = [each for each in explanation.per_rank if each.rank != late and each.parts.waiting_s is not None]
+    if late is None or not others:
+        return f" ({format_share(share(parts.waiting_s, parts))} waiting for other ranks, {transfer})"
+    waits = format_share(fmean(share(each.parts.waiting_s or 0.0, each.parts) for each in others))
+    who = f"rank {others[0].rank} waits" if len(others) == 1 else "other ranks wait"
+    return f" ({transfer}; {who} {waits} for rank {late})"
 
 
 def _order(known: dict[str, float]) -> list[str]:
@@ -217,12 +232,26 @@ def _advice(explanation: Explanation) -> str:
     if not findings:
         return "Nothing stands out"
     first = findings[0]
-    return plain(first.sentence, 200).removesuffix(".") + (f": {gained}" if (gained := without_it(first)) else "")
+    saved = saved_words(first, explanation.step_s)
+    return plain(first.sentence, 200).removesuffix(".") + (f"; {saved}" if saved else "")
 
 
-def without_it(finding: Finding) -> str:
-    """`1.24x faster steps without it`; a guess is called one, and what has no gain says nothing."""
+def saved_words(finding: Finding, step_s: float | None) -> str:
+    """`fix saves 21 ms per step (1.8x)`; a guess is called one, and what has no gain says nothing."""
     if finding.gain is None:
         return ""
-    guess = " (a guess)" if finding.gain_from == "guess" else ""
-    return f"{gain_words(finding.gain)} faster steps without it{guess}"
+    times = f"{1 + finding.gain:.{1 if finding.gain >= _CLEAR_GAIN else 2}f}x"
+    guess = ", a guess" if finding.gain_from == "guess" else ""
+    if step_s is None:
+        return f"fix makes steps {times} faster{guess}"
+    return f"fix saves {format_seconds(step_s * finding.gain / (1 + finding.gain))} per step ({times}{guess})"
+
+
+def tracing_words(explanation: Explanation) -> str:
+    """A warning that tracing cost too much to tell shares; empty: it did not."""
+    if not explanation.too_heavy:
+        return ""
+    return (
+        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
+        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
+    )

@@ -17,10 +17,10 @@ from scalescope.report.explanation import (
     accounting_columns,
     by_gain,
     engine_words,
-    gain_words,
     loss_words,
     parts_shown,
     rank_words,
+    saved_words,
     seconds_of,
     sentence,
     share,
@@ -28,7 +28,7 @@ from scalescope.report.explanation import (
     step_seconds,
     steps_from_words,
     straggler_words,
-    without_it,
+    tracing_words,
 )
 from scalescope.report.explanation_horovod import horovod_lines, tensor_rows
 from scalescope.report.terminal import Answer, answered, bullet, cut_rows, encoded, reasons, say, section
@@ -61,24 +61,25 @@ def show(explanation: Explanation, console: Console, *, details: bool = False) -
 def answer(explanation: Explanation) -> Answer:
     """Where a step goes, what stands out and what to change first."""
     found = by_gain(explanation.findings)
-    why = [_with_gain(finding) for finding in found]
+    why = [_with_gain(finding, explanation.step_s) for finding in found]
     why += [*over_time_lines(explanation), *rank_lines(explanation)]
     do = plain(found[0].change, 300) if found else ""
-    lost = [words] if (words := loss_words(explanation)) else []
-    return answered(sentence(explanation), why, do=do, warnings=lost)
+    warnings = [words for words in (loss_words(explanation), tracing_words(explanation)) if words]
+    return answered(sentence(explanation), why, do=do, warnings=warnings)
 
 
-def _with_gain(finding: Finding) -> str:
-    gained = without_it(finding)
-    return plain(finding.sentence, 300).removesuffix(".") + (f" ({gained})" if gained else "")
+def _with_gain(finding: Finding, step_s: float | None) -> str:
+    saved = saved_words(finding, step_s)
+    return plain(finding.sentence, 300).removesuffix(".") + (f"; {saved}" if saved else "")
 
 
 def _show_all(explanation: Explanation, console: Console) -> None:
     say(console, f"{explanation.kind}: {plain(explanation.what, 60)}", "bold")
     for line in reading_lines(explanation):
         bullet(console, line)
-    if loss := loss_words(explanation):
-        bullet(console, loss, "yellow")
+    for warning in (loss_words(explanation), tracing_words(explanation)):
+        if warning:
+            bullet(console, warning, "yellow")
     for note in explanation.notes:
         bullet(console, plain(note, 300))
     if explanation.accounting:
@@ -235,20 +236,20 @@ def _findings(explanation: Explanation, console: Console) -> None:
         grid.add_column(no_wrap=True)
         grid.add_column()
         grid.add_row(f"{index}.", Text(encoded(plain(finding.sentence, 300), console), style="bold"))
-        for heading, words in _finding_lines(finding):
+        for heading, words in _finding_lines(finding, explanation.step_s):
             told = Text(f"{heading}: ", style="dim").append(encoded(words, console), Style(dim=False))
             grid.add_row("", told)
         console.print(grid)
 
 
-def _finding_lines(finding: Finding) -> list[tuple[str, str]]:
+def _finding_lines(finding: Finding, step_s: float | None) -> list[tuple[str, str]]:
     evidence = "; ".join(f"{plain(name, 60)} {plain(value, 120)}" for name, value in finding.evidence.items())
     lines = [("evidence", plain(evidence, _MOST_EVIDENCE))] if evidence else []
     if finding.change:
         lines.append(("change", plain(finding.change, 300)))
     if finding.gain is not None:
         source = f", from {_GAIN_FROM[finding.gain_from]}" if finding.gain_from else ""
-        lines.append(("gain", f"{gain_words(finding.gain)} faster steps{source}"))
+        lines.append(("gain", f"{saved_words(finding, step_s)}{source}"))
     return lines
 
 
@@ -271,7 +272,7 @@ def _first_step(explanation: Explanation) -> list[str]:
     if not seconds or not explanation.step_s:
         return []
     first = next(iter(seconds.values()))
-    times = first / explanation.step_s
+    times = first / (explanation.traced_step_s or explanation.step_s)
     return [f"the first step took {format_seconds(first)}, {times:.3g} steady ones"] if times >= _WORTH_A_LINE else []
 
 

@@ -15,9 +15,9 @@ from scalescope.report.explanation import (
     by_gain,
     engine_words,
     first_steady,
-    gain_words,
     loss_words,
     rank_words,
+    saved_words,
     seconds_of,
     sentence,
     share,
@@ -43,12 +43,14 @@ def as_document(explanation: Explanation) -> dict[str, Any]:
         "rank_numbers": list(explanation.ranks),
         "world_size": explanation.world_size,
         "engine": explanation.engine,
+        "collectives": dict(explanation.collectives),
         "backend": explanation.backend,
         "device": explanation.device,
         "steps": step_count(explanation),
         "steps_from": explanation.steps_from,
         "warmup_steps": explanation.warmup_steps,
         "step_s": explanation.step_s,
+        "traced_step_s": explanation.traced_step_s,
         "accounting": shares(parts) if parts else {},
     }
     if parts and parts.waiting_s is not None:
@@ -158,7 +160,8 @@ def _table(explanation: Explanation, whole: Breakdown) -> str:
 def _findings(explanation: Explanation) -> list[str]:
     lines = []
     for index, finding in enumerate(by_gain(explanation.findings), start=1):
-        gain = "" if finding.gain is None else f" ({gain_words(finding.gain)})"
+        saved = saved_words(finding, explanation.step_s)
+        gain = f" ({saved})" if saved else ""
         lines.append(f"{index}. {markdown_text(plain(finding.sentence, 300))}{gain}")
         lines.append(f"   {markdown_text(plain(finding.change, 300))}")
     return lines

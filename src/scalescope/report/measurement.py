@@ -25,12 +25,8 @@ from scalescope.units import format_rate, format_seconds
 
 def points_document(scaling: Scaling) -> dict[str, Any]:
     """What `--json` prints: units are SI and in the names; what is not known is null or absent."""
-    points: list[dict[str, Any]] = []
-    for curve in scaling.curves:
-        for point in curve.points:
-            document = _point_document(curve, point)
-            if document not in points:  # engines share their baseline
-                points.append(document)
+    documents = [_point_document(curve, point) for curve in scaling.curves for point in curve.points]
+    points = list({repr(each): each for each in documents}.values())  # engines share their baseline
     fits = [curve.fit for curve in scaling.curves if curve.fit]
     return {
         "points": points,
@@ -142,9 +138,15 @@ def _how_it_was_seen(runs: Sequence[Run]) -> dict[str, Any]:
         "exchanges": runs[0].exchanges,
         "backend": runs[0].backend,
         "source": runs[0].source,
+        "rank_hosts": _rank_hosts(runs[0]),
         "folder": runs[0].folder,
         "warnings": list(dict.fromkeys(warning for run in runs for warning in run.warnings)),
     }
+
+
+def _rank_hosts(run: Run) -> list[str] | None:
+    """The host of every rank, in order of rank; None where only output was read."""
+    return [rank.host for rank in run.ranks] or None
 
 
 def _launch_document(run: Run) -> dict[str, Any]:
@@ -155,6 +157,7 @@ def _launch_document(run: Run) -> dict[str, Any]:
         "arm": run.point.arm,
         "engine_seen": run.engine_seen,
         "as_it_is": run.as_it_is,
+        "rank_hosts": _rank_hosts(run),
         "round": run.round,
         "step_s": run.step_s,
         "throughput": run.throughput,

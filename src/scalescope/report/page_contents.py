@@ -8,8 +8,8 @@ from scalescope.records.results import Results
 from scalescope.report.explanation import (
     accounting_columns,
     by_gain,
-    gain_words,
     loss_words,
+    saved_words,
     straggler_words,
 )
 from scalescope.report.explanation import sentence as where_time_goes
@@ -95,13 +95,14 @@ def _rows(columns: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 def shown_findings(explanations: Sequence[Explanation]) -> list[Shown]:
     """Of all traced launches, one of a kind once."""
+    steps_s = {id(finding): each.step_s for each in explanations for finding in each.findings}
     found: dict[str, Finding] = {}
     for finding in by_gain([finding for each in explanations for finding in each.findings]):
         found.setdefault(finding.id, finding)
     return [
         Shown(
             plain(finding.sentence, 300),
-            "" if finding.gain is None else f"{gain_words(finding.gain)} faster steps without it",
+            saved_words(finding, steps_s[id(finding)]),
             plain(finding.change, 300),
             [(plain(name, 60), plain(value, 200)) for name, value in finding.evidence.items()],
         )

@@ -30,7 +30,8 @@ _WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median
 _VISIBLE = 0.005  # Losses below it would read 0.00
 # Intervals of ratios reach further up than down; from this part of their half-width on both ends are written.
 _LOPSIDED = 0.1
-ENGINE_TITLES = {"none": "None", "ddp": "DDP", "horovod": "Horovod"}  # At the beginning of a sentence; in order
+# At the beginning of a sentence; in order.
+ENGINE_TITLES = {"none": "None", "ddp": "DDP", "horovod": "Horovod", "fsdp2": "FSDP2", "fsdp": "FSDP"}
 _SCALING_ORDER = ("strong", "weak")
 
 

@@ -12,7 +12,7 @@ from scalescope.records.request import ScalingKind
 from scalescope.report.phrases import number
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share
 
 SCALINGS: tuple[ScalingKind, ...] = ("strong", "weak")
 BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
@@ -169,10 +169,11 @@ def verdict_words(prediction: Prediction) -> str:
     outside = [check for check in prediction.checks if not check.inside and not check.disturbed]
     errors = sorted(check.error for check in outside)
     by = _off(errors[0]) if len(errors) == 1 else f"{_off(errors[0])} to {_off(errors[-1])}"
+    factor = f"{prediction.correction:.2f}x"
+    so = "the intervals are wider now" if factor == "1.00x" else f"the map is corrected ({factor} the predicted step)"
     return (
         f"The prediction was wrong here: {len(outside)} of {plural(len(prediction.checks), 'checked cell')} "
-        f"took another time than the interval allows, predicted {by}; "
-        f"the map is corrected ({prediction.correction:.2f}x the predicted step)."
+        f"took another time than the interval allows, predicted {by}; {so}."
     )
 
 
@@ -212,19 +213,28 @@ def advice_words(prediction: Prediction) -> str:
 
 
 def regret_words(advice: Advice) -> str:
-    """`that is 4 % less throughput than the fastest cell (4,100 samples/s)`."""
+    """`4 % less throughput than the fastest cell (4,100 samples/s)`; its speedup may be below that of other cells."""
+    if advice.regret == 0:
+        return "the highest throughput of the map"
     if advice.regret < _AS_FAST:
-        return "no cell is faster"
+        return f"within {format_share(_AS_FAST)} of the highest throughput of the map"
     fastest = f" ({format_rate(advice.throughput / (1 - advice.regret))} samples/s)" if advice.regret < 1 else ""
     return f"{100 * advice.regret:.0f} % less throughput than the fastest cell{fastest}"
 
 
 def efficient_words(prediction: Prediction) -> str:
-    """Up to where more processes are worth it."""
+    """Up to where more processes are worth it; empty where nothing fits into memory."""
+    counts = {cell.np for cell in prediction.cells if cell.fits}
+    if not counts:
+        return ""
     goal = f"an efficiency of {100 * prediction.efficiency_goal:.0f} %"
     np = prediction.most_efficient_np
-    if np is None or (np == 1 and max(cell.np for cell in prediction.cells) > 1):
+    if np is None:
+        return f"no number of processes of the map reaches {goal}"
+    if np == 1 and max(counts) > 1:
         return f"no more than 1 process reaches {goal}"
+    if np == 1 and max(cell.np for cell in prediction.cells) > 1:
+        return "nothing with more than 1 process fits into memory"
     if max(cell.efficiency for cell in prediction.cells if cell.np == np) < prediction.efficiency_goal:
         return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
     return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
@@ -253,9 +263,11 @@ def trust_words(prediction: Prediction) -> str:
         return ""
     if known is None:
         return "nothing was verified here yet: --verify 3 runs three cells for real"
+    factor = f"{known.factor:.3f}"
+    corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "
     return (
         f"{plural(known.estimates, 'estimate')} checked here so far: wrong by {_percent(known.mean_error)} on average; "
-        f"steps are multiplied by {known.factor:.3f} for that, a spread of {_percent(known.spread)} is left"
+        f"{corrected}a spread of {_percent(known.spread)} is left"
     )
 
 

@@ -62,7 +62,7 @@ def _traced_otherwise(results: Results) -> list[str]:
     point, explained = _told(results)[1], results.explanations[-1] if results.explanations else None
     if not (explained and explained.step_s and point and point.step_s and point.np == len(explained.ranks)):
         return []
-    ratio = explained.step_s / (1 + (explained.overhead or 0.0)) / point.step_s.value
+    ratio = explained.step_s / point.step_s.value
     if 1 / _ALIKE < ratio < _ALIKE:
         return []
     took = f"{format_seconds(explained.step_s)}, a measured one {format_seconds(point.step_s.value)}"

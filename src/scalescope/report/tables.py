@@ -57,18 +57,13 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 def as_csv(scaling: Scaling) -> str:
     """One row per point over all curves; plain numbers with units in the names, empty where nothing is known."""
-    rows: list[dict[str, str]] = []
-    for curve in curves_in_order(scaling):
-        for point in curve.points:
-            row = {name: csv_cell(value) for name, value in _csv_row(curve, point, scaling.what).items()}
-            if row not in rows:  # engines share their baseline
-                rows.append(row)
+    told = [_csv_row(curve, point, scaling.what) for curve in curves_in_order(scaling) for point in curve.points]
+    rows = dict.fromkeys(tuple(map(csv_cell, row.values())) for row in told)  # engines share their baseline
     text = io.StringIO()
     empty = Curve(engine="", scaling="", baseline_np=None, points=())
     columns = list(_csv_row(empty, ScalingPoint(engine="", np=1), ""))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([columns, *rows])
     return text.getvalue()
 
 

@@ -51,6 +51,12 @@ def predict(question: Question) -> Prediction:
             f"({question.cluster.nodes} x {question.cluster.slots_per_node}): lower --np, or describe a larger cluster"
         )
     profile, knobs = question.profile, question.knobs
+    if profile.kind != question.cluster.device:
+        name, wanted = question.cluster.name or "the cluster", question.cluster.device.upper()
+        raise UsageError(
+            f"the profile is of a {profile.kind.upper()} and {name} has {wanted}s: "
+            f"take the profile on a {wanted}, or give its step times"
+        )
     cells = tuple(cell for scaling in question.scalings for cell in _cells(question, scaling))
     if not cells:
         raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
@@ -247,8 +253,6 @@ def _warnings(question: Question) -> list[str]:
     outlying = [str(point.batch) for point in profile.points if point.outlying]
     if outlying:
         said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
-    if profile.device == "cpu" and cluster.device == "gpu":
-        said.append("the profile is of a CPU and the cluster has GPUs: take the profile on one of them")
     if not cluster.costs and max(question.np) > 1:
         said.append(
             "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"

@@ -30,6 +30,7 @@ _PARTS = {
     "other_s": "other",
 }
 _ONCE = "fewer than 3 launches each: repeat with --launches 5"
+_NO_SPREAD = "no spread is known"
 
 
 class Timed(NamedTuple):
@@ -150,10 +151,11 @@ def _steps(scaling: Scaling, name: Callable[[ScalingPoint], str]) -> Times:
                 found.setdefault(f"step of {name(point)}", _of_estimate(point.step_s))
             elif point.throughput:
                 found.setdefault(f"sample of {name(point)}", _per_sample(point))
-            elif point.train_s:
-                found.setdefault(
-                    f"training of {name(point)}", Timed(point.train_s, point.train_s, point.train_s, _ONCE)
-                )
+            else:
+                why = _ONCE if point.launches < _FEWEST_OF_A_RANGE else _NO_SPREAD
+                for what, seconds in (("training", point.train_s), ("total time", point.wall_s)):
+                    if seconds:
+                        found.setdefault(f"{what} of {name(point)}", Timed(seconds, seconds, seconds, why))
     return found
 
 
@@ -211,7 +213,7 @@ def _tuned(tuning: Tuning) -> Times:
         errors = [each.error_s for each in tuning.samples if each.values == own and each.error_s]
         if step:
             half = normal_width(PREDICTED) * min(errors, default=0.0)
-            found[name] = Timed(step, max(step - half, 1e-12), step + half, "" if errors else "no spread is known")
+            found[name] = Timed(step, max(step - half, 1e-12), step + half, "" if errors else _NO_SPREAD)
     return found
 
 

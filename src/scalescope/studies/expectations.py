@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from scalescope import host
+from scalescope.engines import SEEN
 from scalescope.errors import ScalescopeError
 from scalescope.estimation.estimate import PLAN, PREDICTION
 from scalescope.estimation.probe import groups
@@ -76,6 +77,8 @@ class Expectations:
             self._cells_to_verify = min(undecided(self._prediction, slots), _VERIFIED)
         surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
+        # An exchange that ranks showed and that can be neither modelled nor tuned; empty: there is none.
+        self._unmodelled = next((SEEN[run.engine_seen].title for run in runs if run.engine_seen in SEEN), "")
         self._walls_s = [run.wall_s for run in runs]
         around_s = [max(run.wall_s - run.steps * run.mean_step_s, 0.0) for run in runs]
         self._start_s = fmean(around_s) if around_s else self._plan.start_s
@@ -182,7 +185,7 @@ class Expectations:
             np=self._counts,
             batch=() if batch is None else (batch,),
             scaling=("strong", "weak") if scope.strong else ("weak",),
-            engines=self._plan.engines if scope.others else self._plan.engines[:1],
+            engines=request.engines if request.command else self._plan.engines[: None if scope.others else 1],
             threads_per_rank=self._plan.threads_per_rank,
             steps=request.steps or (self._steps_of_script if request.command else None),
             launches=scope.launches,
@@ -202,6 +205,8 @@ class Expectations:
             if self._request.hosts:
                 return "the hosts are measured"
             return "" if self._cells_to_verify else "no cell within its interval would change the recommendation"
+        if part in ("tune", "check") and self._unmodelled:
+            return f"{self._unmodelled} has no knobs that tune can change"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:

@@ -120,6 +120,11 @@ class Parts(Expectations):
                 env={**self._request.env, "SCALESCOPE_SURVEY": str(_SURVEY_AFTER)},
             )
             measurement = self._launched(asked, place / "survey", {})
+            self._learn()
+            if self._unmodelled:
+                raise WorkFailed(
+                    f"no map: {self._unmodelled} cannot be modelled yet; measure and explain show how the script scales"
+                )
             found = {
                 (run.point.np, run.point.batch): survey
                 for run in measurement.runs
@@ -150,7 +155,8 @@ class Parts(Expectations):
         request, most = self._request, max(self._counts)
         on_gpu = request.device != "cpu" and host.gpus() > 0
         backend = "nccl" if on_gpu else "gloo"
-        if profile is not None:
+        if profile is not None:  # of a script, which chooses its device itself
+            on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
         settings = settle_here(self._measured(Scope()), self._folder)
         asked = ProbeRequest(
@@ -219,7 +225,7 @@ class Parts(Expectations):
                 **launch_of(request),
                 np=np,
                 batch=batch,
-                engine=self._plan.engines[0],
+                engine=self._plan.engines[0] if request.engines or not request.command else "",
                 # Said, they count as fixed: only where this number of processes would not get them anyway.
                 threads_per_rank=request.threads_per_rank or (None if np == max(self._counts) else threads),
                 steps=_MOST_TUNED_STEPS if request.command else None,

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from scalescope.diagnosis.sources import explain, explain_traces
-from scalescope.engines import find_engine
+from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
 from scalescope.measurement.study import study
+from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, TraceFolder
@@ -27,6 +28,7 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, load_lines
 from scalescope.records.study import STUDY, Study, StudyPlan
 from scalescope.records.timeline import Timeline
+from scalescope.records.training_name import same_training
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.simulator.step import predicted_step
 from scalescope.studies.compare import compare
@@ -77,7 +79,7 @@ def _belong_together(old: Results, new: Results, *, alone: bool) -> bool:
     if old.kinds & new.kinds:
         return False
     named_by_file = new.kinds <= {"explanation", "autotune"} or old.kinds <= {"explanation", "autotune"}
-    return old.what == new.what or (alone and named_by_file) or not new.kinds or not old.kinds
+    return same_training(old.what, new.what) or (alone and named_by_file) or not new.kinds or not old.kinds
 
 
 def _joined(old: Results, new: Results) -> Results:
@@ -95,7 +97,7 @@ def _read(path: Path) -> Results:
         raise UsageError(f"'{plain(str(path))}' does not exist: name {_NAMES}")
     kind = ""
     if path.suffix == ".json":
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
     record: Any = load(path, RECORDS[kind]) if kind in RECORDS else explain([path])
     return of_record(record, path.name)
@@ -224,11 +226,11 @@ def _tuned(folder: Path) -> Results:
         return Results(name=folder.name, tuning=tuning, settings=_settings(tuning), done=done)
     if not plan:
         return Results(name=folder.name)
+    from scalescope.tuner.run import how_to_finish  # what launches is imported where a search was killed
+
     samples = len(load_lines(folder / SAMPLES, Sample))
-    told = f"the search in {folder} ended after {plural(samples, 'sample')}"
-    return Results(
-        name=folder.name, done=done, missing=(f"{told}: scalescope tune --resume {shlex.quote(str(folder))}",)
-    )
+    told = f"the search in {folder} ended after {plural(samples, 'sample')}: {how_to_finish(plan, folder)}"
+    return Results(name=folder.name, done=done, missing=(told,))
 
 
 def _settings(tuning: Tuning) -> tuple[str, ...]:
@@ -253,7 +255,9 @@ def _with_predicted_steps(results: Results) -> Results:
 
 def _predicted(results: Results, explanation: Explanation, batch: int | None) -> Explanation:
     profile, cluster = results.profile, results.cluster
-    if explanation.predicted_step or not profile or not cluster or batch is None or explanation.engine == "none":
+    if explanation.predicted_step or not profile or not cluster or batch is None:
+        return explanation
+    if explanation.engine not in exchanging():
         return explanation
     knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
     step = predicted_step(profile, cluster, knobs, explanation.world_size or len(explanation.ranks), batch)

@@ -41,6 +41,7 @@ def profile_of_script(what: str, found: Mapping[Place, Mapping[str, Any]]) -> Mo
     return msgspec.structs.replace(
         first,
         workload=WorkloadSpec(model=what),
+        device=alone[0][1].device or first.device,
         points=tuple(_point(batch, survey) for batch, survey in sorted(alone, key=lambda each: each[0])),
         crowds=tuple(
             _contention(np, batch, surveys) for (np, batch), each in surveys.items() if each.ranks_per_host > 1

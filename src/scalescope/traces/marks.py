@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from scalescope.errors import UsageError
 from scalescope.intervals import Intervals, Times, between, joined, union, without
-from scalescope.traces.trace import Activities, Trace, exposed_of, parts_of
+from scalescope.traces.trace import Activities, Parts, Trace, exposed_of, parts_of
 
 _LONGEST_LINE = 1 << 20
 _ENOUGH = 10  # Steps without a tracer that say who is late
+_FEWEST_UNTRACED = 5  # Steps without a tracer that say where their time goes
 _PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -216,6 +217,44 @@ def _last_wait(marks: RankMarks) -> tuple[Times, Times]:
     begins, ends = (np.append(times, np.nan)[at] for times in (begun, over))
     inside = (at >= 0) & (begins >= marks.starts_s)
     return np.where(inside, begins, np.nan), np.where(inside, ends, np.nan)
+
+
+def untraced_parts(marks: Sequence[RankMarks]) -> list[Parts]:
+    """The parts of each rank's steps next to the traced ones, as far as marks tell them apart; empty if there are few.
+
+    With Horovod the wait for gradients is exposed communication. Other engines wait inside backward, which then holds
+    compute and communication.
+    """
+    ordered = sorted(marks, key=lambda rank: rank.rank)
+    offsets = [_clock_offset(rank, ordered[0]) for rank in ordered]
+    last = _last_arrivals(ordered, offsets)
+    found = []
+    for rank, offset in zip(ordered, offsets, strict=True):
+        traced = rank.numbers[rank.traced]
+        if not len(traced):
+            return []
+        first = int(traced[0]) - len(traced) // 2
+        kept = ~rank.traced & (rank.numbers >= first) & (np.abs(rank.numbers - int(traced[-1]) - 1) > 1)
+        if kept.sum() < _FEWEST_UNTRACED or rank.device != "cpu":
+            return []
+        waits = bool(len(rank.synchronize.starts))
+        activities = Activities(
+            compute=without(joined(rank.forward, rank.backward), joined(rank.synchronize, rank.input))
+            if waits
+            else None,
+            optimizer=without(rank.optimizer, rank.synchronize),
+            exchange=rank.synchronize if waits else None,
+            input=rank.input if len(rank.input.starts) else None,
+        )
+        starts, ends = rank.starts_s[kept], rank.ends_s[kept]
+        parts = parts_of(activities, starts, ends)
+        until = np.array([last.get(number, np.nan) for number in rank.numbers[kept].tolist()]) + offset
+        arrived = _last_wait(rank)[0][kept]
+        if waits and not np.isnan(arrived + until).any():
+            waited = between(rank.synchronize, arrived, np.clip(until, arrived, ends))
+            parts = dataclasses.replace(parts, waiting=waited)
+        found.append(parts)
+    return found
 
 
 def arrivals(marks: Sequence[RankMarks], *, warmup: int = 0) -> dict[int, Times]:

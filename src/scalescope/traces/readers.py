@@ -9,11 +9,12 @@ from pathlib import Path
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
-from scalescope.traces.event_stream import beginning_of
+from scalescope.traces.event_stream import BEFORE, beginning_of
 from scalescope.traces.horovod import reading as horovod
 from scalescope.traces.kineto import reading as kineto
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Trace
+from scalescope.traces.trace_bytes import TraceBytes
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,20 @@ def reader_of(path: Path) -> Reader | None:
     except UsageError:
         return None
     return next((reader for reader in READERS if reader.recognises(beginning)), None)
+
+
+def why_unread(path: Path) -> str:
+    """Reason why a file named as a trace is none; empty for a trace, and for JSON of another kind."""
+    data = TraceBytes(path)
+    try:
+        beginning = next(iter(data), b"").lstrip(BEFORE)
+    except UsageError as problem:
+        return str(problem)
+    if beginning.startswith((b"{", b"[")):
+        return ""
+    if path.stat().st_size == 0:
+        return f"'{plain(path.name)}' is empty"
+    return f"'{plain(path.name)}' is not a trace" + (f" ({data.problem})" if data.problem else "")
 
 
 def read_trace(path: Path, marks: RankMarks | None = None, *, may_be_empty: bool = False) -> Trace:

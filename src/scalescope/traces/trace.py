@@ -39,9 +39,16 @@ class Parts:
 
     def since(self, step: int) -> "Parts":
         """Those of the steps from this one on."""
+        return self._each(lambda column: column[step:])
+
+    def scaled(self, factor: float) -> "Parts":
+        """All parts longer by a factor."""
+        return self._each(lambda column: column * factor)
+
+    def _each(self, change: Callable[[Times], Times]) -> "Parts":
         columns = (getattr(self, each.name) for each in fields(self))
-        later: list[Any] = [None if column is None else column[step:] for column in columns]
-        return Parts(*later)
+        changed: list[Any] = [None if column is None else change(column) for column in columns]
+        return Parts(*changed)
 
 
 def exposed_of(activities: Activities) -> Intervals:
@@ -156,7 +163,7 @@ class Trace:
     exposed: Intervals | None = None
     # Those in which ranks agreed on what to send; None where there is no such thing.
     negotiation: Intervals | None = None
-    engine: str = ""  # Whose own timeline it is: horovod; empty where any engine may have made it
+    engine: str = "none"  # As its names show it
     whole_job: bool = False  # Whether it tells of all ranks, from the first step on
     # What Horovod's thread did in the steps that begin at this moment or later: steady ones, once they are known.
     horovod: Callable[[float], HorovodAccount] | None = None

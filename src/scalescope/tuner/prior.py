@@ -49,6 +49,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, tuple[tuple[float, float, float], ...]] = {}
     copy_s_per_byte: float = 0.0
     backend: str = "gloo"
+    device: str = ""  # cpu or gpu; empty: not known
 
     @property
     def ranks(self) -> int:

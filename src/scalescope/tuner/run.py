@@ -1,6 +1,7 @@
 """`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,9 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     here = fingerprint_here(request.command, request.device)
     with result_folder("tune", request.folder) as folder, _says_where(folder):
         if any(complete_lines(folder / SAMPLES)):
-            raise UsageError(f"{folder} already holds a search: choose another folder with -o, or resume with --resume")
+            resumable = resumed_as(load(folder / PLAN, TunePlan).request, folder) is not None
+            resume = ", or resume with --resume" if resumable else ""
+            raise UsageError(f"{folder} already holds a search: choose another folder with -o{resume}")
         check_record(folder / PLAN, TunePlan)
         request = msgspec.structs.replace(request, folder=str(folder))
         save_plan(TunePlan(request=request, cwd=str(Path.cwd()), fingerprint=here), folder)
@@ -122,6 +125,13 @@ def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
         return "offline"
     compared = any(sample.phase == "confirm" for sample in load_lines(folder / SAMPLES, Sample))
     return "online" if compared else None
+
+
+def how_to_finish(plan: TunePlan, folder: Path) -> str:
+    """The command that resumes the search in a folder, or what to do where nothing can be resumed."""
+    if resumed_as(plan.request, folder):
+        return f"scalescope tune --resume {shlex.quote(str(folder))}"
+    return "it cannot be resumed; type the same command with another folder (-o) to start over"
 
 
 @contextlib.contextmanager

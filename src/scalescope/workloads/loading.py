@@ -11,7 +11,7 @@ from scalescope.records.profile import Scalar, WorkloadSpec
 from scalescope.text import did_you_mean
 from scalescope.workloads import builtin
 from scalescope.workloads.inputs import Data, labelled, next_to_model, next_tokens, parse_input, seeded
-from scalescope.workloads.references import one_line, parse_model_args, resolve
+from scalescope.workloads.references import module_file, one_line, parse_model_args, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -124,6 +124,10 @@ def spec_from_options(
     """
     for text in inputs:
         parse_input(text)
+    for reference in (model, loss or "", optimizer):
+        where = reference.rpartition(":")[0]
+        if where.endswith(".py"):
+            module_file(where)  # before anything is launched
     if is_builtin(model):
         builtin.find(model)
     annotations: dict[str, object] = {}

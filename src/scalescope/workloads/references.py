@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from scalescope.errors import UsageError
+from scalescope.named_paths import named_paths
 from scalescope.records.profile import Scalar
 from scalescope.text import assignment, did_you_mean, plain
 
@@ -56,10 +57,7 @@ def import_named(name: str) -> ModuleType:
 
 def import_file(text: str) -> ModuleType:
     """The module in a file, with its directory on the import path as `python file.py` would have it."""
-    path = Path(text).expanduser().resolve()
-    if not path.is_file():
-        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
-        raise UsageError(f"no file {text}{near}: give the path from {Path.cwd()}")
+    path = module_file(text)
     # The digest keeps apart files of one name, and keeps a user's `torch.py` from replacing torch.
     name = f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
     if name in sys.modules:
@@ -76,6 +74,17 @@ def import_file(text: str) -> ModuleType:
         del sys.modules[name]
         raise import_failed(text, error) from error
     return module
+
+
+def module_file(text: str) -> Path:
+    """The file that a user named as `path/file.py`; UsageError when there is none."""
+    path = Path(text).expanduser().resolve()
+    with named_paths([str(path)]):  # ranks look, too, where nobody else knows which paths the user named
+        is_there = path.is_file()
+    if not is_there:
+        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
+        raise UsageError(f"no file {plain(text)}{near}: give the path from {Path.cwd()}")
+    return path
 
 
 def prefer_directory(directory: Path) -> None:

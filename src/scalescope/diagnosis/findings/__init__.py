@@ -7,6 +7,7 @@ import msgspec
 from scalescope.diagnosis.findings import messages, run, waiting
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, Look
 from scalescope.records.explanation import Finding
+from scalescope.units import format_share
 
 FINDINGS: tuple[Look, ...] = (
     waiting.straggler,
@@ -23,14 +24,27 @@ FINDINGS: tuple[Look, ...] = (
     run.first_epoch,
     run.slow_periods,
     run.changes,
-    run.tracer,
 )
+
+
+# Their gains rest on what compute and messages take of a traced step.
+_BY_SHARES = (messages.small_messages, messages.large_bucket, messages.buffer_broadcasts)
 
 
 def find(case: Case) -> tuple[Finding, ...]:
     """All that was found, the largest gain first; what has no gain stands at the end."""
-    found = [finding for look in FINDINGS if (finding := look(case)) is not None]
+    found = []
+    for look in FINDINGS:
+        if (finding := look(case)) is not None:
+            unknown = case.explanation.too_heavy and look in _BY_SHARES
+            found.append(_without_gain(finding, case) if unknown else finding)
     return tuple(_by_gain(_claimed_once(_by_gain(found), case)))
+
+
+def _without_gain(finding: Finding, case: Case) -> Finding:
+    """What a share of traced steps would gain is not known where the tracer made them much longer."""
+    why = {"gain unknown": f"traced steps took {format_share(case.explanation.overhead or 0.0)} longer"}
+    return msgspec.structs.replace(finding, gain=None, gain_from="", evidence={**finding.evidence, **why})
 
 
 def _by_gain(findings: Sequence[Finding]) -> list[Finding]:

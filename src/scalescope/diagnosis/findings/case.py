@@ -8,6 +8,7 @@ from typing import Literal
 
 from scalescope.diagnosis.replay import Replay
 from scalescope.diagnosis.traces import JobTraces
+from scalescope.intervals import between, common, union
 from scalescope.records.explanation import Explanation, Finding
 from scalescope.steady import step_times_by_number
 
@@ -26,6 +27,16 @@ class Case:
     def step_s(self) -> float:
         """The typical steady step; 0 where there is none."""
         return self.explanation.step_s or 0.0
+
+    @property
+    def factor(self) -> float:
+        """Seconds of `step_s` for each second of the trace."""
+        return self.explanation.untraced_per_traced
+
+    @property
+    def traced_s(self) -> float:
+        """The typical steady step as it was traced; 0 where there is none."""
+        return self.explanation.traced_step_s or self.step_s
 
     def saving(self, seconds: float) -> float:
         """The gain when a step takes `seconds` less."""
@@ -48,10 +59,10 @@ class Case:
         steady = [step for step in self.explanation.steps if step.index >= self.explanation.warmup_steps]
         told = [(step.index, step.parts.waiting_s) for step in steady if step.parts.waiting_s is not None]
         accounting = self.explanation.accounting
-        if not told:
+        if not told or self.explanation.too_heavy:
             return accounting.waiting_s if accounting else None
         numbers, waited_s = zip(*told, strict=True)
-        return median(step_times_by_number(numbers, waited_s).values())
+        return self.factor * median(step_times_by_number(numbers, waited_s).values())
 
     @property
     def left_s(self) -> dict[str, float]:
@@ -68,6 +79,21 @@ class Case:
             name: max(known) for name, each in told.items() if (known := [value for value in each if value is not None])
         }
 
+    def exposed_by_operation(self, rank: int) -> dict[str, float]:
+        """Exposed seconds of a steady step of one rank, by collective; empty where the trace does not say when."""
+        trace = self.job.traces[self.explanation.ranks.index(rank)]
+        first = min(self.explanation.warmup_steps, max(len(trace.starts_s) - 1, 0))
+        starts, ends = trace.starts_s[first:], trace.ends_s[first:]
+        if trace.exposed is None or not len(starts):
+            return {}
+        seen = trace.collectives
+        found = {}
+        for name in self.explanation.collectives:
+            own = seen.operation == name
+            moments = common(trace.exposed, union(seen.start_s[own], seen.end_s[own]))
+            found[name] = self.factor * float(between(moments, starts, ends).mean())
+        return {name: seconds for name, seconds in found.items() if seconds > 0}
+
     def part(self, name: Literal["waiting", "transfer"]) -> str:
         """The part of a step out of which something comes: all exposed communication where it is not divided."""
         accounting = self.explanation.accounting
@@ -79,7 +105,7 @@ class Case:
         account = self.explanation.horovod
         if account is None:
             return None
-        return sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s
+        return self.factor * (sum(account.collectives_s.values()) + account.memcpy_in_s + account.memcpy_out_s)
 
     @property
     def where(self) -> str:

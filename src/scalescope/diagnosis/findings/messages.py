@@ -4,6 +4,7 @@ import numpy as np
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
+from scalescope.engines import engine_named
 from scalescope.records.explanation import Finding
 from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
@@ -32,7 +33,7 @@ def small_messages(case: Case) -> Finding | None:
     if case.replay is None:
         return None
     cap, step_s = best_bucket(case.replay, _USUAL_BUCKETS)
-    if gain(case.step_s, step_s) < NOTEWORTHY:
+    if gain(case.replay.step_s, step_s) < NOTEWORTHY:
         return None
     return Finding(
         id="small_messages",
@@ -40,7 +41,7 @@ def small_messages(case: Case) -> Finding | None:
         f"of about {format_bytes(float(np.median(sizes)))}: each pays a fixed cost.",
         evidence=_sizes(case),
         change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
-        gain=gain(case.step_s, step_s),
+        gain=gain(case.replay.step_s, step_s),
         gain_from="replay",
         parts=(case.part("transfer"),),
     )
@@ -51,7 +52,7 @@ def _unfused(case: Case) -> Finding | None:
     accounting = case.explanation.accounting
     if account is None or accounting is None or account.tensors_per_response > 2:
         return None
-    per_message = sum(account.collectives_s.values()) / max(account.responses, 1.0)
+    per_message = case.factor * sum(account.collectives_s.values()) / max(account.responses, 1.0)
     sent_s = accounting.exposed_s if accounting.transfer_s is None else accounting.transfer_s
     saved = min(per_message * (account.responses - 2) * _AVOIDABLE, sent_s or 0.0)
     if case.saving(saved) < NOTEWORTHY:
@@ -74,7 +75,7 @@ def large_bucket(case: Case) -> Finding | None:
     if case.replay is None or not sizes or max(sizes) < _LARGE_SHARE * sum(sizes) or case.shares_cores:
         return None
     cap, step_s = best_bucket(case.replay, _SMALLER_BUCKETS)
-    if gain(case.step_s, step_s) < NOTEWORTHY or cap >= max(sizes):
+    if gain(case.replay.step_s, step_s) < NOTEWORTHY or cap >= max(sizes):
         return None
     return Finding(
         id="large_bucket",
@@ -82,7 +83,7 @@ def large_bucket(case: Case) -> Finding | None:
         f"({format_bytes(max(sizes))}): it leaves late and little hides it.",
         evidence=_sizes(case),
         change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
-        gain=gain(case.step_s, step_s),
+        gain=gain(case.replay.step_s, step_s),
         gain_from="replay",
         parts=(case.part("transfer"),),
     )
@@ -90,7 +91,7 @@ def large_bucket(case: Case) -> Finding | None:
 
 def exposed_communication(case: Case) -> Finding | None:
     """Communication that no compute hides; waiting for a late rank is none of it."""
-    ranks = [account.parts for account in case.explanation.per_rank if account.parts.exposed_s is not None]
+    ranks = {each.rank: each.parts for each in case.explanation.per_rank if each.parts.exposed_s is not None}
     if not ranks or not case.step_s:
         return None
 
@@ -98,7 +99,8 @@ def exposed_communication(case: Case) -> Finding | None:
         return (parts.exposed_s if parts.transfer_s is None else parts.transfer_s) or 0.0
 
     # The rank that comes last to every message waits for nobody: what it shows is the messages themselves.
-    accounting = min(ranks, key=sent_s)
+    rank = min(ranks, key=lambda rank: sent_s(ranks[rank]))
+    accounting = ranks[rank]
     exposed_s = min(sent_s(accounting), case.step_s if case.sending_s is None else case.sending_s)
     share = exposed_s / accounting.step_s
     if share < _EXPOSED_SHARE:
@@ -107,33 +109,32 @@ def exposed_communication(case: Case) -> Finding | None:
     hidden = (
         f", {format_share(accounting.hidden_s / total)} of all communication is hidden" if accounting.hidden_s else ""
     )
-    if case.replay is not None:
-        won = gain(case.step_s, case.replay.with_links(2.0))
-    else:
-        won = case.saving(exposed_s / 2)
+    engine, by_operation = engine_named(case.explanation.engine), case.exposed_by_operation(rank)
+    own_s = sum(seconds for name, seconds in by_operation.items() if name in engine.operations)
+    of_others = bool(by_operation) and own_s < sum(by_operation.values()) / 2
+    replay = None if of_others else case.replay
+    won = case.saving(exposed_s / 2) if replay is None else gain(replay.step_s, replay.with_links(2.0))
     if won < NOTEWORTHY:
         return None
     many = (case.explanation.world_size or 2) > 1
-    change = (
-        "Fewer exchanges: accumulate gradients over 2 batches under model.no_sync(); or a larger batch per process; "
-        "or faster links. The gain is that of links twice as fast."
-    )
-    if case.explanation.engine == "horovod":
-        change = (
-            "hvd.DistributedOptimizer(..., backward_passes_per_step=2), or a larger batch per process, "
-            "or faster links. The gain is that of links twice as fast."
-        )
+    whose = ""
+    if len(by_operation) > 1:
+        most = max(by_operation, key=lambda name: by_operation[name])
+        whose = f", {format_share(by_operation[most] / sum(by_operation.values()))} of it {most}"
+    fewer = "" if of_others or not engine.fewer_exchanges else f"Fewer exchanges: {engine.fewer_exchanges}; or a"
     return Finding(
         id="exposed_communication",
-        sentence=f"{format_share(share)} of a step is exposed communication ({format_seconds(exposed_s)}){hidden}.",
+        sentence=f"{format_share(share)} of a step is exposed communication ({format_seconds(exposed_s)}{whose})"
+        f"{hidden}.",
         evidence={
             "exposed": format_seconds(exposed_s),
+            **{f"exposed {name}": format_seconds(seconds) for name, seconds in by_operation.items()},
             "hidden": "unknown" if accounting.hidden_s is None else format_seconds(accounting.hidden_s),
             **(_sizes(case) if many else {}),
         },
-        change=change,
+        change=f"{fewer or 'A'} larger batch per process; or faster links. The gain is that of links twice as fast.",
         gain=won,
-        gain_from="guess" if case.replay is None else "replay",
+        gain_from="guess" if replay is None else "replay",
         parts=(case.part("transfer"),),
     )
 
@@ -148,7 +149,7 @@ def buffer_broadcasts(case: Case) -> Finding | None:
     count = sum(transfer.count for transfer in sent)
     if not steps or count < steps:
         return None
-    seconds = sum(transfer.count * transfer.seconds for transfer in sent) / steps
+    seconds = case.factor * sum(transfer.count * transfer.seconds for transfer in sent) / steps
     if case.saving(seconds) < NOTEWORTHY:
         return None
     return Finding(

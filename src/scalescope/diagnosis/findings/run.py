@@ -1,4 +1,4 @@
-"""What a look over the whole run shows: its beginning, slow steps that come back, and what tracing itself cost."""
+"""What a look over the whole run shows: its beginning, slow steps that come back, devices and cores."""
 
 from statistics import median
 
@@ -10,7 +10,6 @@ from scalescope.units import format_seconds, format_share
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05
 _FIRST_WORTH = 0.5  # Of a step that the first ones must cost more, when they were asked for
-_OVERHEAD = 0.1
 _CLEARLY = 0.25  # Of a change by which traced steps must be slower than untraced ones on either side to have made it
 _PERIODIC_SHARE = 0.03
 _IDLE_SHARE = 0.2
@@ -28,16 +27,16 @@ def first_epoch(case: Case) -> Finding | None:
         return None
     excess, record = told.excess_s, case.job.record
     asked = record is not None and record.from_start
-    if not asked and (durations[0] < _FIRST_FACTOR * case.step_s or excess < _FIRST_SHARE * sum(durations)):
+    if not asked and (durations[0] < _FIRST_FACTOR * case.traced_s or excess < _FIRST_SHARE * sum(durations)):
         return None
-    if excess < _FIRST_WORTH * case.step_s:
+    if excess < _FIRST_WORTH * case.traced_s:
         return None
     order = sorted(told.parts_s.items(), key=lambda part: -part[1])
     most = [f"{format_seconds(seconds)} {name}" for name, seconds in order if seconds > _FIRST_SHARE * excess]
     first = "step costs" if warmup == 1 else f"{plural(warmup, 'step')} cost"
     evidence = {
         "first step": format_seconds(durations[0]),
-        "steady step": format_seconds(case.step_s),
+        "steady step": format_seconds(case.traced_s),
         "steps until steady": str(warmup),
         "seen in": f"step 0 of {case.where}",
         **{name: f"{'-' if seconds < 0 else ''}{format_seconds(abs(seconds))}" for name, seconds in order},
@@ -87,7 +86,7 @@ def _slow_first_epoch(case: Case) -> Finding | None:
 def slow_periods(case: Case) -> Finding | None:
     """Slow steps that come back at equal distances."""
     for period in case.explanation.periods:
-        share = period.excess_s / period.every / case.step_s if case.step_s else 0.0
+        share = period.excess_s / period.every / case.traced_s if case.traced_s else 0.0
         if share > _PERIODIC_SHARE:
             return Finding(
                 id="slow_periods",
@@ -185,25 +184,3 @@ def _fewer_launches(case: Case) -> str:
     if case.explanation.compiled:
         return "fewer graph breaks (TORCH_LOGS=graph_breaks), or CUDA graphs (torch.compile's mode='reduce-overhead')"
     return "torch.compile(model) or CUDA graphs, so that fewer kernels are launched"
-
-
-def tracer(case: Case) -> Finding | None:
-    """Tracing itself slows the steps that are looked at."""
-    overhead = case.explanation.overhead
-    if overhead is None or overhead < _OVERHEAD:
-        return None
-    return Finding(
-        id="tracer",
-        sentence=f"Tracing itself made steps {format_share(overhead)} slower: {_meaning(case)}.",
-        evidence={"overhead": format_share(overhead), "seen in": case.where},
-        change="Take times from `scalescope measure`, without --trace; trust the shares of long parts.",
-        gain=None,
-    )
-
-
-def _meaning(case: Case) -> str:
-    """What the tracer's cost does to the shares."""
-    record = case.job.record
-    if case.explanation.device == "cuda" and record is not None and record.untraced_step_s:
-        return "shares are those of a step without it"
-    return "shares of short parts are too large here"

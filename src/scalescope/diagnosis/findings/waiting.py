@@ -66,11 +66,13 @@ def _cause(case: Case, rank: int) -> str:
     """On what the late rank spends most of what it is late by: compute, input, optimizer or other; empty if unknown."""
     own = next((account.parts for account in case.explanation.per_rank if account.rank == rank), None)
     others = [account.parts for account in case.explanation.per_rank if account.rank != rank]
-    if own is None or not others or own.compute_s is None:
+    if own is None or not others or (own.compute_s is None and own.input_s is None):
         return ""
+    # Where compute is not known it is part of other, and nobody's cause.
+    names = ("compute", "input", "optimizer", "other") if own.compute_s is not None else ("input", "optimizer")
     more = {
         name: (getattr(own, f"{name}_s") or 0.0) - median(getattr(each, f"{name}_s") or 0.0 for each in others)
-        for name in ("compute", "input", "optimizer", "other")
+        for name in names
     }
     most = max(more, key=lambda name: more[name])
     return most if more[most] > _CAUSE_SHARE * _late_by_s(case, rank) else ""
@@ -161,7 +163,7 @@ def _cycle_s(case: Case, account: HorovodAccount) -> float | None:
     """Between two looks for gradients; while it sends, the thread cannot look, whatever the setting."""
     if not account.cycles or not case.step_s:
         return None
-    return max(case.step_s - (case.sending_s or 0.0), 0.0) / account.cycles
+    return max(case.step_s - (case.sending_s or 0.0), 0.0) / case.factor / account.cycles
 
 
 def long_cycle(case: Case) -> Finding | None:
@@ -173,7 +175,7 @@ def long_cycle(case: Case) -> Finding | None:
     if cycle is None or cycle < _LONG_CYCLE_S:
         return None
     moving = case.sending_s or 0.0
-    saved = min(accounting.exposed_s - moving - (case.waited_s or 0.0), cycle) - CYCLES_S
+    saved = min(accounting.exposed_s - moving - (case.waited_s or 0.0), cycle * case.factor) - CYCLES_S
     if saved <= 0 or case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(

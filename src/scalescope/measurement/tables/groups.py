@@ -34,20 +34,20 @@ def group_rows(table: Table) -> list[Group]:
             row.worker_batch = batch.each
             together.setdefault((scaling, batch.key), []).append(row)
     others = any(row.engine != "none" for row in table.rows)
-    shared = [row for row in table.rows if _is_alone(row) and not row.scaling and row.batch is None]
-    shared = [row for row in shared if row.worker_batch is None and row.global_batch is None]
+    shared = [row for row in table.rows if _is_shared(row)]
     groups = []
     for (scaling, key), rows in together.items():
-        engines = [engine for engine in dict.fromkeys(row.engine for row in rows) if engine != "none"]
-        if not engines and not (others and all(row in shared for row in rows)):
+        by_engine: dict[str, list[TableRow]] = {}
+        for row in rows:
+            by_engine.setdefault(row.engine, []).append(row)
+        engines = [engine for engine in by_engine if engine != "none"]
+        alone = [row for row in by_engine.get("none", ()) if _is_alone(row)] or shared
+        if len(engines) > 1:  # a baseline that stands in the table once per engine is still one launch
+            alone = list({row.cells: row for row in alone}.values())
+        if not engines and not (others and all(map(_is_shared, rows))):
             engines = ["none"]
         for engine in engines:
-            own = [row for row in rows if row.engine == engine]
-            baseline = [row for row in rows if _is_alone(row)] or shared
-            if engine == "none" or not baseline:
-                baseline = []
-            elif len(engines) > 1:  # a baseline that stands in the table once per engine is still one launch
-                baseline = list({row.cells: row for row in baseline}.values())
+            own, baseline = by_engine.get(engine, []), alone if engine != "none" else []
             # Curves may share a baseline and read it differently, so each has its own copies.
             groups.append(
                 Group(engine, scaling, key, [copy(row) for row in baseline + own], "none" if baseline else "")
@@ -57,6 +57,12 @@ def group_rows(table: Table) -> list[Group]:
 
 def _is_alone(row: TableRow) -> bool:
     return row.engine == "none" and row.np == 1
+
+
+def _is_shared(row: TableRow) -> bool:
+    """Whether the row may be the baseline of every curve: nothing says to which one it belongs."""
+    batches = (row.batch, row.worker_batch, row.global_batch)
+    return _is_alone(row) and not row.scaling and batches == (None, None, None)
 
 
 def _read_batches(rows: Sequence[TableRow], scaling: str) -> list[_Batch]:

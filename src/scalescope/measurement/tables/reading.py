@@ -74,13 +74,17 @@ def _curve(group: Group, unit: str) -> Curve:
     without_rate = {(row.np, row.engine) for row in group.rows if row.rate is None}
     if (curve.baseline_np, curve.baseline_engine) in without_rate:
         without_rate = {(point.np, point.engine) for point in curve.points}
+    told: dict[tuple[int | None, str], set[frozenset[str]]] = {}  # Parts of the time that rows tell
+    for each in observations:
+        told.setdefault((each.np, each.engine), set()).add(frozenset(each.parts))
+    of_baseline = told.get((curve.baseline_np, curve.baseline_engine), set())
     points = [
         _only_known(
             point,
             certain=certain,
             rate=(point.np, point.engine) not in without_rate,
             train=not only_total,
-            parts=_tells_alike(point, curve, observations),
+            parts=len(told[point.np, point.engine] | of_baseline) <= 1,
         )
         for point in curve.points
     ]
@@ -159,12 +163,6 @@ def _phases(times: Times) -> dict[str, float]:
     if times.init_s is None or times.train_s is None:
         return {}
     return {"init": times.init_s, TRAIN: times.train_s} | ({"launch": times.rest_s} if times.rest_s else {})
-
-
-def _tells_alike(point: ScalingPoint, curve: Curve, observations: Sequence[Observation]) -> bool:
-    """Whether the rows of a point and of its baseline tell the same parts of the time."""
-    compared = {(point.np, point.engine), (curve.baseline_np, curve.baseline_engine)}
-    return len({frozenset(each.parts) for each in observations if (each.np, each.engine) in compared}) <= 1
 
 
 def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, parts: bool) -> ScalingPoint:

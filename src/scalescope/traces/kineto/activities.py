@@ -9,7 +9,7 @@ import numpy as np
 from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, bridged, common, joined, union, without
 from scalescope.records.timeline import Activity, Span
 from scalescope.traces.kineto.collector import BRIDGED_S, Collector
-from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Event
+from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Correlated, Event
 from scalescope.traces.kineto.events import of_device as meaning_on_device
 from scalescope.traces.trace import Activities, Parts, exposed_of, parts_of
 
@@ -192,10 +192,6 @@ def _merged(moments: Intervals) -> Intervals:
     return merged
 
 
-class _Correlated(msgspec.Struct, gc=False):
-    correlation: int = -1
-
-
 class _DeviceWork:
     """What the GPU did in the window, and the calls that launched it."""
 
@@ -207,7 +203,7 @@ class _DeviceWork:
         self._call_s = array("d")
         self._call_correlation = array("q")
         self._call_lane: list[int | str] = []
-        self._decode = msgspec.json.Decoder(_Correlated).decode
+        self._decode = msgspec.json.Decoder(Correlated).decode
 
     def take(self, events: list[Event], zero_us: float, start_s: float, end_s: float) -> None:
         """Takes in work of the window, and the calls that may have launched it."""

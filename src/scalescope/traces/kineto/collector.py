@@ -1,6 +1,8 @@
 """Gathers what a profiler trace says while its events go by: sets of moments and few single events."""
 
 from array import array
+from collections import deque
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +125,8 @@ class Collector:
         self.operators, self.backward, self.copies, self.launching = Lanes(), Lanes(), Lanes(), Lanes()
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
+        self.ranges = Marks()  # Of torch around the calls that launch NCCL's kernels
+        self.called: dict[int, tuple[str, int]] = {}  # Operation and bytes of kernels that only their calls name
         self.exchange, self.optimizing = Moments(), Moments()
         self.zero_grads = array("d")
         self.launched: dict[str, Intervals] = {}  # Input, backward and optimizer on the host, where only marks tell
@@ -133,7 +137,7 @@ class Collector:
         self.last_s: dict[int | str, float] = {}
         self._strange = 0
         self._parameters: dict[int, Arguments] = {}
-        self._unnamed: list[tuple[int, int]] = []
+        self._unnamed: list[tuple[int, Arguments]] = []
         self._host_meanings, self._device_meanings = Meanings(of_host), Meanings(of_device)
         self._operators, self._device, self._lanes = Columns(), Columns(), _LaneNumbers()
 
@@ -143,7 +147,7 @@ class Collector:
         other.zero_us = self.zero_us
         other.training, other.exchanging = set(self.training), set(self.exchanging)
         other.exchange_streams = set(self.exchange_streams)
-        other.launched = self.launched
+        other.launched, other.called = self.launched, self.called
         other.inputs.add("", *self.launched.get("input", NOTHING))
         return other
 
@@ -178,18 +182,64 @@ class Collector:
         return (float(begin[real].min()), float(end[real].max())) if real.any() else (np.inf, -np.inf)
 
     def complete(self) -> None:
-        """After the last event: works off what waits, and names kernels by the calls that launched them."""
+        """Work off what waits after the last event, and name collectives by what launched them."""
         self._work_off()
-        for at, external in self._unnamed:
-            if (found := self._parameters.get(external)) is not None:
+        unnamed = []
+        for at, arguments in self._unnamed:
+            found = self._parameters.get(-1 if arguments.external_id is None else arguments.external_id)
+            if found is not None:
                 self.collectives.names[at] = found.operation or self.collectives.names[at]
                 self.collectives.bytes[at] = found.bytes
-        self._unnamed = []
+            elif not arguments.operation:
+                unnamed.append((at, arguments))
+        self._unnamed = unnamed
+        self._name_reduce_scatters()
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether kernels are known by their own names only: NCCL once called most of them SendRecv."""
+        return bool(self._unnamed)
+
+    def name_kernels(self, called: dict[int, tuple[str, int]]) -> None:
+        """Name kernels by the correlation of the calls that launched them."""
+        self.called = called
+        for at, arguments in self._unnamed:
+            if arguments.correlation in called:
+                self.collectives.names[at], self.collectives.bytes[at] = called[arguments.correlation]
+
+    def _name_reduce_scatters(self) -> None:
+        """Gloo reduces all and keeps a part: what launched an allreduce says whether it was a reduce-scatter.
+
+        Both are first in, first out.
+        """
+        kinds = ("allreduce", "reducescatter")
+        launches = sorted(
+            (start, end, name)
+            for name, start, end in zip(self.launches.names, self.launches.start_s, self.launches.end_s, strict=True)
+            if name in kinds
+        )
+        if not any(name == "reducescatter" for _, _, name in launches):
+            return
+        waiting = deque[tuple[float, str]]()
+        until = -np.inf
+        for start, end, name in launches:
+            if start >= until:  # one inside another is the same
+                waiting.append((start, name))
+                until = end
+        works = self.collectives
+        for at in np.argsort(np.array(works.start_s), kind="stable").tolist():
+            if works.names[at] == "allreduce" and waiting and waiting[0][0] <= works.start_s[at]:
+                works.names[at] = waiting.popleft()[1]
 
     @property
     def compiled(self) -> bool:
         """Whether any name is one that torch.compile gives."""
         return any(is_compiled(name) for names in (self._host_meanings, self._device_meanings) for name in names)
+
+    @property
+    def host_names(self) -> Collection[str]:
+        """Names of operators and ranges on the host."""
+        return self._host_meanings.keys()
 
     def loss(self) -> Loss:
         """Events that were read and cannot be."""
@@ -218,6 +268,8 @@ class Collector:
             self.inputs.add(event.tid, *_arrays(times))
         elif meaning == Meaning.ZERO_GRAD:
             self.zero_grads.append(times[0])
+        elif meaning == Meaning.RANGE:
+            self.ranges.add(operation_of(event.name), *times, event.tid, arguments_of(event).bytes)
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
             self.exchange.add(*_arrays(times))
@@ -235,11 +287,11 @@ class Collector:
         if times is None:
             return
         arguments = arguments_of(event)
-        if arguments.bytes < 0 and arguments.external_id is not None:
-            self._unnamed.append((len(self.collectives), arguments.external_id))
-        operation = arguments.operation or operation_of(event.name)
+        operation, size = self.called.get(arguments.correlation, (arguments.operation, arguments.bytes))
+        if size < 0:
+            self._unnamed.append((len(self.collectives), arguments))
         self.exchange.add(*_arrays(times))
-        self.collectives.add(operation, *times, event.tid, arguments.bytes)
+        self.collectives.add(operation or operation_of(event.name), *times, event.tid, size)
 
     def _take_device_mark(self, event: Event) -> None:
         meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)

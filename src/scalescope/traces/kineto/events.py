@@ -28,6 +28,12 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class Correlated(msgspec.Struct, gc=False):
+    """The arguments of a kernel, or of the call that launched it, as far as they tie both together."""
+
+    correlation: int = -1
+
+
 _REMEMBERED = 1 << 16  # Names; a trace has millions of events and few names
 OPERATOR, DEVICE_WORK, HOST_MARK, DEVICE_MARK, CALL = range(1, 6)  # Categories of events; 0 for all others
 # What has another category in traces of older versions is named twice.
@@ -64,6 +70,7 @@ class Meaning(IntEnum):
     INPUT = 8
     COLLECTIVE = 9
     ZERO_GRAD = 10
+    RANGE = 11
 
 
 _HOST_NAMES = (
@@ -79,6 +86,7 @@ _HOST_NAMES = (
     ("Optimizer.zero_grad#", Meaning.ZERO_GRAD),
     ("enumerate(Data", Meaning.INPUT),
     ("gloo:", Meaning.COLLECTIVE),
+    ("nccl:", Meaning.RANGE),
 )
 _DEVICE_COLLECTIVE = re.compile(r"(?:^|\b|_)(?:nccl|rccl)", re.IGNORECASE)
 
@@ -166,6 +174,7 @@ class Arguments(NamedTuple):
     operation: str
     bytes: int
     external_id: int | None
+    correlation: int  # Of a kernel and the call that launched it
 
 
 def arguments_of(event: Event) -> Arguments:
@@ -176,11 +185,12 @@ def arguments_of(event: Event) -> Arguments:
         found = {}
     if not isinstance(found, dict):
         found = {}
-    name, external = found.get("Collective name"), found.get("External id")
+    name, external, correlation = (found.get(key) for key in ("Collective name", "External id", "correlation"))
     return Arguments(
         operation_of(name) if isinstance(name, str) and name else "",
         max(_message_bytes(found), _shape_bytes(found.get("Input Dims"), found.get("Input type"))),
         external if isinstance(external, int) else None,
+        correlation if isinstance(correlation, int) else -1,
     )
 
 

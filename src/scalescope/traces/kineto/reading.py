@@ -1,13 +1,17 @@
 """Reads traces of PyTorch's profiler: their steps, what a rank did in them, and the messages that carry gradients."""
 
+import contextlib
+from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.engines import engine_of_trace
 from scalescope.intervals import Intervals, Times
 from scalescope.records.explanation import Loss
 from scalescope.records.timeline import Span
@@ -15,7 +19,7 @@ from scalescope.text import plural
 from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
-from scalescope.traces.kineto.events import Event, facts_of, is_collective
+from scalescope.traces.kineto.events import CALL, CATEGORY, Correlated, Event, facts_of, is_collective
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
@@ -155,6 +159,8 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     for events in stream:
         places.add(stream.piece, *found.take(events))
     found.complete()
+    if found.unnamed and len(found.ranges):
+        found.name_kernels(_called(found, stream, places))
     facts = facts_of(stream.header + stream.footer, path)
     epoch_s = facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0
     if marks is not None and epoch_s:
@@ -171,6 +177,7 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         notes.append("The file was cut: communication may be missing from the steps that are left.")
     return Trace(
         path=path,
+        engine=engine_of_trace(found.host_names, collectives=bool(len(collectives.end_s))).name,
         is_empty=found.zero_us is None,
         rank=facts.rank,
         world_size=facts.world_size,
@@ -190,6 +197,27 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         notes=tuple(notes),
         spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device),
     )
+
+
+def _called(found: Collector, stream: EventStream[Event], places: Places) -> dict[int, tuple[str, int]]:
+    """Operation and bytes by the correlation of the calls inside torch's ranges of NCCL; the file is read again."""
+    ranges, zero_us = found.ranges, found.zero_us or 0.0
+    decode = msgspec.json.Decoder(Correlated).decode
+    by_lane: dict[int | str, list[tuple[float, int]]] = {}
+    for at in np.argsort(np.array(ranges.start_s), kind="stable").tolist():
+        by_lane.setdefault(ranges.lanes[at], []).append((ranges.start_s[at], at))
+    called: dict[int, tuple[str, int]] = {}
+    pieces = places.holding(min(ranges.start_s), max(ranges.end_s))
+    for events in stream.again(pieces, stream.decoded, lambda events: events):
+        for event in events:
+            if CATEGORY[event.cat] != CALL or event.tid not in by_lane:
+                continue
+            seconds, own = (event.ts - zero_us) * 1e-6, by_lane[event.tid]
+            _, at = own[max(bisect_right(own, (seconds, len(ranges))) - 1, 0)]
+            if ranges.start_s[at] <= seconds <= ranges.end_s[at]:
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                    called[decode(event.args).correlation] = ranges.names[at], ranges.bytes[at]
+    return called
 
 
 @dataclass(frozen=True)
