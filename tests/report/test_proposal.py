@@ -88,8 +88,8 @@ def test_one_pdf_page_is_written_and_no_other_file_replaced(scalescope, tmp_path
     [
         (("--proposal", "t/scaling.csv"), "'t/scaling.csv' exists and is no PDF"),
         (("--tables", "t"), "'t/scaling.csv' is read and would be overwritten"),
-        (("--tables", "t/scaling.csv"), "--tables names a folder, and 't/scaling.csv' is a file"),
-        (("--figures", "t/scaling.csv"), "--figures names a folder, and 't/scaling.csv' is a file"),
+        (("--tables", "t/scaling.csv"), "'t/scaling.csv' is a file: name a folder"),
+        (("--figures", "t/scaling.csv"), "'t/scaling.csv' is a file: name a folder"),
         (("-o", "new/one", "--proposal", "new/one"), "'new/one' would be written twice"),
     ],
 )

@@ -1,7 +1,7 @@
 """`scalescope report`: all results of a training on one page, and as figures, tables and a proposal."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,8 +75,7 @@ def report(
     texts = result_tables(results, tables) if tables else {}
     if proposal:
         check_proposal(results, proposal)
-    files = [path, *([proposal] if proposal else []), *texts]
-    _refuse_outputs(paths, files, {"--figures": figures, "--tables": tables})
+    _refuse_outputs(paths, [path, *([proposal] if proposal else []), *texts])
 
     def write() -> list[str]:
         missing = write_page(results, path)
@@ -102,11 +101,8 @@ def report(
     )
 
 
-def _refuse_outputs(inputs: Sequence[Path], files: Sequence[Path], folders: Mapping[str, Path | None]) -> None:
-    """Refuse before anything is written: a folder that is a file, two files of one name, and an input as output."""
-    for option, folder in folders.items():
-        if folder and folder.exists() and not folder.is_dir():
-            raise UsageError(f"{option} names a folder, and '{folder}' is a file: choose another name")
+def _refuse_outputs(inputs: Sequence[Path], files: Sequence[Path]) -> None:
+    """Refuse, before anything is written, two files of one name and an input as output."""
     for index, file in enumerate(files):
         if file.absolute() in [other.absolute() for other in files[:index]]:
             raise UsageError(f"'{file}' would be written twice: choose another name")
