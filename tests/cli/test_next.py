@@ -160,6 +160,14 @@ def test_traces_in_a_folder_of_ours_tell_how_they_were_made(tmp_path: Path) -> N
     assert known.engines == ("horovod",)
 
 
+def test_what_can_be_neither_launched_nor_tuned_is_measured_next_as_it_is(tmp_path: Path) -> None:
+    found = Finding(id="exposed_communication", sentence="", evidence={}, change="", gain=0.5)
+    sharded = msgspec.structs.replace(made_explanation.ddp(), engine="fsdp2", findings=(found,))
+    request = request_behind(sharded, [tmp_path])
+    assert request.engines == ()
+    assert next_after_traces(sharded, request) == "scalescope measure --np 1,2 -- COMMAND"
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [

@@ -57,6 +57,7 @@ def tell_traces(
 
 def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "MeasureRequest":
     """What was asked when the traces were made: from the plan of their folder, or as far as they tell."""
+    from scalescope.engines import exchanging
     from scalescope.records.request import MeasureRequest, Plan
 
     for place in [files[0], *files[0].absolute().parents][:4]:
@@ -65,17 +66,19 @@ def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "Measur
 
             with suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
                 return load_plan(place, Plan).request
-    engines = () if explanation.engine == "none" else (explanation.engine,)
+    engines = (explanation.engine,) if explanation.engine in exchanging() else ()
     return MeasureRequest(command=explanation.command or (COMMAND,), engines=engines)
 
 
 def next_after_traces(explanation: "Explanation", request: "MeasureRequest") -> str:
     """What the first finding leads to: a capture, a search for knobs, or a measurement of what was changed."""
+    from scalescope.engines import engine_named
+
     count = max(explanation.world_size or 2, 2)
     first = explanation.findings[0] if explanation.findings else None
     if first and "scalescope explain" in first.change:
         return retyped("explain", request, np=count)
-    if first and first.id in _ABOUT_KNOBS:
+    if first and first.id in _ABOUT_KNOBS and engine_named(explanation.engine).knobs:
         return retyped("tune", request, np=count)
     return retyped("measure", request, np=(1, count))
 
