@@ -164,7 +164,7 @@ def test_an_interruption_leaves_nothing_running_and_says_how_to_go_on(scalescope
     wrapper.chmod(0o755)
     chosen = ("--batch", "1,2", "--seed", SHORT_ONE_FIRST, "--pattern", r"took (?P<step_s>\S+) s")
     running = start(scalescope, "measure", "--np", "2", *chosen, "-o", "out", "--", str(wrapper), "{batch}")
-    second = scalescope.folder / "out" / "launches" / "01-ddp-np2-b2"
+    second = scalescope.folder / "out" / "launches" / "01-np2-b2"
     deadline = time.monotonic() + 120
     while len(list(second.glob("agent-*.jsonl"))) < 2:
         assert running.poll() is None, running.stderr.read()
@@ -201,7 +201,7 @@ def test_a_point_that_fails_keeps_the_others(scalescope) -> None:
     words = ("--np", "1", "--batch", "2,4", "-o", "out")
     done = scalescope("measure", *words, "--", sys.executable, "picky.py", "{batch}", code=1)
     alike = "before its first step, under torchrun and without it alike; 1 of 2 points are kept in"
-    assert f"ddp-np1-b4: rank 0 ended with exit code 1 {alike}" in done.stderr
+    assert f"np1-b4: rank 0 ended with exit code 1 {alike}" in done.stderr
     assert "ValueError: planted" in done.stderr
     measurement = load(scalescope.folder / "out" / "measurement.json", Measurement)
     assert [run.point.batch for run in measurement.runs] == [2]
@@ -292,7 +292,7 @@ def test_a_launcher_or_a_plain_command_that_is_killed_is_named_with_its_signal(s
     )
     command = ("--", sys.executable, "kills.py")
     killed = scalescope("measure", "--np", "2", "-o", "out", *command, code=1).stderr
-    assert "ddp-np2: the launcher was killed by SIGKILL (perhaps out of memory) before the first step" in killed
+    assert "np2: the launcher was killed by SIGKILL (perhaps out of memory) before the first step" in killed
     aborted = scalescope("measure", "--np", "1", "--engine", "none", "-o", "plain", *command, code=1).stderr
     assert "none-np1: the command was killed by SIGABRT before the first step" in aborted
     assert scalescope.processes() == []

@@ -15,6 +15,7 @@ from scalescope.api.studies import study_document
 from scalescope.cli.report import with_commands
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
+from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
 from scalescope.records.run import Point
@@ -136,16 +137,21 @@ def test_a_script_alone_with_its_engine_is_the_measured_point_of_one_process(tmp
         assert (point.engine if point else "") == (engine if found else "")
 
 
-def test_launches_that_verified_the_map_are_not_told_as_the_measurement(tmp_path: Path) -> None:
+def test_a_cell_that_launches_checked_is_shown_with_what_was_predicted_of_it(tmp_path: Path) -> None:
     results = studied(tmp_path)
     assert results.prediction
-    cell = msgspec.structs.replace(results.prediction.cells[0], verified=True)
+    cell = next(each for each in results.prediction.cells if each.np == 2)
     point = _told(msgspec.structs.replace(results, prediction=None))[1]
-    assert "x when the map was verified (" in _expected(cell, point)[0]
-    assert "x measured (" in _expected(cell, None)[0]
-    assert point
-    by_it = msgspec.structs.replace(cell, speedup=point.speedup["steady"].value)
-    assert _expected(by_it, point) == []
+    check = Check.of(cell, (2 * cell.step_s,))
+    twice = msgspec.structs.replace(cell, step_s=2 * cell.step_s, speedup=cell.speedup / 2, verified=True)
+    checked = msgspec.structs.replace(results, prediction=msgspec.structs.replace(results.prediction, checks=(check,)))
+    (said,) = _expected(twice, point, checked)
+    assert said.startswith(f"{cell.speedup:.2f}x predicted (")
+    apart = msgspec.structs.replace(checked, study=None)
+    assert "x when the map was verified (" in _expected(twice, point, apart)[0], (
+        "estimate --verify has its own launches"
+    )
+    assert "x measured (" in _expected(twice, None, apart)[0]
 
 
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import made_explanation
-import msgspec
 from test_expectations import MODEL
 from test_measurement import measurement, run
 
@@ -13,12 +12,10 @@ from scalescope.estimation.estimate import PLAN
 from scalescope.jobs.folders import result_folder
 from scalescope.records.cluster import Cluster
 from scalescope.records.explanation import Explanation
-from scalescope.records.prediction import Prediction
 from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.store import save
 from scalescope.records.study import StudyPlan, StudyRequest
-from scalescope.studies.budget import Scope
 from scalescope.studies.parts import Parts
 from simulator import made
 
@@ -60,11 +57,6 @@ class Verbs:
     def estimate(self, request: EstimateRequest, listener: object) -> None:
         self._told("estimate", request, None, listener)
 
-    def checked(self, asked: Any, prediction: Any, profile: Any, threads: Any, *rest: Any) -> Prediction:
-        self._told("checked", asked, threads, rest[-1])
-        assert isinstance(prediction, Prediction)
-        return msgspec.structs.replace(prediction, what="checked")
-
     def probe_cluster(self, request: Any, listener: object) -> Cluster:
         self._told("probe", request, None, listener)
         return made.described(100.0, slots=4)
@@ -94,5 +86,5 @@ def part_of(folder: Path, request: StudyRequest = OF_MODEL, **changes: Any) -> P
     return Parts(StudyPlan(request=request, cwd="/", **(settled | changes)), folder, LISTENER)
 
 
-def done(folder: Path, part: str, request: StudyRequest = OF_MODEL, scope: Scope | None = None, **changes: Any) -> None:
-    part_of(folder, request, **changes).run(part, scope or Scope(), 77.0)
+def done(folder: Path, part: str, request: StudyRequest = OF_MODEL, **changes: Any) -> None:
+    part_of(folder, request, **changes).run(part, 77.0)

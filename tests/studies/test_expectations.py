@@ -11,7 +11,6 @@ from scalescope.measurement.sweep import settle_here
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save
 from scalescope.records.study import StudyPlan, StudyRequest
-from scalescope.studies.budget import Scope
 from scalescope.studies.expectations import Expectations
 from scalescope.studies.run import _batches
 
@@ -23,33 +22,39 @@ def expectations(folder: Path, request: StudyRequest, **changes: object) -> Expe
     return Expectations(StudyPlan(request=request, cwd="/", **(settled | changes)), folder)
 
 
-@pytest.mark.parametrize("strong", [False, True])
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4, 8), (2, 4)])
 @pytest.mark.parametrize("model", [True, False])
-def test_points_are_counted_as_measure_makes_them(tmp_path: Path, strong: bool, counts, model: bool) -> None:
+def test_points_are_counted_as_measure_makes_them(tmp_path: Path, counts, model: bool) -> None:
     command = () if model else (sys.executable, "x", "{batch}")
     request = StudyRequest(workload=MODEL if model else None, command=command, oversubscribe=True)
     expected = expectations(tmp_path, request, np=counts, batches=(32,))
-    scope = Scope(strong=strong, launches=2)
-    made = points(settle_here(expected._measured(scope), tmp_path))
-    assert expected._points(scope) == len(made)
-    assert expected.seconds("measure", scope) == pytest.approx(2 * len(made) * expected._launch_s() + 2.5)
+
+    def made(**changes: object) -> int:
+        return len(points(settle_here(expected._measured(**changes), tmp_path)))
+
+    launch_s, weak = expected._launch_s(), made()
+    assert expected.seconds("measure") == pytest.approx(3 * weak * launch_s + 2.5)
+    assert expected.seconds("refine") == pytest.approx(2 * weak * launch_s)
+    assert expected.seconds("strong") == pytest.approx(3 * (made(scaling=("strong", "weak")) - weak) * launch_s)
 
 
 def test_a_script_has_strong_scaling_only_when_it_can_be_told_its_batch(tmp_path: Path) -> None:
     told = StudyRequest(command=("python", "x.py", "--batch-size", "{batch}"))
-    assert expectations(tmp_path, told, batches=(32,)).full().strong
-    assert not expectations(tmp_path, told, batches=(33,)).full().strong
-    assert not expectations(tmp_path, StudyRequest(command=("python", "x.py")), batches=()).full().strong
-    assert expectations(tmp_path, StudyRequest(workload=MODEL)).full().strong
+    assert expectations(tmp_path, told, batches=(32,)).skip_reason("strong") == ""
+    assert "batch 33 cannot be divided among 1 and 2" in expectations(tmp_path, told, batches=(33,)).skip_reason(
+        "strong"
+    )
+    bare = expectations(tmp_path, StudyRequest(command=("python", "x.py")), batches=())
+    assert bare.skip_reason("strong") == "the command does not take its batch from {batch}"
+    assert expectations(tmp_path, StudyRequest(workload=MODEL)).skip_reason("strong") == ""
 
 
-def test_horovod_is_looked_at_next_to_ddp_only(tmp_path: Path) -> None:
+def test_other_engines_are_launched_next_to_ddp_only(tmp_path: Path) -> None:
     request = StudyRequest(workload=MODEL)
     both = expectations(tmp_path, request, engines=("ddp", "horovod"))
-    assert both.full().others
-    assert both.seconds("measure", both.full()) > both.seconds("measure", Scope(strong=True))
-    assert not expectations(tmp_path, request, engines=("horovod",)).full().others
+    assert both.skip_reason("engines") == ""
+    assert both.seconds("engines") == pytest.approx(2 * 3 * both._launch_s())
+    assert expectations(tmp_path, request, engines=("horovod",)).skip_reason("engines") != ""
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,5 @@ def test_launches_that_were_made_say_what_the_next_ones_take(tmp_path: Path) -> 
     after = expectations(tmp_path, request)
     assert after._launch_s() == 31.5
     assert after._target == (2, 8)
-    assert after.seconds("explain", Scope()) == pytest.approx(30 + 80 * 0.2 + 15 + 5)
-    assert after.seconds("explain", Scope()) > before.seconds("explain", Scope())
-    assert after.lacks(Scope()) == ("strong scaling", "launches 2 to 5 of every point")
+    assert after.seconds("explain") == pytest.approx(30 + 80 * 0.2 + 15 + 5)
+    assert after.seconds("explain") > before.seconds("explain")

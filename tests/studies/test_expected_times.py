@@ -10,19 +10,16 @@ import pytest
 from test_expectations import MODEL, expectations
 from test_measurement import measurement, run
 
-from scalescope.estimation.estimate import PLAN, PREDICTION
+from scalescope.estimation.estimate import PREDICTION
 from scalescope.jobs.rank_program import starting_s
-from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
-from scalescope.studies.budget import Scope
 from scalescope.studies.expectations import OF_SCRIPTS, PARTS, Expectations, _is_open, kept
 from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
-FULL = Scope(others=True, strong=True)
 
 
 def of_model(folder: Path, budget_s: float = 300.0, **changes: Any) -> Expectations:
@@ -44,12 +41,12 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> StudyRequest:
     return StudyRequest(workload=MODEL)
 
 
-def test_a_script_has_every_part_of_a_model_but_the_cells_to_verify(tmp_path: Path) -> None:
-    names = ["estimate", "verify", "measure", "explain", "tune", "check", "refine"]
+def test_a_script_has_every_part_of_a_model(tmp_path: Path) -> None:
+    names = ["estimate", "measure", "explain", "tune", "check", "refine", "strong", "engines"]
     model, script = of_model(tmp_path).parts, expectations(tmp_path, SCRIPT).parts
     assert [part.name for part in model] == names
     assert [part.what for part in model] == list(PARTS.values())
-    assert [part.name for part in script] == [name for name in names if name != "verify"]
+    assert [part.name for part in script] == names
     assert [part.what for part in script] == list(OF_SCRIPTS.values())
     assert script[0].what.startswith("survey the script")
     assert {part.state for part in model} == {"planned"}
@@ -57,26 +54,25 @@ def test_a_script_has_every_part_of_a_model_but_the_cells_to_verify(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("sample_s", "launch_s"),
-    [(0.001, 5 + 3.2), (0.01, 5 + 10.0), (0.05, 5 + 24.0), (0.0, 5 + 5.0)],
-    ids=["a hundred steps", "ten seconds", "fifteen steps", "unknown"],
+    [(0.001, 5 + 3.2), (0.01, 5 + 6.0), (0.05, 5 + 24.0), (0.0, 5 + 5.0)],
+    ids=["a hundred steps", "six seconds", "fifteen steps", "unknown"],
 )
-def test_a_launch_makes_ten_seconds_of_steps_but_not_too_few_or_too_many(
+def test_a_launch_makes_six_seconds_of_steps_but_not_too_few_or_too_many(
     tmp_path: Path, sample_s: float, launch_s: float
 ) -> None:
     expected = of_model(tmp_path, sample_s=sample_s)
     assert expected._launch_s() == pytest.approx(launch_s)
     assert expected._launch_s(7.0) == 12.0
-    assert expected.seconds("check", Scope()) == pytest.approx(6 * launch_s + 5)
+    assert expected.seconds("check") == pytest.approx(6 * launch_s + 5)
 
 
 def test_the_parts_of_a_model_take_what_their_launches_take(tmp_path: Path) -> None:
     expected = of_model(tmp_path)  # 32 samples of 1 ms, and 5 s to start
-    seconds = {part: expected.seconds(part, Scope(launches=3)) for part in PARTS}
-    assert seconds["verify"] == 2 * 2 * (5 + 6)
+    seconds = {part: expected.seconds(part) for part in PARTS}
     assert seconds["measure"] == pytest.approx(3 * 3 * 8.2 + 2.5)
     assert seconds["explain"] == pytest.approx(5 + 80 * 0.032 + 2.5 + 5)
     assert seconds["tune"] == pytest.approx(5 + 300 * 0.032 + 2.5)
-    assert seconds["refine"] == 0.0
+    assert seconds["refine"] == pytest.approx(2 * 3 * 8.2)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +85,12 @@ def test_profile_and_probe_take_their_part_of_a_small_budget(
     expected = of_model(tmp_path, budget_s)
     assert expected._profile_s == pytest.approx(profile_s)
     assert expected._probe_s == pytest.approx(probe_s)
-    assert expected.seconds("estimate", Scope()) == pytest.approx(profile_s + probe_s + 2 * starting_s(2))
+    assert expected.seconds("estimate") == pytest.approx(profile_s + probe_s + 2 * starting_s(2))
 
 
 def test_more_processes_are_probed_in_more_groups(tmp_path: Path) -> None:
     eight = of_model(tmp_path, np=(1, 2, 8))  # of 2, of 4 and of 8
-    assert eight.seconds("estimate", Scope()) == pytest.approx(300 / 9 + starting_s(8) + 3 * (6.0 + starting_s(8)))
+    assert eight.seconds("estimate") == pytest.approx(300 / 9 + starting_s(8) + 3 * (6.0 + starting_s(8)))
 
 
 @pytest.mark.parametrize(("batches", "launches"), [((), 2), ((8,), 2), ((8, 16, 32), 6)])
@@ -102,7 +98,7 @@ def test_a_script_is_surveyed_alone_and_together_with_every_batch(
     tmp_path: Path, batches: tuple[int, ...], launches: int
 ) -> None:
     expected = expectations(tmp_path, SCRIPT, batches=batches, sample_s=0.0)
-    assert expected.seconds("estimate", Scope()) == pytest.approx(launches * (5 + 5.0) + 6.0 + starting_s(2))
+    assert expected.seconds("estimate") == pytest.approx(launches * (5 + 5.0) + 6.0 + starting_s(2))
 
 
 @pytest.mark.parametrize(("batches", "batch"), [((8, 16, 32, 64), 32), ((8, 16, 64), 16), ((64, 128), 128), ((8,), 8)])
@@ -127,8 +123,6 @@ def test_the_recommended_cell_is_looked_at_once_there_is_a_map(tmp_path: Path, f
     assert expected._counts == (1, 2, 4)
     (step_s,) = [cell.step_s for cell in made.cells if (cell.np, cell.batch) == (4, 64)]
     assert expected._step_s == step_s
-    assert expected._cells_to_verify == 1
-    assert expected.seconds("verify", Scope()) == 1 * 2 * (5 + 6)
 
 
 def test_a_map_that_recommends_one_process_is_looked_at_on_most(tmp_path: Path, four_gpus: StudyRequest) -> None:
@@ -137,21 +131,11 @@ def test_a_map_that_recommends_one_process_is_looked_at_on_most(tmp_path: Path, 
     assert expected._target == (8, 64)
     assert expected._counts == (1, 2, 8)
     assert expected._step_s == 0.064  # no such cell
-    assert expected._cells_to_verify == 0
-    assert expected.needless("verify") == "no cell within its interval would change the recommendation"
 
 
 def test_a_map_that_recommends_two_processes_is_looked_at_on_two(tmp_path: Path, four_gpus: StudyRequest) -> None:
     predicted(tmp_path, made_predictions.single())
     assert expectations(tmp_path, four_gpus, np=(1, 2, 4))._target == (2, 32)
-
-
-def test_no_more_than_two_cells_are_verified(tmp_path: Path, four_gpus: StudyRequest) -> None:
-    """Of cells that are alike and not known well, each may be the recommended one."""
-    made = made_predictions.predicted(counts=(2, 3, 4), batches=(64,))
-    wide = tuple(msgspec.structs.replace(cell, high_s=10 * cell.step_s, low_s=cell.step_s / 10) for cell in made.cells)
-    predicted(tmp_path, msgspec.structs.replace(made, cells=wide))
-    assert expectations(tmp_path, four_gpus)._cells_to_verify == 2
 
 
 def test_what_was_launched_is_looked_at_whatever_the_map_says(tmp_path: Path, four_gpus: StudyRequest) -> None:
@@ -173,66 +157,35 @@ def test_a_survey_tells_what_launches_take_until_they_are_measured(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("step_s", "steps"), [(0.05, 100), (0.125, 80), (0.2, 50), (1.0, 30), (9.0, 30)], ids=lambda each: str(each)
+    ("step_s", "steps"), [(0.05, 100), (0.12, 50), (0.15, 40), (1.0, 30), (9.0, 30)], ids=lambda each: str(each)
 )
-def test_a_script_makes_ten_seconds_of_steps_but_not_too_few_or_too_many(
+def test_a_script_makes_six_seconds_of_steps_but_not_too_few_or_too_many(
     tmp_path: Path, step_s: float, steps: int
 ) -> None:
     expected = expectations(tmp_path, SCRIPT, batches=(), sample_s=step_s)
-    assert expected._measured(Scope()).steps == steps
+    assert expected._measured().steps == steps
     told = expectations(tmp_path, msgspec.structs.replace(SCRIPT, steps=7), batches=())
-    assert told._measured(Scope()).steps == 7
-    assert of_model(tmp_path)._measured(Scope()).steps is None
+    assert told._measured().steps == 7
+    assert of_model(tmp_path)._measured().steps is None
 
 
 def test_the_measurement_asks_for_the_target_on_every_number_of_processes(tmp_path: Path) -> None:
     expected = of_model(tmp_path, np=(2, 4), engines=("ddp", "horovod"), threads_per_rank=3)
-    full, least = expected._measured(FULL), expected._measured(Scope(launches=2), folder="other", trace=True)
-    assert (full.np, full.batch, full.scaling) == ((1, 2, 4), (32,), ("strong", "weak"))
-    assert (full.engines, full.threads_per_rank, full.launches) == (("ddp", "horovod"), 3, 5)
-    assert (full.folder, full.workload, full.device) == (str(tmp_path / "measure"), MODEL, "cpu")
-    assert (least.engines, least.scaling, least.launches, least.trace) == (("ddp",), ("weak",), 2, True)
-    assert least.folder == str(tmp_path / "other")
-    assert expectations(tmp_path, SCRIPT, batches=())._measured(Scope()).batch == ()
-
-
-def test_what_a_measurement_lacks_is_seen_in_what_was_launched(tmp_path: Path) -> None:
-    plan: dict[str, Any] = {"engines": ("ddp", "horovod"), "batches": (8,)}
-    assert of_model(tmp_path, **plan).lacks(Scope(strong=True)) == ("Horovod",)
-    both = [run("none", 1, 80), run("none", 1, 80), run("ddp", 2, 80), run("horovod", 2, 80)]
-    measured(tmp_path, *both, scaling=("strong", "weak"))
-    assert of_model(tmp_path, **plan).lacks(Scope()) == ("launches 2 to 5 of every point",)
-    measured(tmp_path, *both[:3])
-    lacks = ("Horovod", "strong scaling", "launches 2 to 5 of every point")
-    assert of_model(tmp_path, **plan).lacks(FULL) == lacks
-    measured(tmp_path)
-    assert of_model(tmp_path, **plan).lacks(FULL)[-1] == "launches 1 to 5 of every point"
-
-
-def test_strong_scaling_needs_a_batch_that_every_number_of_processes_shares(tmp_path: Path) -> None:
-    assert of_model(tmp_path, np=(2, 4)).full().strong
-    assert not of_model(tmp_path, np=(2, 3)).full().strong
-    assert of_model(tmp_path, np=(2, 3), batches=(12,)).full() == Scope(strong=True)
-
-
-def test_verifying_needs_a_map_of_this_machine(tmp_path: Path, four_gpus: StudyRequest) -> None:
-    assert expectations(tmp_path, four_gpus).needless("verify") == ""
-    (tmp_path / "estimate").mkdir()
-    (tmp_path / "estimate" / PLAN).write_text("{}")
-    assert expectations(tmp_path, four_gpus).needless("verify") == "there is no map to verify"
-    predicted(tmp_path, made_predictions.single())
-    assert expectations(tmp_path, four_gpus).needless("verify") == ""
-    hosts = msgspec.structs.replace(four_gpus, hosts=(Host("a", 2),))
-    assert expectations(tmp_path, hosts).needless("verify") == "the hosts are measured"
+    first, other = expected._measured(), expected._measured(folder="other", launches=2, trace=True)
+    assert (first.np, first.batch, first.scaling) == ((1, 2, 4), (32,), ("weak",))
+    assert (first.engines, first.threads_per_rank, first.launches) == (("ddp",), 3, 3)
+    assert (first.folder, first.workload, first.device) == (str(tmp_path / "measure"), MODEL, "cpu")
+    assert (other.launches, other.trace, other.folder) == (2, True, str(tmp_path / "other"))
+    assert expectations(tmp_path, SCRIPT, batches=())._measured().batch == ()
 
 
 def test_checking_needs_a_setting_to_use(tmp_path: Path) -> None:
-    assert of_model(tmp_path).needless("check") == ""
+    assert of_model(tmp_path).skip_reason("check") == ""
     save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
-    assert of_model(tmp_path).needless("check") == "the default is kept"
-    assert [of_model(tmp_path).needless(part) for part in ("estimate", "measure", "explain", "tune")] == [""] * 4
+    assert of_model(tmp_path).skip_reason("check") == "the default is kept"
+    assert [of_model(tmp_path).skip_reason(part) for part in ("estimate", "measure", "explain", "tune")] == [""] * 4
     save(made_tunings.two_hosts(), tmp_path / "tune" / RECORD)
-    assert of_model(tmp_path).needless("check") == ""
+    assert of_model(tmp_path).skip_reason("check") == ""
 
 
 def launches(apart: float, count: int = 5) -> list[Run]:
@@ -242,11 +195,11 @@ def launches(apart: float, count: int = 5) -> list[Run]:
 
 
 def test_refining_needs_a_speedup_that_is_not_known_within_five_percent(tmp_path: Path) -> None:
-    assert of_model(tmp_path).needless("refine") == ""
+    assert of_model(tmp_path).skip_reason("refine") == ""
     measured(tmp_path, *launches(0.01))
-    assert of_model(tmp_path).needless("refine") == "every steady speedup is known within 5 %"
+    assert of_model(tmp_path).skip_reason("refine") == "every steady speedup is known within 5 %"
     measured(tmp_path, *launches(0.3))
-    assert of_model(tmp_path).needless("refine") == ""
+    assert of_model(tmp_path).skip_reason("refine") == ""
 
 
 def test_a_range_of_few_launches_is_open_and_one_process_alone_is_not() -> None:

@@ -8,7 +8,6 @@ import made_tunings
 import msgspec
 import pytest
 from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done, part_of
-from test_measurement import run
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import PREDICTION
@@ -17,69 +16,51 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Prediction
 from scalescope.records.store import append, load, save
 from scalescope.records.study import StudyRequest
-from scalescope.studies.budget import Scope
 from scalescope.tuner.journal import RECORD, SAMPLES
 
 
-@pytest.mark.parametrize(("launches", "told", "precision"), [(5, None, 0.05), (4, 4, None), (3, 3, None)])
-def test_with_time_for_all_launches_measuring_goes_on_to_its_precision(
-    tmp_path: Path, verbs: Verbs, launches: int, told: int | None, precision: float | None
+def test_three_launches_of_every_point_are_measured_and_an_interruption_is_continued(
+    tmp_path: Path, verbs: Verbs
 ) -> None:
-    done(tmp_path, "measure", scope=Scope(launches=launches))
+    done(tmp_path, "measure")
     ((_, asked, _),) = verbs.asked
-    assert (asked.launches, asked.precision, asked.budget_s) == (told, precision, 77.0)
+    assert (asked.launches, asked.scaling, asked.engines, asked.budget_s) == (3, ("weak",), ("ddp",), 77.0)
     assert asked.folder == str(tmp_path / "measure")
+    done(tmp_path, "measure")
+    assert verbs.asked[1:] == [("continue", tmp_path / "measure", {"budget_s": 77.0})]
 
 
-def test_an_interrupted_measurement_is_continued(tmp_path: Path, verbs: Verbs) -> None:
-    done(tmp_path, "measure", scope=Scope(launches=2))
-    done(tmp_path, "measure", scope=Scope(launches=2))
-    done(tmp_path, "refine")
-    assert verbs.asked[1:] == [
-        ("continue", tmp_path / "measure", {"budget_s": 77.0}),
-        ("continue", tmp_path / "measure", {"launches": None, "precision": 0.05, "budget_s": 77.0}),
-    ]
-
-
-def test_where_all_engines_fail_the_first_is_measured_alone(tmp_path: Path, verbs: Verbs) -> None:
-    verbs.fails = [WorkFailed("horovod died; nothing was measured\nTraceback")]
-    with pytest.raises(WorkFailed, match=r"^horovod died; ddp alone was measured instead$"):
-        done(tmp_path, "measure", scope=Scope(others=True))
-    assert [asked.engines for _, asked, _ in verbs.asked] == [("ddp", "horovod"), ("ddp",)]
-    assert verbs.names() == ["measure", "measure"]
-
-
-@pytest.mark.parametrize("others", [True, False])
-def test_a_failure_stays_one_where_something_was_measured_or_nothing_can_be_left_out(
-    tmp_path: Path, verbs: Verbs, others: bool
+@pytest.mark.parametrize(
+    ("part", "more"),
+    [
+        ("refine", {"launches": 5}),
+        ("strong", {"launches": 3, "scaling": ("strong", "weak")}),
+        ("engines", {"launches": 3, "engines": ("ddp", "horovod")}),
+    ],
+)
+def test_time_that_is_left_adds_launches_to_the_same_measurement(
+    tmp_path: Path, verbs: Verbs, part: str, more: dict[str, Any]
 ) -> None:
-    if others:
-        with result_folder("measure", tmp_path / "measure"):
-            append(run("ddp", 2, 80), tmp_path / "measure" / "runs.jsonl")
-    verbs.fails = [WorkFailed("it died")]
-    with pytest.raises(WorkFailed, match=r"^it died$"):
-        done(tmp_path, "measure", scope=Scope(others=others))
-    assert len(verbs.asked) == 1
+    done(tmp_path, part)
+    assert verbs.asked == [("continue", tmp_path / "measure", {**more, "budget_s": 77.0})]
 
 
-def test_a_measured_script_corrects_its_map_once(tmp_path: Path, verbs: Verbs) -> None:
+@pytest.mark.parametrize("request_", [OF_MODEL, SCRIPT], ids=["model", "script"])
+def test_the_launches_that_measure_correct_the_map_once(tmp_path: Path, verbs: Verbs, request_: StudyRequest) -> None:
     place = tmp_path / "estimate" / PREDICTION
-    made_before = made_predictions.predicted(counts=(1, 2), batches=(8,))
-    save(made_before, place)
-    done(tmp_path, "measure", engines=("ddp",))
-    assert load(place, Prediction) == made_before  # a model's map has its own checks
-    done(tmp_path, "measure", SCRIPT, engines=("ddp",))
+    save(made_predictions.predicted(counts=(1, 2), batches=(8,)), place)
+    done(tmp_path, "measure", request_, engines=("ddp",))
     (check,) = load(place, Prediction).checks
-    assert [check.np, check.measured_s] == pytest.approx([2, 0.2])
+    assert check.np == 2
     after = place.read_bytes()
-    done(tmp_path, "measure", SCRIPT, engines=("ddp",))
+    done(tmp_path, "measure", request_, engines=("ddp",))
     assert place.read_bytes() == after
 
 
 def test_one_launch_of_the_target_is_traced_and_explained(tmp_path: Path, verbs: Verbs) -> None:
     done(tmp_path, "explain")
     ((_, asked, _),) = verbs.asked
-    assert (asked.np, asked.launches, asked.trace, asked.engines) == ((4,), 1, True, ("ddp",))
+    assert (asked.np, asked.trace, asked.engines) == ((4,), True, ("ddp",))
     assert load(tmp_path / "explain" / "explanation.json", Explanation).what == "explain"
 
 
@@ -154,10 +135,10 @@ def test_without_a_tuned_setting_there_is_nothing_to_check(tmp_path: Path, verbs
 
 def test_what_a_part_left_is_known_after_it_even_where_it_fails(tmp_path: Path, verbs: Verbs) -> None:
     known = part_of(tmp_path)
-    known.run("measure", Scope(), 77.0)
+    known.run("measure", 77.0)
     assert known._launch_s() == 4.0
     save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
     verbs.fails = [WorkFailed("no")]
     with pytest.raises(WorkFailed):
-        known.run("explain", Scope(), 77.0)
-    assert known.needless("check") == "the default is kept"
+        known.run("explain", 77.0)
+    assert known.skip_reason("check") == "the default is kept"

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import made_predictions
 import msgspec
 import pytest
 from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done, part_of
@@ -13,16 +12,13 @@ from test_script_map import survey
 
 from scalescope.errors import WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
-from scalescope.jobs.folders import result_folder
-from scalescope.records.cluster_file import write_cluster
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimatePlan, EstimateRequest, Fingerprint, MeasureRequest
+from scalescope.records.request import EstimatePlan, Fingerprint, MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.store import load, save
 from scalescope.studies import parts
-from simulator import made
 
 MACHINE = Fingerprint(host="h", cpu="c", cores=2, gpus=(), python="3", torch="2")
 
@@ -65,22 +61,6 @@ def test_links_are_probed_on_what_the_ranks_compute_on(
     done(tmp_path, "estimate", msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 4),), device=device))
     probe = verbs.asked[0][1]
     assert ((probe.backends[0], probe.device), probe.threads_per_rank) == (found, 1)
-
-
-def test_a_map_is_verified_once_with_two_launches_of_each_cell(tmp_path: Path, verbs: Verbs) -> None:
-    place = tmp_path / "estimate"
-    with result_folder("estimate", place):
-        save(made_predictions.predicted(counts=(1, 2), batches=(8,)), place / PREDICTION)
-        save(made.profile(threads_per_rank=3), place / PROFILE)
-        save(EstimatePlan(request=EstimateRequest(workload=MODEL), fingerprint=MACHINE), place / PLAN)
-        write_cluster(made.described(), place / CLUSTER)
-    done(tmp_path, "verify", msgspec.structs.replace(OF_MODEL, timeout_s=9.0))
-    ((_, asked, threads),) = verbs.asked
-    assert (asked.launches, asked.timeout_s, threads) == (2, 9.0, 3)
-    assert load(place / PREDICTION, Prediction).what == "checked"
-    save(made_predictions.checked(), place / PREDICTION)
-    done(tmp_path, "verify")
-    assert len(verbs.asked) == 1
 
 
 def surveyed(folder: Path, verbs: Verbs) -> None:
@@ -141,7 +121,7 @@ def test_a_script_that_shards_its_model_gets_no_map_and_is_not_tuned(tmp_path: P
     assert not (tmp_path / "estimate" / PREDICTION).exists()
     assert verbs.names() == ["measure"], "nothing is probed for a map that cannot be"
     study = part_of(tmp_path, SCRIPT, engines=("ddp",), batches=())
-    assert study.needless("tune") == study.needless("check") == "FSDP2 has no knobs that tune can change"
+    assert study.skip_reason("tune") == study.skip_reason("check") == "FSDP2 has no knobs that tune can change"
 
 
 def test_a_script_that_was_not_surveyed_has_no_map(tmp_path: Path, verbs: Verbs) -> None:

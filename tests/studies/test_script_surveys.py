@@ -70,11 +70,18 @@ def mapped() -> Prediction:
 
 def test_launches_of_several_processes_and_of_the_same_batch_correct_the_map() -> None:
     before = mapped()
-    runs = [run("none", 1, 80), run("ddp", 2, 80, step_s=0.3), run("ddp", 2, 80, step_s=0.5), run("ddp", 8, 80)]
+    runs = [run("ddp", 2, 80, step_s=0.3), run("ddp", 2, 80, step_s=0.5), run("ddp", 8, 80), run("horovod", 2, 8)]
     after = corrected_by(before, measurement(*runs))
     assert [(check.np, check.batch, check.measured_s) for check in after.checks] == [(2, 8, 0.4)]
     verified = [(cell.np, cell.batch) for cell in after.cells if cell.verified]
     assert verified == [(2, 8)]
+
+
+def test_launches_next_to_one_process_alone_are_compared_at_the_pace_of_the_profile() -> None:
+    """One process takes 0.1 s a step there and 0.11 s in the survey; two take twice as long in the same round."""
+    after = corrected_by(mapped(), measurement(run("none", 1, 80), run("ddp", 2, 80)))
+    (check,) = after.checks
+    assert [check.measured_s, check.pace] == pytest.approx([0.22, 0.1 / 0.11])
 
 
 def test_launches_that_match_no_cell_of_several_processes_leave_the_map_alone() -> None:

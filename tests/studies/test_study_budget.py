@@ -1,16 +1,23 @@
-"""What a study does within its budget, on a clock of its own: what is left out first, and what a late part costs."""
+"""What a study does within its budget, second by second on a clock of its own."""
 
-from itertools import pairwise
-
+import msgspec
 import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.study import Study, StudyPart
-from scalescope.studies.budget import PAGE_S, Scope, conduct, fit, planned, reductions
+from scalescope.studies.budget import PAGE_S, conduct, planned
 
-NAMES = ("estimate", "verify", "measure", "explain", "tune", "check", "refine")
-FULL = Scope(others=True, strong=True)
-POINT_S = 5.0  # One launch
+SECONDS = {
+    "estimate": 40.0,
+    "measure": 45.0,
+    "explain": 15.0,
+    "tune": 30.0,
+    "check": 25.0,
+    "refine": 30.0,
+    "strong": 20.0,
+    "engines": 60.0,
+}
+NAMES = tuple(SECONDS)
 
 
 class Clock:
@@ -28,34 +35,18 @@ class Fake:
         self._clock, self._takes = clock, takes or {}
         self.ran: list[str] = []
         self.shares: dict[str, float] = {}
-        self.scopes: dict[str, Scope] = {}
         self.unneeded: dict[str, str] = {}
 
-    def full(self) -> Scope:
-        return FULL
+    def seconds(self, part: str) -> float:
+        return SECONDS[part]
 
-    def seconds(self, part: str, scope: Scope) -> float:
-        points = 3 + 2 * scope.others + scope.strong + scope.strong * scope.others
-        measured = points * scope.launches * POINT_S
-        return {
-            "measure": measured,
-            "estimate": 40.0,
-            "verify": 20.0,
-            "explain": 15.0,
-            "tune": 30.0,
-            "check": 25.0,
-        }.get(part, 0.0)
-
-    def lacks(self, scope: Scope) -> tuple[str, ...]:
-        return self.scopes.get("measure", scope).without(FULL)  # as it was made
-
-    def needless(self, part: str) -> str:
+    def skip_reason(self, part: str) -> str:
         return self.unneeded.get(part, "")
 
-    def run(self, part: str, scope: Scope, seconds: float) -> None:
+    def run(self, part: str, seconds: float) -> None:
         self.ran.append(part)
-        self.shares[part], self.scopes[part] = seconds, scope
-        takes = self._takes.get(part, self.seconds(part, scope))
+        self.shares[part] = seconds
+        takes = self._takes.get(part, self.seconds(part))
         if isinstance(takes, BaseException):
             self._clock.now += 1
             raise takes
@@ -65,13 +56,16 @@ class Fake:
 class Told:
     def __init__(self) -> None:
         self.plans: list[Study] = []
+        self.left: list[tuple[str, float]] = []
         self.ended: list[StudyPart] = []
 
     def plan_made(self, study: Study, left_s: float) -> None:
         self.plans.append(study)
+        self.left.append(("plan", left_s))
 
     def part_begins(self, part: StudyPart, left_s: float) -> None:
-        pass
+        assert part.state == "running"
+        self.left.append((part.name, left_s))
 
     def part_ends(self, part: StudyPart) -> None:
         self.ended.append(part)
@@ -91,102 +85,70 @@ def states(study: Study) -> dict[str, str]:
     return {part.name: part.state for part in study.parts}
 
 
-def test_what_is_left_out_first() -> None:
-    changed = []
-    scopes = list(reductions(FULL))
-    for larger, smaller in pairwise(scopes):
-        changed.append(
-            next(
-                f"{name} {getattr(smaller, name)}"
-                for name in Scope.__struct_fields__
-                if getattr(larger, name) != getattr(smaller, name)
-            )
-        )
-    assert changed == [
-        "others False",
-        "strong False",
-        "launches 4",
-        "launches 3",
-        "check False",
-        "tune False",
-        "verify False",
-        "launches 2",
-        "launches 1",
-        "explain False",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("left_s", "scope"),
-    [
-        (1000, FULL),
-        (175, FULL),
-        (174, Scope(strong=True)),
-        (99, Scope()),
-        (74, Scope(launches=4)),
-        (45, Scope(launches=3)),
-        (44, Scope(launches=2, check=False, tune=False, verify=False)),
-        (1, Scope(launches=1, check=False, tune=False, verify=False, explain=False)),
-    ],
-)
-def test_the_largest_scope_that_fits_is_taken(left_s: float, scope: Scope) -> None:
-    measured = Fake(Clock()).seconds
-    assert fit(FULL, lambda each: measured("measure", each), left_s) == scope
-
-
-def test_a_large_budget_holds_everything_and_says_so() -> None:
+def test_a_budget_that_holds_everything_does_every_part_in_order() -> None:
     study, work, clock = run(600)
     assert work.ran == list(NAMES)
     assert set(states(study).values()) == {"done"}
-    assert study.part("measure").without == ()
-    assert study.used_s == clock.now - 100
+    assert study.used_s == clock.now - 100 == sum(SECONDS.values())
 
 
-def test_a_small_one_leaves_out_in_order_and_keeps_to_its_time() -> None:
-    study, work, clock = run(160)
-    assert work.ran == ["estimate", "verify", "measure", "explain", "tune", "refine"]
-    assert study.part("measure").without == ("Horovod", "strong scaling", "launches 4 to 5 of every point")
-    assert states(study)["check"] == "left out"
-    assert "25 s" in study.part("check").why
-    assert clock.now - 100 <= 160 - PAGE_S
+def test_what_does_not_fit_is_left_out_with_the_budget_that_would_hold_it() -> None:
+    study, work, clock = run(155 + PAGE_S)
+    assert work.ran == ["estimate", "measure", "explain", "tune", "check"]
+    assert {states(study)[name] for name in ("refine", "strong", "engines")} == {"left out"}
+    nothing = "and nothing of the budget was left"
+    assert study.part("refine").why == f"it takes about 30 s {nothing}; --budget 4m would hold it"
+    assert study.part("engines").why == f"it takes about 60 s {nothing}; --budget 4m would hold it"
+    assert clock.now - 100 <= 155
+
+
+def test_a_short_part_is_done_where_a_longer_one_before_it_did_not_fit() -> None:
+    study, work, _ = run(155 + 25 + PAGE_S)
+    assert work.ran[-1] == "strong"
+    assert "it takes about 30 s and 25 s of the budget were left" in study.part("refine").why
 
 
 def test_the_plan_says_the_seconds_of_every_part_before_anything_runs() -> None:
-    clock = Clock()
-    listener = Told()
+    clock, told = Clock(), Told()
     work = Fake(clock)
-    conduct(begun(160), work, listener, lambda study: None, clock)
-    (plan,) = listener.plans
-    assert [part.planned_s for part in plan.parts][:3] == [40.0, 20.0, 45.0]
-    assert states(plan)["check"] == "left out"
-    assert planned(begun(160), work, 160 - PAGE_S).parts == plan.parts
+    work.unneeded = {"check": "the default is kept"}
+    conduct(begun(150), work, told, lambda study: None, clock)
+    (plan,) = told.plans
+    assert [part.planned_s for part in plan.parts] == [40.0, 45.0, 15.0, 30.0, 0.0, 30.0, 20.0, 60.0]
+    assert states(plan) | {"check": "not needed", "tune": "planned", "refine": "left out"} == states(plan)
+    assert planned(begun(150), work, 150 - PAGE_S).parts == plan.parts
 
 
-def test_a_part_that_took_longer_costs_later_ones_their_place() -> None:
-    study, work, clock = run(300, {"estimate": 150.0})
-    assert study.part("measure").without == ("Horovod", "strong scaling", "launches 4 to 5 of every point")
-    assert work.shares["measure"] == 300 - PAGE_S - 150 - 20 - (15 + 30 + 25)
-    assert clock.now - 100 <= 300 - PAGE_S
-    assert run(300)[0].part("measure").without == ("Horovod",)
+def test_a_part_that_took_longer_costs_later_ones_their_place_and_one_that_took_less_gives_it_back() -> None:
+    late, work, _ = run(200, {"estimate": 120.0})
+    assert work.ran == ["estimate", "measure", "explain"]
+    assert "--budget 4m would hold it" in late.part("tune").why
+    early, _, _ = run(200, {"estimate": 5.0})
+    assert states(early)["refine"] == states(early)["check"] == "done"
 
 
-def test_a_part_that_took_less_gives_its_time_back() -> None:
-    planned_at_first = Told()
-    clock = Clock()
-    work = Fake(clock, {"estimate": 5.0})
-    study = conduct(begun(180), work, planned_at_first, lambda study: None, clock)
-    assert states(planned_at_first.plans[0])["check"] == "left out"
-    assert states(study)["check"] == "done"
+def test_measuring_keeps_free_what_the_first_parts_after_it_need() -> None:
+    work = run(600)[1]
+    assert work.shares["estimate"] == 600 - PAGE_S - (45 + 15 + 30 + 25)
+    assert work.shares["measure"] == 600 - PAGE_S - 40 - (15 + 30 + 25)
+    assert work.shares["check"] == 600 - PAGE_S - 130, "what comes after it takes what is left"
+    assert run(100)[1].shares["measure"] == 45, "never less than it needs"
 
 
-def test_what_has_nothing_to_tell_takes_no_time_from_the_others() -> None:
-    clock = Clock()
+def test_even_without_time_the_map_and_a_measurement_are_made() -> None:
+    study, work, _ = run(12)
+    assert work.ran == ["estimate", "measure"]
+    assert study.part("explain").state == "left out"
+
+
+def test_a_part_that_is_not_needed_takes_no_seconds_and_says_why() -> None:
+    clock, told = Clock(), Told()
     work = Fake(clock)
-    work.unneeded = {"verify": "decided", "check": "the default is kept"}
-    study = conduct(begun(150), work, Told(), lambda study: None, clock)
-    assert states(study) | {"tune": "done"} == states(study)
-    assert states(study)["verify"] == "not needed"
-    assert study.part("check").why == "the default is kept"
+    work.unneeded = {"check": "the default is kept"}
+    part = conduct(begun(600), work, told, lambda study: None, clock).part("check")
+    assert (part.state, part.planned_s, part.used_s, part.why) == ("not needed", 0.0, 0.0, "the default is kept")
+    assert told.ended[4] == part
+    assert "check" not in work.ran
 
 
 @pytest.mark.parametrize(
@@ -198,17 +160,8 @@ def test_what_has_nothing_to_tell_takes_no_time_from_the_others() -> None:
 )
 def test_a_part_that_fails_does_not_end_the_study(problem: Exception, why: str) -> None:
     study, work, _ = run(600, {"tune": problem})
-    assert work.ran[-2:] == ["check", "refine"]
-    assert states(study)["tune"] == "failed"
-    assert study.part("tune").why == why
-
-
-def test_even_without_time_the_map_and_one_launch_of_each_point_are_made() -> None:
-    study, work, _ = run(12)
-    assert work.ran == ["estimate", "measure", "refine"]
-    assert work.scopes["measure"].launches == 1
-    assert work.shares["measure"] == 0.0
-    assert study.part("explain").why.endswith("nothing of the budget was left")
+    assert work.ran == list(NAMES)
+    assert (study.part("tune").state, study.part("tune").why) == ("failed", why)
 
 
 def test_interrupted_it_keeps_what_is_finished_and_does_not_repeat_it() -> None:
@@ -216,41 +169,42 @@ def test_interrupted_it_keeps_what_is_finished_and_does_not_repeat_it() -> None:
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
         conduct(begun(600), Fake(clock, {"measure": KeyboardInterrupt()}), Told(), kept.append, clock)
-    assert states(kept[-1]) == dict.fromkeys(NAMES, "planned") | {
-        "estimate": "done",
-        "verify": "done",
-        "measure": "running",
-    }
-    assert kept[-1].used_s == 61
+    assert states(kept[-1]) == dict.fromkeys(NAMES, "planned") | {"estimate": "done", "measure": "running"}
+    assert kept[-1].used_s == 41
     again = Fake(clock)
     study = conduct(kept[-1], again, Told(), kept.append, clock)
-    assert again.ran == ["measure", "explain", "tune", "check", "refine"]
-    assert set(states(study).values()) == {"done"}
-    assert study.part("measure").used_s == 1 + again.seconds("measure", FULL)
+    assert again.ran == list(NAMES[1:])
+    assert study.part("measure").used_s == 1 + 45
 
 
 def test_what_a_budget_left_out_is_done_with_another_one() -> None:
     clock = Clock()
-    first = conduct(begun(160), Fake(clock), Told(), lambda study: None, clock)
-    more = Study(what=first.what, budget_s=first.used_s + 100, parts=first.parts)
+    first = conduct(begun(155 + PAGE_S), Fake(clock), Told(), lambda study: None, clock)
+    more = Study(what=first.what, budget_s=first.used_s + 200, parts=first.parts)
     again = Fake(clock)
-    assert states(conduct(more, again, Told(), lambda study: None, clock))["check"] == "done"
-    assert again.ran == ["check"]
+    assert set(states(conduct(more, again, Told(), lambda study: None, clock)).values()) == {"done"}
+    assert again.ran == ["refine", "strong", "engines"]
 
 
-def test_what_the_plan_took_counts() -> None:
+def test_time_that_the_plan_or_an_earlier_session_took_is_not_there_any_more() -> None:
+    clock, told = Clock(), Told()
+    first = begun(600)
+    used = first.with_part(msgspec.structs.replace(first.part("estimate"), state="done", used_s=70.0))
+    conduct(used, Fake(clock), told, lambda study: None, clock, before_s=30.0)
+    assert told.left[:2] == [("plan", 500.0), ("measure", 500.0)]
+
+
+def test_time_of_a_part_that_fails_counts_on_top_of_what_it_used_before() -> None:
+    clock, first = Clock(), begun(600)
+    used = first.with_part(msgspec.structs.replace(first.part("tune"), used_s=10.0, why="old", without=("old",)))
+    part = conduct(used, Fake(clock, {"tune": WorkFailed("died")}), Told(), lambda study: None, clock).part("tune")
+    assert (part.state, part.used_s, part.why, part.without) == ("failed", 11.0, "died", ())
+
+
+def test_every_change_is_kept_as_it_comes() -> None:
+    kept: list[Study] = []
     clock = Clock()
-    work = Fake(clock)
-    study = conduct(begun(600), work, Told(), lambda study: None, clock, before_s=300.0)
-    assert study.part("measure").without[0] == "Horovod"
-    assert clock.now - 100 <= 300 - PAGE_S
-
-
-def test_launches_that_are_made_later_are_not_said_to_be_missing() -> None:
-    class Launching(Fake):
-        def lacks(self, scope: Scope) -> tuple[str, ...]:
-            return () if "refine" in self.ran else super().lacks(scope)
-
-    clock = Clock()
-    study = conduct(begun(160), Launching(clock), Told(), lambda study: None, clock)
-    assert study.part("measure").without == ()
+    conduct(begun(600), Fake(clock), Told(), kept.append, clock)
+    assert len(kept) == 1 + 2 * len(NAMES)
+    assert [states(study)["estimate"] for study in kept[:3]] == ["planned", "running", "done"]
+    assert [kept[2].used_s, kept[4].used_s] == [40.0, 85.0]

@@ -47,7 +47,7 @@ def check_budget(budget_s: float) -> None:
 def study(
     model: str | WorkloadSpec = "", *, resume: bool = False, listener: Any = None, **options: Unpack[StudyOptions]
 ) -> "Results":
-    """Estimate, verify, measure, explain, tune and check one training within a time budget, and write the page.
+    """Estimate, measure, explain, tune and check one training within a time budget, and write the page.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.

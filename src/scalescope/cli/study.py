@@ -83,7 +83,7 @@ def study(
     show_output: ShowOutput = False,
     dry_run: DryRun = False,
 ) -> None:
-    """All four answers in one run: estimates, verifies, measures, explains, tunes and checks, and writes the page.
+    """All four answers in one run: estimates, measures, explains, tunes and checks, and writes the page.
 
     scalescope study cnn
     scalescope study --np 1,2 --budget 10m -- python train.py

@@ -23,6 +23,7 @@ from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
+from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
 from scalescope.jobs.watch import LaunchWatch, Listener
 from scalescope.launchers import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, run
@@ -37,8 +38,7 @@ _HAND_ON = (
     "on other hosts ranks need PYTHONPATH, SCALESCOPE_FOLDER and SCALESCOPE_LAUNCH from your launch line "
     "(srun --export=ALL, mpirun -x NAME)"
 )
-_LAUNCH_S = 10.0  # What the steps of a launch take about
-_FEWEST_STEPS, _MOST_STEPS = 15, 100
+_MOST_STEPS = 5000
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
@@ -290,6 +290,6 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
     per_sample_s = step_s / (smallest.batch or 1)
     largest_s = per_sample_s * max(point.batch or 1 for point in planned)
-    steps = request.steps or min(max(int(_LAUNCH_S / max(largest_s, 1e-6)), _FEWEST_STEPS), _MOST_STEPS)
+    steps = request.steps or min(max(int(LAUNCH_S / max(largest_s, 1e-6)), FEWEST_STEPS), _MOST_STEPS)
     seconds = sum(2 * overhead_s + steps * per_sample_s * (point.batch or 1) for point in planned)
     return steps, seconds

@@ -293,6 +293,7 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
         knobs=dict(values),
         batch=point.batch,
         steps=steps,
+        may_end_early=request.steps is None,
         device=request.device,
         interleaved=interleaved,
     )

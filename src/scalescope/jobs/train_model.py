@@ -4,11 +4,14 @@ import atexit
 import contextlib
 import importlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -22,6 +25,12 @@ from scalescope.records.profile import WorkloadSpec
 if TYPE_CHECKING:
     from scalescope.workloads import Workload
 
+LAUNCH_S, _FEWEST_S = 10.0, 2.0  # What the steps of a launch take at most and at least
+FEWEST_STEPS = 20
+_PRECISION = 0.01  # Half of the 95 % interval of a launch's mean step, at which it may end
+_BLOCKS, _T_OF_BLOCKS = 10, 2.262  # And the quantile of Student's t for as many blocks
+_LOOKS = 20
+
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank is to train and how."""
@@ -31,6 +40,7 @@ class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     knobs: dict[str, Any]
     batch: int
     steps: int
+    may_end_early: bool = False  # As soon as the mean step is known well, see is_enough()
     device: str
     interleaved: Interleaved | None = None  # Instead of a number of steps: one process alone and all, block by block
 
@@ -75,11 +85,45 @@ def train(task: TrainingTask, folder: Path) -> None:
             task.interleaved,
             folder,
         )
+    elif task.may_end_early and device.type == "cpu":  # a GPU's steps are not over when the host has launched them
+        _train_until_known(step, task.steps, lambda enough: bool(live.agree(int(enough))), rank)
     else:
         for _ in range(task.steps):
             step()
     _wait_for(device)
     live.finish()
+
+
+def _train_until_known(step: Callable[[], None], steps: int, agree: Callable[[bool], bool], rank: int) -> None:
+    """Make steps until rank 0 knows its mean step; all ranks end after the same one, at the latest after `steps`.
+
+    Ranks ask rank 0 every twentieth of `steps`, which is half a second or more: that costs no step a per mille.
+    """
+    durations: list[float] = []
+    ended = time.perf_counter()
+    for made in range(1, steps + 1):
+        step()
+        began, ended = ended, time.perf_counter()
+        durations.append(ended - began)
+        if made * _LOOKS // steps > (made - 1) * _LOOKS // steps and agree(rank == 0 and is_enough(durations)):
+            break
+
+
+def is_enough(durations: Sequence[float]) -> bool:
+    """Whether a launch may end: its mean step is known within 1 %, after 20 steps and 2 s; in any case after 10 s.
+
+    Known by the means of ten blocks, whose interval also holds where neighbouring steps resemble each other. The first
+    fifth warms up.
+    """
+    seconds = sum(durations)
+    if len(durations) < FEWEST_STEPS or seconds < _FEWEST_S:
+        return False
+    if seconds >= LAUNCH_S:
+        return True
+    steady = durations[len(durations) // 5 :]
+    edges = [len(steady) * at // _BLOCKS for at in range(_BLOCKS + 1)]
+    means = [fmean(steady[begin:end]) for begin, end in pairwise(edges)]
+    return _T_OF_BLOCKS * stdev(means) <= _PRECISION * fmean(means) * math.sqrt(_BLOCKS)
 
 
 def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:

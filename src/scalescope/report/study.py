@@ -117,16 +117,22 @@ def use_words(results: Results) -> str:
     engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
     each = "" if batch is None else f" with batch {batch:,g}" + (" each" if np > 1 else "")
     using = f" and {plain(engine, 30)}" if engine not in ("", "none") and np > 1 else ""
-    facts = [*_expected(cell, point), *_reached(point, cell)]
+    facts = [*_expected(cell, point, results), *_reached(point, cell)]
     return f"Use {plural(np, 'process')}{each}{using}: {', '.join(facts)}."
 
 
-def _expected(cell: Cell | None, point: ScalingPoint | None) -> list[str]:
+def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
     if cell is None:
         return []
-    steady = point.speedup.get("steady") if point else None
-    if cell.verified and steady and f"{cell.speedup:.2f}" == f"{steady.value:.2f}":
-        return []  # a script's map is verified by the measurement itself
+    steady, checks = (
+        point.speedup.get("steady") if point else None,
+        results.prediction.checks if results.prediction else (),
+    )
+    check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
+    if cell.verified and steady and check and results.study:  # the launches of a study that measure check its map
+        now = cell.speedup * check.measured_s
+        low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
+        return [f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"]
     interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
     verified = "measured" if point is None else "when the map was verified"  # its launches are not the measurement's
     return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]

@@ -193,7 +193,7 @@ def largest_batch(profile: ModelProfile, shared_by: int = 1) -> int | None:
 
 
 def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice | None:
-    """Of the cells that lose little throughput and are efficient, the one with the fewest devices.
+    """Of the cells that lose little throughput and are efficient, the one with the fewest devices, rather one that ran.
 
     Beyond one node those with whole nodes come first: the rest of a node is paid for as well. Where nothing reaches the
     efficiency goal, the most throughput that keeps a speedup above 1, or one process.
@@ -208,7 +208,7 @@ def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice
     best = max(cell.throughput for cell in pool)
     close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
     whole = [cell for cell in close if cell.np < slots_per_node or cell.np % slots_per_node == 0]
-    chosen = min(whole or close, key=lambda cell: (cell.np, cell.global_batch))
+    chosen = min(whole or close, key=lambda cell: (cell.np, not cell.verified, cell.global_batch))
     fewest = "processes" if chosen.nodes == 1 or not whole else "nodes"
     why = f"the fewest {fewest} within {format_share(_REGRET)} of the fastest"
     if not efficient:

@@ -1,18 +1,15 @@
 """What a study expects: what each part takes, whether it is needed, and which setting is looked at."""
 
-from collections import Counter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import msgspec
 
-from scalescope import host
 from scalescope.engines import SEEN
 from scalescope.errors import ScalescopeError
-from scalescope.estimation.estimate import PLAN, PREDICTION
+from scalescope.estimation.estimate import PREDICTION
 from scalescope.estimation.probe import groups
-from scalescope.estimation.verification import undecided
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import uses_placeholder
 from scalescope.measurement.study import study as curves_of
@@ -23,29 +20,29 @@ from scalescope.records.store import load
 from scalescope.records.study import StudyPart, StudyPlan
 from scalescope.records.tuning import Tuning
 from scalescope.simulator.grid import recommend
-from scalescope.studies.budget import FEWEST_LAUNCHES, USUAL_LAUNCHES, Scope
 from scalescope.tuner.journal import RECORD
 
 PARTS = {
     "estimate": "profile one process, probe the links, predict every number of processes and batch size",
-    "verify": "run the cells that decide the recommendation, and correct the map by them",
-    "measure": "launch the recommended setting on every number of processes",
+    "measure": "launch the recommended setting on every number of processes, and correct the map by it",
     "explain": "trace a launch: where does the time of a step go?",
     "tune": "search for faster knobs while it trains",
     "check": "launch the tuned setting and the default alternately",
-    "refine": "launch again, with the time that is left, what is not known within 5 %",
+    "refine": "launch again what is not known within 5 %",
+    "strong": "launch with the same batch divided among all processes: strong scaling",
+    "engines": "launch the same with the other engines",
 }
 OF_SCRIPTS = {
-    **{name: what for name, what in PARTS.items() if name != "verify"},
+    **PARTS,
     "estimate": "survey the script's steps and gradients, probe the links, predict other numbers of processes",
     "measure": "launch the script on every number of processes, and correct the map by it",
 }
+FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
 PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 35.0, 1 / 9  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
-_VERIFIED, VERIFY_LAUNCHES, _BLOCKS_S = 2, 2, 6.0  # Cells at most, launches of each, and what blocks take there
-_STEPS_S = 10.0  # What the steps of a launch take about, as jobs.launch chooses them
-_FEWEST_STEPS, _MOST_STEPS = 15, 100
+_STEPS_S = 6.0  # What the steps of a launch take about: a MODEL's end as soon as their mean is known
+_FEWEST_STEPS, _MOST_STEPS = 15, 100  # Of a script
 _TRACED_STEPS, _READING_S = 80, 5.0
 _TUNED_STEPS = 300  # What a search usually takes
 _UNKNOWN_STEP_S = 0.05  # Of a script before its first launch
@@ -71,10 +68,6 @@ class Expectations:
         self._prediction = kept(self._folder / "estimate" / PREDICTION, Prediction)
         self._measurement = kept(self._folder / "measure" / "measurement.json", Measurement)
         self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
-        self._cells_to_verify = _VERIFIED
-        if self._prediction:
-            slots = host.slots(self._request.device)
-            self._cells_to_verify = min(undecided(self._prediction, slots), _VERIFIED)
         surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
         # An exchange that ranks showed and that can be neither modelled nor tuned; empty: there is none.
@@ -122,27 +115,7 @@ class Expectations:
 
     # -- what a part takes
 
-    def full(self) -> Scope:
-        """DDP and Horovod, weak and strong, where both can be had."""
-        batch = self._target[1]
-        told = not self._request.command or uses_placeholder(self._request.command, "batch", "global_batch")
-        shared = batch is not None and all(batch % count == 0 for count in self._counts)
-        return Scope(others=len(self._plan.engines) > 1, strong=told and shared, launches=USUAL_LAUNCHES)
-
-    def lacks(self, scope: Scope) -> tuple[str, ...]:
-        """What the measurement lacks: as it was made, or as it would be made."""
-        if found := self._measurement:
-            engines = {run.point.engine for run in found.runs} - {"none"}
-            counts = Counter(run.point for run in found.runs).values()
-            scope = msgspec.structs.replace(
-                scope,
-                others=len(engines) > 1,
-                strong="strong" in found.scaling,
-                launches=min(counts, default=0),
-            )
-        return scope.without(self.full())
-
-    def seconds(self, part: str, scope: Scope) -> float:
+    def seconds(self, part: str) -> float:
         """What a part is expected to take, by what is known now."""
         many, start_s = max(self._counts), self._start_s
         probes = len(groups("gloo", many, self._request.hosts))
@@ -151,17 +124,22 @@ class Expectations:
             return 2 * max(len(self._plan.batches), 1) * self._launch_s() + probe_s
         if part == "estimate":
             return self._profile_s + starting_s(many) + probe_s
-        if part == "verify":
-            return self._cells_to_verify * VERIFY_LAUNCHES * (start_s + _BLOCKS_S)
+        alone, several = 1 + (not self._request.command), len(self._counts) - 1  # a MODEL also without an engine
         if part == "measure":
-            return self._points(scope) * scope.launches * self._launch_s() + start_s / 2
+            return (alone + several) * FEWEST_LAUNCHES * self._launch_s() + start_s / 2
         if part == "explain":
             return self._launch_s(_TRACED_STEPS * self._step_s) + start_s / 2 + _READING_S
         if part == "tune":
             return self._launch_s(_TUNED_STEPS * self._step_s) + start_s / 2
         if part == "check":
             return 2 * FEWEST_LAUNCHES * self._launch_s() + start_s
-        return 0.0  # only time that is left is used
+        if part == "refine":
+            return (alone + several) * (USUAL_LAUNCHES - FEWEST_LAUNCHES) * self._launch_s()
+        if part == "strong":
+            return several * FEWEST_LAUNCHES * self._launch_s()
+        scalings = len(self._measurement.scaling) if self._measurement else 1
+        others = len(self._plan.engines) - 1
+        return others * (1 + several * scalings) * FEWEST_LAUNCHES * self._launch_s()
 
     @property
     def _profile_s(self) -> float:
@@ -171,24 +149,18 @@ class Expectations:
     def _probe_s(self) -> float:
         return min(_PROBE_S, max(self._request.budget_s * _SHARE_OF_PROBE, 1.0))
 
-    def _points(self, scope: Scope) -> int:
-        """How many configurations are launched; on one process strong and weak scaling are the same."""
-        engines = len(self._plan.engines) if scope.others else 1
-        several = (len(self._counts) - 1) * (1 + scope.strong)
-        return engines * (1 + several) + (not self._request.command)
-
-    def _measured(self, scope: Scope, *, folder: str = "measure", **changes: Any) -> MeasureRequest:
+    def _measured(self, *, folder: str = "measure", **changes: Any) -> MeasureRequest:
         """The target's batch on every number of processes."""
         request, batch = self._request, self._target[1]
         usual = MeasureRequest(
             **launch_of(request),
             np=self._counts,
             batch=() if batch is None else (batch,),
-            scaling=("strong", "weak") if scope.strong else ("weak",),
-            engines=request.engines if request.command else self._plan.engines[: None if scope.others else 1],
+            scaling=("weak",),
+            engines=request.engines if request.command else self._plan.engines[:1],
             threads_per_rank=self._plan.threads_per_rank,
             steps=request.steps or (self._steps_of_script if request.command else None),
-            launches=scope.launches,
+            launches=FEWEST_LAUNCHES,
             folder=str(self._folder / folder),
         )
         return msgspec.structs.replace(usual, **changes)
@@ -197,20 +169,26 @@ class Expectations:
     def _steps_of_script(self) -> int:
         return min(max(round(_STEPS_S / self._step_s), 2 * _FEWEST_STEPS), _MOST_STEPS)
 
-    def needless(self, part: str) -> str:
+    def skip_reason(self, part: str) -> str:
         """Why a part has nothing to tell; empty: it has."""
-        if part == "verify":
-            if self._prediction is None:
-                return "" if not (self._folder / "estimate" / PLAN).exists() else "there is no map to verify"
-            if self._request.hosts:
-                return "the hosts are measured"
-            return "" if self._cells_to_verify else "no cell within its interval would change the recommendation"
         if part in ("tune", "check") and self._unmodelled:
             return f"{self._unmodelled} has no knobs that tune can change"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:
             return "" if _is_open(self._measurement) else "every steady speedup is known within 5 %"
+        if part == "strong":
+            return self._no_strong_scaling()
+        if part == "engines" and len(self._plan.engines) < 2:
+            return "a script has one engine" if self._request.command else "no other engine is asked for or installed"
+        return ""
+
+    def _no_strong_scaling(self) -> str:
+        batch = self._target[1]
+        if self._request.command and not uses_placeholder(self._request.command, "batch", "global_batch"):
+            return "the command does not take its batch from {batch}"
+        if batch is None or any(batch % count for count in self._counts):
+            return f"batch {batch} cannot be divided among {' and '.join(map(str, self._counts))} processes"
         return ""
 
 

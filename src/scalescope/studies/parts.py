@@ -10,7 +10,7 @@ from scalescope import host
 from scalescope.diagnosis.sources import explain
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, checked, estimate
+from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
 from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import emptied, result_folder
@@ -21,15 +21,13 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.explanation import Explanation
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
 from scalescope.records.run import Measurement
-from scalescope.records.store import complete_lines, load, save
+from scalescope.records.store import complete_lines, save
 from scalescope.records.study import StudyPlan
 from scalescope.records.tuning import TuneRequest
-from scalescope.studies.budget import FEWEST_LAUNCHES, USUAL_LAUNCHES, Scope
-from scalescope.studies.expectations import PRECISION, VERIFY_LAUNCHES, Expectations, kept
+from scalescope.studies.expectations import FEWEST_LAUNCHES, USUAL_LAUNCHES, Expectations, kept
 from scalescope.studies.script_map import corrected_by, map_of_script, profile_of_script
 from scalescope.tuner.journal import SAMPLES
 from scalescope.tuner.offline import SURVEY
@@ -49,19 +47,21 @@ class Parts(Expectations):
         super().__init__(plan, folder)
         self._listener = listener
 
-    def run(self, part: str, scope: Scope, seconds: float) -> None:
+    def run(self, part: str, seconds: float) -> None:
         """Do a part, or what an interruption left of it."""
         try:
             if part == "estimate":
                 (self._survey if self._request.command else self._estimate)()
             elif part == "measure":
-                self._measure(scope, seconds)
+                self._measure(seconds)
+            elif part == "explain":
+                self._explain()
             elif part == "tune":
                 self._tune(seconds)
-            elif part == "refine":
-                self._refine(seconds)
+            elif part == "check":
+                self._check()
             else:
-                {"verify": self._verify, "explain": self._explain, "check": self._check}[part]()
+                self._measure_more(part, seconds)
         finally:
             self._learn()
 
@@ -92,26 +92,11 @@ class Parts(Expectations):
             self._listener,
         )
 
-    def _verify(self) -> None:
-        place = self._folder / "estimate"
-        prediction, profile = load(place / PREDICTION, Prediction), load(place / PROFILE, ModelProfile)
-        if prediction.checks:
-            return
-        asked = load(place / PLAN, EstimatePlan).request
-        asked = msgspec.structs.replace(
-            asked, verify=self._cells_to_verify, launches=VERIFY_LAUNCHES, timeout_s=self._request.timeout_s
-        )
-        with result_folder("estimate", place):
-            cluster = load_cluster(place / CLUSTER)
-            threads = profile.threads_per_rank
-            prediction = checked(asked, prediction, profile, threads, cluster, place, self._listener)
-            save(prediction, place / PREDICTION)
-
     def _survey(self) -> None:
         """A script's map: one launch alone and one of all processes that the agent surveys, and the links."""
         place = self._folder / "estimate"
         with result_folder("estimate", place):
-            asked = self._measured(Scope(launches=1), folder="estimate/survey")
+            asked = self._measured(folder="estimate/survey", launches=1)
             asked = msgspec.structs.replace(
                 asked,
                 np=(1, self._target[0]),
@@ -158,7 +143,7 @@ class Parts(Expectations):
         if profile is not None:  # of a script, which chooses its device itself
             on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
-        settings = settle_here(self._measured(Scope()), self._folder)
+        settings = settle_here(self._measured(), self._folder)
         asked = ProbeRequest(
             backends=(backend,),
             hosts=request.hosts,
@@ -179,32 +164,27 @@ class Parts(Expectations):
             return continue_measurement(place, limits, self._listener)[1]
         return measure(msgspec.structs.replace(request, **limits), self._listener)[1]
 
-    def _measure(self, scope: Scope, seconds: float) -> None:
-        place = self._folder / "measure"
-        limits: dict[str, Any] = {"budget_s": seconds}
-        if scope.launches == USUAL_LAUNCHES:  # there is time to go on where it is not known well
-            limits |= {"launches": None, "precision": PRECISION}
+    def _measure(self, seconds: float) -> None:
+        """The launches that measure check the map, which is corrected by them before anybody sees it."""
         try:
-            self._launched(self._measured(scope), place, limits)
-        except WorkFailed as problem:
-            if not scope.others or any(complete_lines(place / "runs.jsonl")):
-                raise
-            emptied(place, "measure")
-            self._launched(self._measured(msgspec.structs.replace(scope, others=False)), place, limits)
-            why = str(problem).splitlines()[0].removesuffix("; nothing was measured")
-            raise WorkFailed(f"{why}; {self._plan.engines[0]} alone was measured instead") from None
+            self._launched(self._measured(), self._folder / "measure", {"budget_s": seconds})
         finally:
             self._learn()
-            if self._request.command and self._prediction and self._measurement and not self._prediction.checks:
+            if self._prediction and self._measurement and not self._prediction.checks:
                 save(corrected_by(self._prediction, self._measurement), self._folder / "estimate" / PREDICTION)
 
-    def _refine(self, seconds: float) -> None:
-        limits = {"launches": None, "precision": PRECISION, "budget_s": seconds}
-        continue_measurement(self._folder / "measure", limits, self._listener)
+    def _measure_more(self, part: str, seconds: float) -> None:
+        """More launches of every point, points of strong scaling, or those of other engines."""
+        more: dict[str, dict[str, Any]] = {
+            "refine": {"launches": USUAL_LAUNCHES},
+            "strong": {"launches": FEWEST_LAUNCHES, "scaling": ("strong", "weak")},
+            "engines": {"launches": FEWEST_LAUNCHES, "engines": self._plan.engines},
+        }
+        continue_measurement(self._folder / "measure", {**more[part], "budget_s": seconds}, self._listener)
 
     def _explain(self) -> None:
         np = self._target[0]
-        place = traced_run(self._measured(Scope(launches=1), folder="explain", np=(np,), trace=True), self._listener)
+        place = traced_run(self._measured(folder="explain", np=(np,), trace=True), self._listener)
         found = explain([place])
         assert isinstance(found, Explanation)
         save(found, place / "explanation.json")
@@ -246,7 +226,7 @@ class Parts(Expectations):
         alone: dict[str, Any] = {"np": (self._target[0],)}
         for launches in range(1, FEWEST_LAUNCHES + 1):
             for name, setting in (("default", {}), ("tuned", tuned)):
-                asked = self._measured(Scope(), folder=f"check/{name}", **alone, **setting)
+                asked = self._measured(folder=f"check/{name}", **alone, **setting)
                 self._launched(asked, self._folder / "check" / name, {"launches": launches})
 
 

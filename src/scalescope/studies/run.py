@@ -73,11 +73,17 @@ def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[
             kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
             if (folder / STUDY).exists():
                 kept = load(folder / STUDY, Study)
-            again = msgspec.structs.replace(kept.part("refine"), state="planned")  # new time, new launches
-            kept = kept.with_part(again)
+            kept = _with_new_time(kept, parts)
             if budget_s:
                 kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
             return folder, _conducted(kept, parts, folder, listener)
+
+
+def _with_new_time(kept: Study, parts: Parts) -> Study:
+    """The study with the parts of today, and with more launches open again."""
+    known = {part.name: part for part in kept.parts}
+    known["refine"] = msgspec.structs.replace(known["refine"], state="planned")
+    return msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
 
 
 def _conducted(study: Study, parts: Parts, folder: Path, listener: Any, before_s: float = 0.0) -> Study:

@@ -1,10 +1,11 @@
-"""The map of a script: what the agent surveyed of its steps, the probed links, and the simulator between them."""
+"""Maps of a study: of a script from what the agent surveyed of its steps, and of any training after it was measured."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from scalescope.engines import PLAIN
 from scalescope.errors import WorkFailed
 from scalescope.estimation.verification import check_of, corrected
 from scalescope.records.cluster import Cluster
@@ -74,14 +75,28 @@ def map_of_script(profile: ModelProfile, cluster: Cluster, knobs: Knobs, counts:
 
 
 def corrected_by(prediction: Prediction, measurement: Measurement) -> Prediction:
-    """The map after the script was measured: cells that were launched show that, and move the others."""
+    """The map after the training was measured: cells that were launched show that, and move the others.
+
+    Where one process was launched without an engine in the same rounds, a step is compared with its step, at the pace
+    of the profile: the speed of a shared machine drifts by more than a map is wrong.
+    """
+    runs = measurement.as_seen().runs
+    alone = {(run.round, run.point.batch): run for run in runs if run.point.np == 1 and run.point.engine == PLAIN.name}
     checks = []
     for cell in prediction.cells:
-        runs = [
+        own = [
             run
-            for run in measurement.as_seen().runs
-            if cell.np > 1 and run.point.np == cell.np and run.point.batch in (None, cell.batch)
+            for run in runs
+            if cell.np > 1
+            and (run.point.np, run.point.engine) == (cell.np, prediction.engine)
+            and run.point.batch in (None, cell.batch)
         ]
-        if runs:
-            checks.append(check_of(cell, runs, alone_s=0.0))
+        one = next((each for each in prediction.cells if (each.np, each.batch) == (1, cell.batch)), None)
+        together = [
+            msgspec.structs.replace(run, pairs=((one_process.mean_step_s, run.mean_step_s),))
+            for run in own
+            if (one_process := alone.get((run.round, run.point.batch)))
+        ]
+        if own:
+            checks.append(check_of(cell, (one and together) or own, one.step_s if one else 0.0))
     return corrected(prediction, checks) if checks else prediction
