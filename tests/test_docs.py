@@ -104,3 +104,13 @@ def test_messages_name_pages_that_exist() -> None:
     files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("scripts/*"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
     named = {name for file in files for name in re.findall(r"\bdocs/[\w/{}.]+\.md", file.read_text())}
     assert sorted(name for name in named if not (ROOT / name.replace("{engine.package}", "horovod")).is_file()) == []
+
+
+def test_the_tutorial_measures_explains_and_tunes_the_batch_that_it_recommends() -> None:
+    text = (ROOT / "docs" / "guides" / "tutorial.md").read_text()
+    recommended = re.search(r"2 processes with batch (\d+) each give", text)
+    assert recommended
+    commands = [line for line in text.splitlines() if re.match(r"\$ scalescope (measure|explain|tune) cnn ", line)]
+    assert len(commands) == 3
+    assert {re.findall(r"--batch (\d+)", command)[0] for command in commands} == {recommended[1]}
+    assert f"Use 2 processes with batch {recommended[1]} each" in text, "and the page shows the same setting"

@@ -44,7 +44,7 @@ def test_profiler_traces_of_two_ranks(scalescope: CommandLine, gloo_traces: list
     assert set(document["accounting"]) == PARTS
     assert sum(document["accounting"].values()) == pytest.approx(1, abs=1e-3)
     assert 0 < document["hidden_communication"] < 1
-    assert document["lost"] == {"events": 0, "bytes": 0, "reason": ""}
+    assert document["lost"] == {"events": 0, "bytes": 0, "reason": "", "files": []}
     assert max(clock["residual_s"] for clock in document["clocks"]) < 300e-6
 
 

@@ -4,14 +4,13 @@ import atexit
 import contextlib
 import importlib
 import json
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -21,14 +20,15 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.interleaved import Interleaved, run_interleaved
 from scalescope.jobs.load import Peers
 from scalescope.records.profile import WorkloadSpec
+from scalescope.stats import half_width
 
 if TYPE_CHECKING:
     from scalescope.workloads import Workload
 
 LAUNCH_S, _FEWEST_S = 10.0, 2.0  # What the steps of a launch take at most and at least
 FEWEST_STEPS = 20
-_PRECISION = 0.01  # Half of the 95 % interval of a launch's mean step, at which it may end
-_BLOCKS, _T_OF_BLOCKS = 10, 2.262  # And the quantile of Student's t for as many blocks
+_PRECISION = 0.01  # Half of the interval of a launch's mean step at which it may end
+_BLOCKS = 10  # By whose means it is known
 _LOOKS = 20
 
 
@@ -123,7 +123,7 @@ def is_enough(durations: Sequence[float]) -> bool:
     steady = durations[len(durations) // 5 :]
     edges = [len(steady) * at // _BLOCKS for at in range(_BLOCKS + 1)]
     means = [fmean(steady[begin:end]) for begin, end in pairwise(edges)]
-    return _T_OF_BLOCKS * stdev(means) <= _PRECISION * fmean(means) * math.sqrt(_BLOCKS)
+    return half_width(means) <= _PRECISION * fmean(means)
 
 
 def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: Any) -> Callable[[], None]:

@@ -1,5 +1,6 @@
 """What became of the parts of a study: its plan, what was left out and why, and the document of all answers."""
 
+import math
 from typing import Any
 
 from scalescope.records.results import Results
@@ -9,6 +10,8 @@ from scalescope.report.explanation import sentence as where_the_time_goes
 from scalescope.report.terminal import Answer
 from scalescope.text import listed, plain
 from scalescope.units import format_seconds
+
+_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
 
 
 def plan_lines(study: Study, left_s: float) -> list[str]:
@@ -33,10 +36,13 @@ def _about(part: StudyPart) -> str:
 def omission_lines(study: Study) -> list[str]:
     """What the budget did not hold, and what failed and why, a line each."""
     left_out = [thing for part in study.parts if part.state == "done" for thing in part.without]
-    left_out += [part.name for part in study.parts if part.state == "left out"]
+    waiting = [part for part in study.parts if part.state == "left out"]
+    left_out += [_NAMES.get(part.name, part.name) for part in waiting]
+    enough = math.ceil((study.budget_s + sum(part.planned_s for part in waiting)) / 60)
     lines = [f"{part.name} failed: {plain(part.why, 300)}" for part in study.parts if part.state == "failed"]
     if left_out:
-        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {listed(left_out)}")
+        would = f"; --budget {enough}m would hold all" if waiting else ""
+        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {listed(left_out)}{would}")
     return lines
 
 
