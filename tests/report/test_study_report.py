@@ -72,7 +72,7 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.sentence.startswith("Use ")
     assert told.warnings[:2] == (
         "explain failed: no rank answered",
-        "left out for the budget of 5 min 00 s: Horovod and tune; --budget 6m would hold all",
+        "left out for the budget of 5 min 00 s: Horovod and tune; --budget 7m would hold all",
     )
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume -o" in results.follow
