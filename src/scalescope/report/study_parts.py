@@ -22,7 +22,7 @@ def plan_lines(study: Study, left_s: float) -> list[str]:
     for part in study.parts:
         told = f"{part.name:<9}{_about(part):>10}  {part.what}"
         if part.state in ("done", "not needed"):
-            told = f"{part.name:<9}{'finished':>10}  {part.what}"
+            told = f"{part.name:<9}{'finished' if part.state == 'done' else part.state:>10}  {part.what}"
         if part.without:
             told += f"; without {listed(part.without)}"
         lines.append(f"  {told}")
