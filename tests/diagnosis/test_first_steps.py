@@ -136,7 +136,7 @@ def test_a_captured_step_is_the_one_without_the_tracer_with_the_traced_shares_wh
 
 def test_shares_come_from_untraced_steps_where_tracing_makes_steps_much_longer(tmp_path: Path) -> None:
     """Traced steps of 100 ms have 60 % compute; untraced ones of 40 ms show 10 ms input and 4 ms of the optimizer."""
-    lines = [{"kind": "hello", "version": 1, "rank": 0, "world_size": 1, "host": "a", "engine": "ddp", "t": 0}]
+    lines = [{"kind": "hello", "version": 1, "rank": 0, "world_size": 2, "host": "a", "engine": "ddp", "t": 0}]
     for number in range(3 * STEPS):
         begin, last = number * 1_000_000_000, 100_000_000 if number // STEPS == 1 else 40_000_000
         parts = {"input": [[begin, begin + 10_000_000]], "optimizer": [[begin + last - 4_000_000, begin + last]]}
@@ -155,6 +155,10 @@ def test_shares_come_from_untraced_steps_where_tracing_makes_steps_much_longer(t
     assert parts is not None
     assert (parts.compute_s, parts.exposed_s, parts.hidden_s) == (None, None, None), "backward holds both"
     assert [parts.step_s, parts.input_s, parts.optimizer_s] == pytest.approx([0.04, 0.01, 0.004])
+    path.write_text(path.read_text().replace('"world_size": 2', '"world_size": 1'))
+    alone = explained(dataclasses.replace(job, profile_marks=(read_marks(path),))).accounting
+    assert alone is not None
+    assert alone.compute_s == pytest.approx(0.01), "one process does nothing but compute there"
     assert sentence(explanation).startswith(
         "A 40 ms step is 25 % waiting for input, 10 % optimizer and 65 % forward, backward and communication."
     )

@@ -11,7 +11,7 @@ import test_verification
 
 from scalescope.errors import UsageError
 from scalescope.estimation import verification
-from scalescope.estimation.verification import _distance, _spread, corrected, deciding_cells, run_checks, undecided
+from scalescope.estimation.verification import _distance, _spread, corrected, deciding_cells, run_checks
 from scalescope.jobs.rank_program import ALLOCATOR
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Check, Prediction
@@ -60,17 +60,6 @@ def test_a_distance_is_in_half_widths_of_the_interval(
 
     monkeypatch.setattr(verification, "recommend", recommend)
     assert _distance(cell, found) == distance
-
-
-def test_as_many_are_undecided_as_may_change_the_recommendation() -> None:
-    found = asked()
-    possible = [cell for cell in found.cells if cell.np > 1]
-    assert undecided(with_half(found, 1.000001), 16) == 1, "the recommended one"
-    assert undecided(with_half(found, 1.000001), 1) == 0, "which cannot be run here"
-    wide = with_half(found, 3.0)
-    expected = [cell for cell in wide.cells if cell.np > 1 and _distance(cell, wide) <= 1]
-    assert 1 < undecided(wide, 16) == len(expected) <= len(possible)
-    assert undecided(wide, 2) == sum(cell.np == 2 for cell in expected)
 
 
 def test_cells_that_decide_come_in_the_order_of_their_distance() -> None:

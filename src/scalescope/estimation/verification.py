@@ -129,16 +129,6 @@ def deciding_cells(prediction: Prediction, count: int, slots: int) -> list[Cell]
     return [*chosen, *_spread([cell for cell in possible if cell not in chosen], count - len(chosen))][:count]
 
 
-def undecided(prediction: Prediction, slots: int) -> int:
-    """How many cells are worth a check: the recommended one, and those that may change it within their intervals."""
-    possible = [cell for cell in prediction.cells if 1 < cell.np <= slots and cell.fits]
-    advice = _advice(prediction, prediction.cells)
-    return sum(
-        (advice is not None and (cell.np, cell.batch) == (advice.np, advice.batch)) or _distance(cell, prediction) <= 1
-        for cell in possible
-    )
-
-
 def _advice(prediction: Prediction, cells: Sequence[Cell]) -> Advice | None:
     return recommend(cells, prediction.efficiency_goal, prediction.slots_per_node)
 

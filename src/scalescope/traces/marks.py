@@ -223,7 +223,7 @@ def untraced_parts(marks: Sequence[RankMarks]) -> list[Parts]:
     """The parts of each rank's steps next to the traced ones, as far as marks tell them apart; empty if there are few.
 
     With Horovod the wait for gradients is exposed communication. Other engines wait inside backward, which then holds
-    compute and communication.
+    compute and communication; one process alone only computes there.
     """
     ordered = sorted(marks, key=lambda rank: rank.rank)
     offsets = [_clock_offset(rank, ordered[0]) for rank in ordered]
@@ -237,11 +237,10 @@ def untraced_parts(marks: Sequence[RankMarks]) -> list[Parts]:
         kept = ~rank.traced & (rank.numbers >= first) & (np.abs(rank.numbers - int(traced[-1]) - 1) > 1)
         if kept.sum() < _FEWEST_UNTRACED or rank.device != "cpu":
             return []
-        waits = bool(len(rank.synchronize.starts))
+        waits, alone = bool(len(rank.synchronize.starts)), rank.world_size < 2
+        computing = without(joined(rank.forward, rank.backward), joined(rank.synchronize, rank.input))
         activities = Activities(
-            compute=without(joined(rank.forward, rank.backward), joined(rank.synchronize, rank.input))
-            if waits
-            else None,
+            compute=computing if waits or alone else None,
             optimizer=without(rank.optimizer, rank.synchronize),
             exchange=rank.synchronize if waits else None,
             input=rank.input if len(rank.input.starts) else None,
