@@ -105,7 +105,7 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for key, runs in found.items():
         named = [each["straggler"] for each in runs]
         true = TRUE[key.partition(", ")[2]]
-        false = [[name for name in each["findings"] if name not in (*true, "first_epoch", "tracer")] for each in runs]
+        false = [[name for name in each["findings"] if name not in (*true, "first_epoch")] for each in runs]
         names = sorted({name for each in false for name in each})
         rows.append(
             {
