@@ -1,5 +1,6 @@
 """Values that no option can take: one line that names the option, exit code 2, nothing started."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from scalescope.api.requests import estimate_request, measure_request, probe_req
 from scalescope.errors import UsageError
 
 HUGE = "99999999999999999999999"
-TRAINING = ("--", "python", "train.py")
+TRAINING = ("--", sys.executable, "train.py")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Paths that the file system refuses: one line, exit code 2, wherever a path can be named."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from privileges import without_override
 from scalescope.errors import UsageError
 from scalescope.named_paths import named_paths
 
+PYTHON = sys.executable  # a bare Debian has no python
 DATA = Path(__file__).parents[1] / "data"
 TRACE = str(DATA / "traces" / "kineto" / "gloo_small" / "rank0.json.gz")
 TABLE = str(Path(__file__).parents[2] / "examples" / "data" / "lab11.csv")
@@ -22,7 +24,7 @@ ANY = [
     f"explain {TRACE} --export {{}}",
     "explain {}.py:make",
     "explain mlp -o {}",
-    "explain -- python {}.py",
+    f"explain -- {PYTHON} {{}}.py",
     "report {}",
     f"report {TABLE} -o {{}}",
     f"report {TABLE} {{}}",
@@ -38,19 +40,19 @@ ANY = [
     "tune mlp --log-file={}",
     "measure mlp --loss {}.py:loss",
     "measure --resume {}",
-    "measure -- python {}.py",
+    f"measure -- {PYTHON} {{}}.py",
     "tune {}.py:make",
     "tune mlp -o {}",
     "tune mlp --start-from {}",
     "tune mlp --config-file {}",
     "tune mlp --log-file {}",
     "tune --resume {}",
-    "tune -- python {}.py",
+    f"tune -- {PYTHON} {{}}.py",
     "study {}",
     "study {}.py:make",
     "study mlp -o {}",
     "study --resume -o {}",
-    "study -- python {}.py",
+    f"study -- {PYTHON} {{}}.py",
 ]
 FOLDERS = [line for line in ANY if not line.endswith((".py", ":make", ":loss")) and " -o " not in line]
 WRITTEN = [f"report {TABLE} --{option} {{}}" for option in ("figures", "tables", "proposal")]
@@ -126,7 +128,7 @@ def test_functions_refuse_them_as_the_command_line_does(tmp_path: Path) -> None:
 
 def test_script_option_of_any_length_is_no_path(scalescope: CommandLine) -> None:
     (scalescope.folder / "train.py").write_text("")
-    scalescope.in_this_process("measure", "--dry-run", "--np", "2", "--", "python", "train.py", "--config", "x" * 9000)
+    scalescope.in_this_process("measure", "--dry-run", "--np", "2", "--", PYTHON, "train.py", "--config", "x" * 9000)
 
 
 def test_error_of_our_own_work_is_not_laid_on_the_user(tmp_path: Path) -> None:
