@@ -190,7 +190,8 @@ def sentence(explanation: Explanation) -> str:
     if len(known) <= 2:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
     if explanation.too_heavy and parts.compute_s is None:
-        names["other"] = "forward, backward and communication"
+        heavy = f"tracing made steps {format_share(explanation.overhead or 0.0)} longer, too much to tell these apart"
+        names["other"] = f"forward, backward and communication ({heavy})"
     told = [f"{format_share(known[key])} {names[key]}{_divided(key, explanation, parts)}" for key in _order(known)]
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     traced = "" if explanation.traced_step_s is not None else "traced "
