@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import needs
 from command_line import CommandLine
+from small_disk import small_disk
 
 SAMPLE = str(Path(__file__).parents[1] / "data" / "traces" / "kineto" / "gloo_small" / "rank0.json.gz")
 TABLE = str(Path(__file__).parents[2] / "examples" / "data" / "lab11.csv")
@@ -78,13 +78,8 @@ except scalescope.errors.WorkFailed as problem:
 @pytest.fixture
 def disk(scalescope: CommandLine) -> Iterator[Path]:
     """A disk with room for records and some pictures, but not for a page."""
-    needs.root()
-    needs.programs("mount", "umount")
-    disk = scalescope.folder / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)], check=True)
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(scalescope.folder, "700k") as disk:
+        yield disk
 
 
 def test_on_a_full_disk_the_answer_comes_and_no_file_is_torn(scalescope: CommandLine, disk: Path) -> None:

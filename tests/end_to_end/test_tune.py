@@ -21,6 +21,7 @@ from scalescope import host
 from scalescope.records.store import append, load, load_lines
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.tuner.search import ONLINE
+from small_disk import small_disk
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -124,13 +125,8 @@ def test_a_script_without_ddp_trains_to_its_end_and_is_told_what_was_seen(scales
 @pytest.fixture
 def disk(scalescope: CommandLine) -> Iterator[Path]:
     """A disk with room for a hundred pages, on which a script can take all of them."""
-    needs.root()
-    needs.programs("mount", "umount")
-    disk = scalescope.folder / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(scalescope.folder, "400k") as disk:
+        yield disk
 
 
 def fill(disk: Path) -> None:

@@ -97,7 +97,8 @@ def train(task: TrainingTask, folder: Path) -> None:
 def _train_until_known(step: Callable[[], None], steps: int, agree: Callable[[bool], bool], rank: int) -> None:
     """Make steps until rank 0 knows its mean step; all ranks end after the same one, at the latest after `steps`.
 
-    Ranks ask rank 0 every twentieth of `steps`, which is half a second or more: that costs no step a per mille.
+    Ranks ask rank 0 after every twentieth of `steps`, about twice a second: asked after each step, they would wait for
+    it in every one.
     """
     durations: list[float] = []
     ended = time.perf_counter()
