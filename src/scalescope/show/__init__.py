@@ -1,0 +1,26 @@
+"""What people and their programs see of a result: a Document by record, and what renders it."""
+
+from importlib import import_module
+from typing import Any
+
+from scalescope.show.document import Document
+
+# The file of this room that describes a record, by the record's type.
+_DOCUMENTS = {
+    "Scaling": "scaling",
+    "Prediction": "prediction",
+    "Explanation": "explanation",
+    "Tuning": "tuning",
+    "Autotune": "autotune",
+    "Cluster": "cluster",
+    "Comparison": "comparison",
+    "Checkup": "checkup",
+    "Results": "study",
+}
+
+
+def document_of(record: Any, **context: Any) -> Document:
+    """The Document of a record; `context` as the record's file in this room takes it."""
+    module = import_module(f"scalescope.show.{_DOCUMENTS[type(record).__name__]}")
+    document: Document = module.document(record, **context)
+    return document

@@ -1,0 +1,147 @@
+"""Documents as files: CSV for programs, Markdown and LaTeX for papers and proposals."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scalescope.records.store import write_whole
+from scalescope.show.document import Column, Document, Table, cell, shown_columns, shown_rows
+from scalescope.text import clean, plain, plural
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # What a spreadsheet takes for a formula at the beginning of a cell
+_MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **{each: f"\\{each}" for each in "\\`*_[]#|~"}}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    **{each: f"\\{each}" for each in "%&_#${}"},
+}
+
+
+def write_tables(document: Document, folder: Path, formats: Sequence[str] = ("csv", "md", "tex")) -> list[Path]:
+    """Write the document's tables as NAME.csv, NAME.md and NAME.tex; the files."""
+    texts: dict[str, str] = {}
+    for at, (name, table) in enumerate(document.files.items()):
+        texts[f"{name}.csv"] = as_csv(table)
+        if at == 0:
+            texts |= {f"{name}.md": as_markdown(document), f"{name}.tex": as_latex(document, name)}
+    kept = {name: text for name, text in texts.items() if name.rpartition(".")[2] in formats}
+    for name, text in kept.items():
+        write_whole(folder / name, text.encode())
+    return [folder / name for name in kept]
+
+
+def as_csv(table: Table) -> str:
+    """One line per row, equal ones once; plain numbers with units in the names, empty where nothing is known."""
+    columns = [column for column in table.columns if column.key and column.csv]
+    heading = [name for column in columns for name in _names(column)]
+    lines = dict.fromkeys(
+        tuple(csv_cell(value) for column in columns for value in _values(column, row)) for row in table.rows
+    )
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heading, *lines])
+    return text.getvalue()
+
+
+def _names(column: Column) -> list[str]:
+    return [column.key, f"{column.key}_low", f"{column.key}_high"] if column.ends else [column.key]
+
+
+def _values(column: Column, row: Any) -> list[Any]:
+    value = column.get(row)
+    if column.ends:
+        return [None] * 3 if value is None else [value.value, value.low, value.high]
+    return [value]
+
+
+def csv_cell(value: Any) -> str:
+    """A value as a CSV cell; text that a spreadsheet would run is kept from it."""
+    if isinstance(value, str):
+        text = clean(" ".join(value.split()))
+        return f"'{text}" if text.startswith(_FORMULA) else text
+    return "" if value is None else f"{value:.10g}"
+
+
+def as_markdown(document: Document) -> str:
+    """Its tables with their captions and notes, then facts and findings, then the answer."""
+    blocks: list[str] = []
+    for section in document.sections:
+        for table in section.tables:
+            if lines := _markdown_table(table):
+                notes = "\n".join(f"- {markdown_text(note)}" for note in table.notes)
+                blocks += [markdown_text(table.caption), lines, notes]
+        for at, item in enumerate(section.items, start=1):
+            gain = f" ({item.gain})" if item.gain else ""
+            blocks.append(f"{at}. {markdown_text(item.sentence)}{markdown_text(gain)}\n   {markdown_text(item.change)}")
+    noted = {note for section in document.sections for table in section.tables for note in table.notes}
+    told = [line for line in (*document.reasons, *document.warnings) if line not in noted]
+    blocks += ["\n".join(f"- {markdown_text(line)}" for line in told), markdown_text(document.answer)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    columns = shown_columns(table, lambda column: column.heading)
+    if not columns:
+        return ""
+    rows, left_out = shown_rows(table, table.most)
+    lines = [
+        [markdown_text(column.heading) for column in columns],
+        [":---" if column.words else "---:" for column in columns],
+        *([markdown_text(cell(column, row)) or "-" for column in columns] for row in rows),
+    ]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{text}\n\n{plural(left_out, table.noun)} more: the CSV file has them" if left_out else text
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return "".join(_MARKDOWN.get(letter, letter) for letter in clean(" ".join(text.split())))
+
+
+def as_latex(document: Document, name: str) -> str:
+    """Its tables for a LaTeX document that uses booktabs and nothing else."""
+    blocks = [r"% \usepackage{booktabs}"]
+    tables = [table for section in document.sections for table in section.tables]
+    for index, table in enumerate(tables, start=1):
+        columns = shown_columns(table, lambda column: column.heading)
+        rows, _ = shown_rows(table, table.most)
+        if not columns:
+            continue
+        label = re.sub(r"[^a-z0-9]+", "-", (table.title or table.caption).lower()).strip("-")[:40].strip("-")
+        halves = [latex_text(column.heading).partition(" ") for column in columns]  # so that columns stay narrow
+        blocks.append(
+            "\n".join(
+                [
+                    r"\begin{table}[htbp]",
+                    r"  \centering\footnotesize\setlength{\tabcolsep}{4pt}",
+                    f"  \\caption{{{latex_text(table.caption)}}}",
+                    f"  \\label{{tab:{name}-{index}-{label}}}",
+                    f"  \\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in columns)}}}",
+                    r"    \toprule",
+                    *(f"    {' & '.join(half[at] for half in halves)} \\\\" for at in (0, 2)),
+                    r"    \midrule",
+                    *(
+                        f"    {' & '.join(latex_text(cell(column, row)) or '--' for column in columns)} \\\\"
+                        for row in rows
+                    ),
+                    r"    \bottomrule",
+                    r"  \end{tabular}",
+                    r"\end{table}",
+                ]
+            )
+        )
+    return "\n\n".join(blocks) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """Every special character escaped; what pdfLaTeX has no letter for becomes a question mark."""
+    known = plain(text, max(len(text), 1)).encode("latin-1", "replace").decode("latin-1")
+    escaped = "".join(_LATEX.get(letter, letter) for letter in known)
+    return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash

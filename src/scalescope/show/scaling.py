@@ -1,0 +1,742 @@
+"""Scaling: curves with their speedups, from measurements, tables and logs alike. Every column is declared here once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN, Measurement, Run
+from scalescope.records.scaling import (
+    QUESTIONS,
+    REPEAT,
+    SPEEDUP_NAMES,
+    SPEEDUPS,
+    BreakEven,
+    Curve,
+    Estimate,
+    Fit,
+    Scaling,
+    ScalingPoint,
+    engine_ratios,
+)
+from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.words import count, engine_name, engine_order, has_spread, interval_note, number, with_interval
+from scalescope.stats import MEASURED, percent
+from scalescope.text import listed, plain, plural
+from scalescope.units import format_rate, format_seconds
+
+_WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
+_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
+_VISIBLE = 0.005  # Losses below it would read 0.00
+_SCALING_ORDER = ("strong", "weak")
+LOSS_NAMES = {
+    "efficiency": "lost efficiency",
+    "warmup": "warm-up",
+    "uneven": "uneven steps",
+    "fixed": "fixed cost",
+    "init": "init",
+    "launch": "launch and end",
+}
+_LEVEL_AFTER = {
+    "efficiency": "steady",
+    "warmup": "train",
+    "uneven": "train",
+    "fixed": "train",
+    "init": "end_to_end",
+    "launch": "end_to_end",
+}  # Which speedup is reached when this loss, and those before it, are taken away
+
+
+class Row(NamedTuple):
+    """A point, the curve it lies on, and what was trained."""
+
+    curve: Curve
+    point: ScalingPoint
+    what: str
+
+
+def _of_point(*names: str) -> list[Column]:
+    return [Column(name, attrgetter(f"point.{name}"), json=True) for name in names]
+
+
+def _told_s(row: Row, value: float | None) -> float | None:
+    """Seconds that a table told; launches have phases instead."""
+    return None if any("steady" in point.phases for point in row.curve.points) else value
+
+
+def _outside_training(row: Row) -> float | None:
+    """Seconds of the launch before the first step and after the last."""
+    point = row.point
+    if point.wall_s is not None and point.train_s is not None:
+        return point.wall_s - point.train_s
+    known = [point.phases[phase] for phase in (*LAUNCH_PHASES, *INIT_PHASES) if phase in point.phases]
+    return sum(known) if known else None
+
+
+def _processes(row: Row) -> str:
+    """`4`, or `1 alone` where the curve is of an engine and this is what it is compared with."""
+    other = "" if row.point.engine == row.curve.engine else f" {engine_name(row.point.engine)}"
+    return f"{row.point.np:,}{other}"
+
+
+def _interval_kind(row: Row) -> str | None:
+    point = row.point
+    known = [each for each in (point.speedup.get("steady"), point.efficiency, point.step_s, point.throughput) if each]
+    return known[0].interval if known else None
+
+
+def _epoch_or_step(row: Row, unit: str) -> float | None:
+    is_epoch = row.curve.work_unit == "epochs"
+    return row.point.step_s.value if row.point.step_s and is_epoch == (unit == "epoch") else None
+
+
+def _speedup(row: Row, name: str) -> Estimate | None:
+    return row.point.speedup.get(name)
+
+
+def _phase(row: "Row | _PhaseRow", name: str) -> float | None:
+    return row.point.phases.get(name)
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return estimate.value if estimate else None
+
+
+COLUMNS = (
+    *_of_point("np"),
+    Column("", _processes, "processes", "np"),
+    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
+    Column("init_s", _outside_training),
+    *_of_point("train_s"),
+    Column("examples_per_s_total", lambda row: _value(row.point.throughput)),
+    *_of_point("wall_s", "engine"),
+    Column("scaling", attrgetter("curve.scaling"), json=True),
+    Column("batch", attrgetter("point.batch"), "batch per process", "batch", count, json=True),
+    Column("global_batch", attrgetter("point.global_batch"), "global batch", "", count, json=True),
+    *_of_point("launches"),
+    Column("step_s", lambda row: _value(row.point.step_s), json=True),
+    *(Column("", partial(_epoch_or_step, unit=unit), unit, write=format_seconds) for unit in ("step", "epoch")),
+    Column(
+        "throughput", lambda row: _value(row.point.throughput), "samples/s", write=format_rate, json=True, csv=False
+    ),
+    Column("", lambda row: _told_s(row, row.point.phases.get("init")), "init (s)", "init s", count),
+    Column("", lambda row: _told_s(row, row.point.train_s), "train (s)", "train s", count),
+    Column("", lambda row: _told_s(row, row.point.wall_s), "total (s)", "total s", count),
+    *(
+        Column(f"speedup_{name}", partial(_speedup, name=name), f"speedup {shown}", shown, with_interval, ends=True)
+        for name, shown in SPEEDUP_NAMES.items()
+    ),
+    Column(
+        "efficiency",
+        attrgetter("point.efficiency"),
+        "efficiency (%)",
+        "eff%",
+        lambda each: number(100 * each.value, 1),
+        ends=True,
+    ),
+    Column("interval", _interval_kind),
+    Column("step_s_low", lambda row: row.point.step_s and row.point.step_s.low, json=True),
+    Column("step_s_high", lambda row: row.point.step_s and row.point.step_s.high, json=True),
+    *_of_point("threads_per_rank", "steps", "warmup_steps", "fixed_s"),
+    Column("baseline_np", attrgetter("curve.baseline_np")),
+    Column("baseline_engine", attrgetter("curve.baseline_engine")),
+    *(Column(f"phase_{phase}_s", partial(_phase, name=phase)) for phase in PHASES),
+    Column("what", attrgetter("what")),
+)
+
+
+def document(scaling: Scaling, measurement: Measurement | None = None) -> Document:
+    """The fastest point, what stands between it and the ideal, which speedup to trust; all curves as tables.
+
+    Args:
+        scaling: The curves.
+        measurement: The launches behind them, which JSON lists.
+    """
+    curve, curves = told_curve(scaling), curves_in_order(scaling)
+    why: list[str] = []
+    if curve:
+        point = largest(curve)
+        why = [_waterfall_words(point)] if point else []
+        why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
+        why += [_ninety_words(point)] if point else []
+    tables = [_table(each, scaling) for each in curves]
+    asked = [name for name in SPEEDUPS if any(name in point.speedup for each in curves for point in each.points)]
+    questions = [f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}" for name in asked] if len(asked) > 1 else []
+    others = f"{plural(len(curves) - 1, 'other curve')}, " if len(curves) > 1 else ""
+    return Document(
+        answer=sentence(scaling),
+        why=why,
+        warnings=scaling.warnings,
+        brief=[
+            table._replace(notes=table.notes[:1]) for each, table in zip(curves, tables, strict=True) if each is curve
+        ],
+        sections=(
+            Section("scaling", "Weak and strong scaling", tables=tables, figures=_figures(scaling, _OF_THROUGHPUT)),
+            Section("speedups", "What each speedup answers", facts=questions, figures=_figures(scaling, _OF_SPEEDUP)),
+            Section("trust", "Which to trust", facts=scaling.trust),
+            Section("seen", "What stands out", facts=scaling.findings),
+            Section(
+                "phases",
+                "Where the wall time went",
+                tables=_phase_tables(scaling),
+                figures=_figures(scaling, _OF_PHASES),
+            ),
+        ),
+        more=f"{others}phases, one-time cost, break-even and what each speedup answers" if curves else "",
+        json=lambda: measurement_json(measurement, scaling) if measurement else points_json(scaling),
+        files={"scaling": Table(COLUMNS, [row for each in curves for row in _rows(each, scaling)], "")},
+    )
+
+
+_OF_THROUGHPUT = {
+    "strong": "The same work on more processes: the further below the dashed line, the more is lost.",
+    "weak": "Work that grows with the processes: the further below the dashed line, the more is lost.",
+    "batch": "How fast the smallest size runs at every batch size; the ring marks the fastest.",
+}
+_OF_SPEEDUP = {
+    "speedup": "Three answers to how much faster it is: for a long training, from the first to the last step, and from "
+    "launch to end. The gap between them is one-time cost.",
+    "waterfall": "From ideal to real: each orange bar is speedup that is lost, named by what takes it.",
+}
+_OF_PHASES = {"phases": "Where the wall time of a launch went; only the steady part is training at full speed."}
+
+
+def _figures(scaling: Scaling, captions: Mapping[str, str]) -> list[Figure]:
+    def draw(name: str) -> Any:
+        from scalescope.charts import costs, speedup, throughput
+
+        drawn: dict[str, Callable[[Scaling], Any]] = {
+            "strong": lambda scaling: throughput.throughput_chart(scaling, "strong"),
+            "weak": lambda scaling: throughput.throughput_chart(scaling, "weak"),
+            "batch": throughput.batch_chart,
+            "speedup": speedup.speedup_chart,
+            "waterfall": costs.waterfall_chart,
+            "phases": costs.phases_chart,
+        }
+        return drawn[name](scaling)
+
+    return [Figure(name, partial(draw, name), caption) for name, caption in captions.items()]
+
+
+def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
+    return [Row(curve, point, scaling.what) for point in curve.points]
+
+
+def _table(curve: Curve, scaling: Scaling) -> Table:
+    base = baseline_words(curve)
+    relative = f", relative to {base}" if base else ""
+    title = curve_title(curve) + (relative if curve.points else ": no speeds are known")
+    return Table(
+        COLUMNS,
+        _rows(curve, scaling),
+        _caption(curve, scaling),
+        title,
+        [line for line in _curve_lines(curve) if line],
+        noun="number of processes",
+        both_ends=True,
+    )
+
+
+def _caption(curve: Curve, scaling: Scaling) -> str:
+    """What is shown, relative to what, and how sure it is."""
+    title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
+    base = baseline_words(curve)
+    launches = sorted({point.launches for point in curve.points})
+    several = plural(launches[0], "launch") if len(launches) == 1 else f"{launches[:1]} to {launches[-1:]} launches"
+    sentences = [
+        f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}.",
+        f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with.",
+        "" if launches in ([], [1]) else f"{several.replace('[', '').replace(']', '')} each.",
+    ]
+    return " ".join(each for each in sentences if each)
+
+
+class _PhaseRow(NamedTuple):
+    label: str
+    point: ScalingPoint
+
+
+def _phase_tables(scaling: Scaling) -> list[Table]:
+    """Seconds of every phase by point; a measurement knows them."""
+    points = points_with_phases(scaling)
+    if not points or scaling.source != "measurement":
+        return []
+    several = any(point.launches > 1 for point in points.values())
+    names = {"warmup": "warm-up", "evaluation": "eval"}
+    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points.values())]
+    columns = [
+        Column("", lambda row: row.label, "launch", words=True),
+        *(Column("", partial(_phase, name=phase), names.get(phase, phase), write="{:.2f}".format) for phase in shown),
+        Column("", lambda row: row.point.wall_s, "wall", write="{:.2f}".format),
+    ]
+    over = "mean over ranks and launches" if several else "mean over ranks"
+    return [
+        Table(columns, [_PhaseRow(*each) for each in points.items()], f"Seconds by phase ({over})", f"seconds, {over}")
+    ]
+
+
+def _curve_lines(curve: Curve) -> list[str]:
+    """What a curve says below its table: intervals, fit, waterfall, how long a run must be, notes."""
+    point = largest(curve)
+    lines = [interval_note(curve_estimates(curve)), _mean_words(curve), _warmup_words(curve)]
+    if curve.fit:
+        lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
+    if point:
+        lines += [_waterfall_words(point), _ninety_words(point)]
+    lines += [_one_time_words(curve), *(_break_even_words(curve, name) for name in SPEEDUPS)]
+    for note in dict.fromkeys(note for each in curve.points for note in each.notes):
+        lines.append(f"on {listed([each.np for each in curve.points if note in each.notes])}: {note}")
+    return lines
+
+
+def _fit_words(fit: Fit, unit: str) -> str:
+    def plus_minus(value: float, error: float | None, decimals: int) -> str:
+        return number(value, decimals) + ("" if error is None else f" ± {number(error, decimals)}")
+
+    fixed = plus_minus(fit.fixed_s, fit.fixed_s_error, 2)
+    work = plus_minus(fit.work, fit.work_error, 0 if fit.work >= 1000 else 2)
+    told = f"fixed cost {fixed} s per run and {work} {unit} of work"
+    told += " (standard errors)" if fit.fixed_s_error is not None and fit.work_error is not None else ""
+    counts = sorted(map(int, fit.fixed_share))
+    shares = [f"{100 * fit.fixed_share[str(np)]:.0f} %" for np in counts]
+    if len(counts) > 1 and fit.fixed_s > 0:
+        told += f"; the fixed part is {shares[0]} of the train time on {counts[0]} and {shares[-1]} on {counts[-1]}"
+    return told
+
+
+def _longer_words(fit: Fit) -> str:
+    """What longer runs would reach on the most processes."""
+    most = max(fit.longer, key=int, default="")
+    if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
+        return ""
+    reached = sorted((float(times), speedup) for times, speedup in fit.longer[most].items())
+    times = " / ".join(f"{each:g}" for each, _ in reached)
+    speedups = " / ".join(number(each, 1) for _, each in reached)
+    return f"a run {times} times longer would reach a train speedup of {speedups} on {most}" if reached else ""
+
+
+class Step(NamedTuple):
+    """One bar of a waterfall."""
+
+    name: str  # For people
+    kind: str  # ideal, one of SPEEDUPS, loss or gain
+    start: float
+    end: float  # The speedup here; a level's bar starts at 0
+
+
+def waterfall_steps(point: ScalingPoint) -> list[Step]:
+    """From the ideal through every loss to the speedups that are left; levels stand where they are reached."""
+    losses = point.waterfall
+    if not losses:
+        return []
+    level = losses[0].left + losses[0].lost
+    steps = [Step("ideal", "ideal", 0.0, level)]
+    for loss, following in zip(losses, (*losses[1:], None), strict=True):
+        if abs(loss.lost) >= _VISIBLE:
+            kind = "loss" if loss.lost > 0 else "gain"
+            steps.append(Step(LOSS_NAMES.get(loss.name, loss.name), kind, level, loss.left))
+        level = loss.left
+        reached = _LEVEL_AFTER.get(loss.name)
+        if reached and (following is None or _LEVEL_AFTER.get(following.name) != reached):
+            steps.append(Step(SPEEDUP_NAMES[reached], reached, 0.0, level))
+    return steps
+
+
+def _waterfall_words(point: ScalingPoint) -> str:
+    """`ideal 32.00 - 1.90 lost efficiency = 30.10 steady - ... = 1.85 end to end`."""
+    words = []
+    for step in waterfall_steps(point):
+        if step.kind == "ideal":
+            words.append(f"ideal {number(step.end, 2)}")
+        elif step.kind in ("loss", "gain"):
+            sign = "-" if step.kind == "loss" else "+"
+            words.append(f"{sign} {number(abs(step.end - step.start), 2)} {step.name}")
+        else:
+            words.append(f"= {number(step.end, 2)} {step.name}")
+    return " ".join(words)
+
+
+def _ninety_words(point: ScalingPoint) -> str:
+    """How much longer a run must be for 90 % of the steady speedup."""
+
+    def times(factor: float) -> str:
+        return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
+
+    needed, there = [], []
+    for name, each in point.longer_for_90.items():
+        shown = SPEEDUP_NAMES.get(name, name)
+        span = f", {times(each.low)} to {times(each.high)} times" if has_spread(each) else ""
+        if each.value > 1:
+            needed.append(f"{times(each.value)} times longer ({shown}{span})")
+        else:
+            there.append(shown)
+    where, has_it = f"on {plural(point.np, 'process')}", " and ".join(there)
+    if needed:
+        already = f"; {has_it} has it already" if there else ""
+        return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}{already}"
+    return f"{where} this run reaches 90 % of the steady speedup already ({has_it})" if there else ""
+
+
+def _break_even_words(curve: Curve, name: str) -> str:
+    """After how much work larger sizes overtake the baseline; not a word on those that lead from the start."""
+    sizes: dict[str, list[int]] = {}
+    for point in curve.points:
+        if point.engine == curve.engine and name in point.break_even and point.np > (curve.baseline_np or 0):
+            found = point.break_even[name]
+            if found.value is None or found.value > 0:
+                sizes.setdefault(_when(found, curve.work_unit), []).append(point.np)
+    late = "; ".join(f"{when} on {listed(counts)}" for when, counts in sizes.items())
+    return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
+
+
+def _when(found: BreakEven, unit: str) -> str:
+    """`after 26 epochs`, `after 5,200 samples (4,100 to 7,900)`, `never (or after 9,000 or more)`."""
+
+    def amount(work: float) -> str:  # a few epochs are rounded up, because after fewer it is not yet so
+        return f"{ceil(work) if work < 100 else round(work):,}"
+
+    if found.value is None:
+        return "never" if found.low is None or found.count == 1 else f"never (or after {amount(found.low)} or more)"
+    told = f"after {amount(found.value)} {unit}"
+    if found.count == 1:
+        return told
+    low = amount(found.low or 0.0)
+    return f"{told} ({low} to {amount(found.high)})" if found.high is not None else f"{told} ({low} or more, or never)"
+
+
+def _one_time_words(curve: Curve) -> str:
+    """What every size pays once; where a fit tells one cost for all, that is said instead."""
+    parts = []
+    for row in _rows(curve, Scaling(what="", source="", curves=())):
+        if each := row.point.one_time_s:
+            span = f" ({number(each.low, 2)} to {number(each.high, 2)})" if has_spread(each) else ""
+            parts.append(f"{number(each.value, 2)} s{span} on {_processes(row)}")
+    return f"one-time cost: {', '.join(parts)}" if parts and not curve.fit else ""
+
+
+def _mean_words(curve: Curve) -> str:
+    """Efficiency by median steps, or by mean ones in logs, where it is another one: then steps come in two kinds."""
+    others = {point.np: other for point in curve.points if (other := other_efficiency(point))}
+    told = [f"{100 * value:.0f} % on {np}" for np, (_, value) in others.items()]
+    return f"by {next(iter(others.values()))[0]} steps the efficiency is {', '.join(told)}" if told else ""
+
+
+def _warmup_words(curve: Curve) -> str:
+    """How many first steps were found to be warm-up."""
+    counts: dict[int, list[str]] = {}
+    for point in curve.points:
+        if point.warmup_steps is not None:
+            counts.setdefault(point.warmup_steps, []).append(_processes(Row(curve, point, "")))
+    told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(counts.items()))
+    return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
+
+
+def sentence(scaling: Scaling) -> str:
+    """The answer in one sentence, after a doubt that there is about all of it."""
+    told = _of_runs(scaling) if scaling.source in ("table", "logs") and scaling.curves else _of_launches(scaling)
+    return f"{scaling.doubt} {told}" if scaling.doubt else told
+
+
+def _of_runs(scaling: Scaling) -> str:
+    """Of a table or logs: the speedups of the most processes."""
+    curve = scaling.curves[0]
+    point = largest(curve)
+    if point is None or not point.speedup:
+        return "There is nothing to compare with: add what other numbers of processes gave."
+    values = ", ".join(
+        f"{point.speedup[name].value:.2f}x {words}" for name, words in SPEEDUP_NAMES.items() if name in point.speedup
+    )
+    title = f"{curve_title(curve)}: " if len(scaling.curves) > 1 else ""
+    once = " (one run each; runs differ)" if any(each.once for each in point.speedup.values()) else ""
+    told = f"{title}{plural(point.np, 'process')} reach {values}, relative to {baseline_words(curve)}{once}."
+    return told[0].upper() + told[1:]
+
+
+def _of_launches(scaling: Scaling) -> str:
+    found = [(curve, point) for curve in scaling.curves for point in curve.points]
+    rated = [point for _, point in found if point.throughput]
+    first = fastest(scaling)
+    if first is None:
+        return _by_steps(found)
+    curve, best = first
+    rate = format_rate(best.throughput.value if best.throughput else 0)
+    if len(rated) == 1:
+        step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
+        return f"{_capital(_where(best))}: {rate} samples/s{step}."
+    once = bool(best.throughput and best.throughput.once)
+    lead = "In one launch each the fastest was" if once else "Fastest is"
+    again = f"; launches differ: {REPEAT}" if once else ""
+    steady, baseline = best.speedup.get("steady"), curve.baseline
+    if baseline is best or steady is None or baseline is None:
+        more = any(point.np > best.np for point in rated)
+        helped = "; more processes did not help" if more else ""
+        return f"{lead} {_where(best)}: {rate} samples/s{helped}{again}."
+    of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    if steady.low <= 1 <= steady.high:
+        times = f"{steady.value:.2f} times{_sure(steady)}"
+        return f"{_capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
+    rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
+    return f"{lead} {rest}{again if steady.once else _sure(steady)}."
+
+
+def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
+    """Nobody could count samples: steps must do."""
+    unknown = "the number of samples per step is not known"
+    compared = [(curve, point) for curve, point in found if point.speedup.get("steady") and point is not curve.baseline]
+    if not compared:
+        return f"{plural(len(found), 'point')} measured; {unknown}."
+    curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
+    steady = best.speedup["steady"]
+    return (
+        f"{_capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
+        f"{_sure(steady)}, counted in steps; {unknown}."
+    )
+
+
+def _capital(text: str) -> str:
+    """A sentence's first letter; names of engines stay as they are written."""
+    return text if text.split(" ", 1)[0].isalpha() else text[0].upper() + text[1:]
+
+
+def _sure(steady: Estimate) -> str:
+    if steady.interval == "t":
+        repeated = plural(steady.count, "launch" if steady.over == "launches" else "block")
+        return f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
+    if steady.count == 1:
+        return f" (one launch each; launches differ: {REPEAT})"
+    return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+
+
+def _where(point: ScalingPoint) -> str:
+    engine = "" if point.engine in ("none", "") else f"{point.engine} on "
+    batch = "" if point.batch is None else f" with batch {point.batch:g} each"
+    return f"{engine}{plural(point.np, 'process')}{batch}"
+
+
+# --- curves and points in words, which charts and other documents use ---
+
+
+def told_curve(scaling: Scaling) -> Curve | None:
+    """The curve that the answer speaks of."""
+    best, curves = fastest(scaling), curves_in_order(scaling)
+    return best[0] if best else curves[0] if curves else None
+
+
+def curves_in_order(scaling: Scaling) -> list[Curve]:
+    """Strong before weak scaling, then by batch, then by engine."""
+    return sorted(
+        scaling.curves,
+        key=lambda curve: (
+            _SCALING_ORDER.index(curve.scaling) if curve.scaling in _SCALING_ORDER else len(_SCALING_ORDER),
+            curve.batch or 0,
+            engine_order(curve.engine),
+        ),
+    )
+
+
+def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
+    """The point of the highest throughput and its curve, of which answers speak; None where no rates are known."""
+    rated = [(curve, point) for curve in scaling.curves for point in curve.points if point.throughput]
+    return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
+
+
+def largest(curve: Curve) -> ScalingPoint | None:
+    """The engine's point with the most processes, unless the baseline has as many."""
+    own = [point for point in curve.points if point.engine == curve.engine and point.np != curve.baseline_np]
+    return max(own, key=lambda point: point.np, default=None)
+
+
+def drawn_line(curve: Curve) -> list[ScalingPoint]:
+    """The engine's own points; the baseline leads when the engine has none of that size."""
+    own = [point for point in curve.points if point.engine == curve.engine]
+    baseline = curve.baseline
+    if baseline and all(point.np != baseline.np for point in own):
+        own.append(baseline)
+    return sorted(own, key=lambda point: point.np)
+
+
+def curve_title(curve: Curve) -> str:
+    """`weak scaling, ddp, batch 32 each`; `scaling` when the source tells nothing of that."""
+    return known_title(curve) or "scaling"
+
+
+def known_title(curve: Curve) -> str:
+    """What is known of kind, engine and batch; may be empty."""
+    kind = [f"{curve.scaling} scaling"] if curve.scaling else []
+    engine = [plain(engine_name(curve.engine), 30)] if curve.engine else []
+    return ", ".join([*kind, *engine, *batch_words(curve)])
+
+
+def batch_words(curve: Curve) -> list[str]:
+    """The batch as the user asked for it, if it is known."""
+    if curve.batch is None:
+        return []
+    said = {"strong": f"global batch {curve.batch:,}", "weak": f"batch {curve.batch:,} each"}
+    return [said.get(curve.scaling, f"batch {curve.batch:,}")]
+
+
+def baseline_words(curve: Curve) -> str:
+    """What speedups are relative to: `1 process without an engine`; empty when there is nothing."""
+    if curve.baseline_np is None:
+        return ""
+    without = curve.baseline_engine == "none" and curve.engine != "none"
+    return plural(curve.baseline_np, "process") + (" without an engine" if without else "")
+
+
+def points_with_phases(scaling: Scaling) -> dict[str, ScalingPoint]:
+    """Points whose phases are known, by their label; what two curves share is there once."""
+    points: dict[str, ScalingPoint] = {}
+    for curve in curves_in_order(scaling):
+        for point in curve.points:
+            if any(point.phases.get(phase, 0.0) > 0 for phase in (*PHASES, TRAIN)):
+                points.setdefault(point_label(point), point)
+    return points
+
+
+def point_label(point: ScalingPoint) -> str:
+    """`2 x ddp on 2 nodes, batch 32 each`."""
+    engine = f"{point.np} x {plain(engine_name(point.engine), 24)}" if point.engine else plural(point.np, "process")
+    nodes = "" if point.nodes is None or point.nodes == 1 else f" on {point.nodes} nodes"
+    each = " each" if point.np > 1 else ""
+    batch = "" if point.batch is None else f", batch {point.batch:g}{each}"
+    return ("alone" if point.engine == "none" and point.np == 1 else engine) + nodes + batch
+
+
+def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
+    """Whether points differ in how many hosts they used."""
+    return len({point.nodes for point in points} - {None}) > 1
+
+
+def other_efficiency(point: ScalingPoint) -> tuple[str, float] | None:
+    """`median` or `mean` and the efficiency by such steps, where it is another one than that of elapsed time."""
+    for name, value in {"mean": point.mean_efficiency, "median": point.median_efficiency}.items():
+        if value is not None and point.efficiency and abs(value - point.efficiency.value) > _WORTH_A_LOOK:
+            return name, value
+    return None
+
+
+def curve_estimates(curve: Curve) -> list[Estimate]:
+    """Every speedup and efficiency of a curve but the baseline's, which is 1 by definition."""
+    points = [point for point in curve.points if point is not curve.baseline]
+    found = [estimate for point in points for estimate in point.speedup.values()]
+    return found + [point.efficiency for point in points if point.efficiency]
+
+
+# --- JSON: its keys are a contract ---
+
+
+def points_json(scaling: Scaling) -> dict[str, Any]:
+    """Units are SI and in the names; what is not known is null or absent."""
+    points = [_point_json(row) for curve in scaling.curves for row in _rows(curve, scaling)]
+    fits = [curve.fit for curve in scaling.curves if curve.fit]
+    return {
+        "points": list({repr(each): each for each in points}.values()),  # engines share their baseline
+        "fit": msgspec.to_builtins(fits[0]) if fits else None,
+        "curves": [
+            {name: value for name, value in msgspec.to_builtins(curve).items() if name != "points"}
+            for curve in scaling.curves
+        ],
+        "engines": [
+            {**msgspec.to_builtins(each), "ratio": _estimate_json(each.ratio)} for each in engine_ratios(scaling.curves)
+        ],
+        "doubt": scaling.doubt,
+        "questions": dict(QUESTIONS),
+        "trust": list(scaling.trust),
+        "findings": list(scaling.findings),
+        "warnings": list(scaling.warnings),
+    }
+
+
+def _point_json(row: Row) -> dict[str, Any]:
+    point = row.point
+    return {
+        **{column.key: column.get(row) for column in COLUMNS if column.json},
+        "interval": point.step_s.interval if point.step_s else None,
+        "efficiency": point.efficiency.value if point.efficiency else None,
+        "mean_efficiency": point.mean_efficiency,
+        "median_efficiency": point.median_efficiency,
+        "speedup": {name: _estimate_json(estimate) for name, estimate in point.speedup.items()},
+        "phases": {f"{phase}_s": seconds for phase, seconds in point.phases.items()},
+        "waterfall": [msgspec.to_builtins(loss) for loss in point.waterfall],
+        "one_time_s": _estimate_json(point.one_time_s) if point.one_time_s else None,
+        **_with_ends("longer_for_90", point.longer_for_90),
+        **_with_ends("break_even", point.break_even),
+        "notes": list(point.notes),
+    }
+
+
+def _with_ends(key: str, found: Mapping[str, Estimate | BreakEven]) -> dict[str, dict[str, float | None]]:
+    """Values by speedup under the key, the ends of their intervals under KEY_low and KEY_high; null: never."""
+    ends: dict[str, Callable[[Any], float | None]] = {
+        "": lambda each: each.value,
+        "_low": lambda each: each.low,
+        "_high": lambda each: each.high,
+    }
+    return {key + end: {name: get(each) for name, each in found.items()} for end, get in ends.items()}
+
+
+def _estimate_json(estimate: Estimate) -> dict[str, Any]:
+    ends = {name: getattr(estimate, name) for name in ("value", "low", "high", "interval")}
+    return {**ends, estimate.over: estimate.count}
+
+
+def measurement_json(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
+    """The same, with every launch and how it was seen."""
+    told = points_json(scaling)
+    seen = measurement.as_seen().runs
+    for point in told["points"]:
+        place = (point["engine"], point["np"])
+        same = [
+            run
+            for run in seen
+            if (run.point.engine, run.point.np) == place and run.point.batch in (None, point["batch"])
+        ]
+        if same:
+            point |= {
+                name: getattr(same[0], name) for name in ("engine_seen", "exchanges", "backend", "source", "folder")
+            }
+            point["rank_hosts"] = _rank_hosts(same[0])
+            point["warnings"] = list(dict.fromkeys(warning for run in same for warning in run.warnings))
+    return {
+        "kind": "measurement",
+        **{name: getattr(measurement, name) for name in ("what", "host", "cores", "binding")},
+        **{name: getattr(measurement, name) for name in ("launcher", "quick", "stopped")},
+        **told,
+        "launches": [_launch_json(run) for run in measurement.runs],
+        "failures": [
+            {"engine": each.point.engine, "np": each.point.np, "batch": each.point.batch, "problem": each.problem}
+            for each in measurement.failures
+        ],
+    }
+
+
+def _rank_hosts(run: Run) -> list[str] | None:
+    """The host of every rank, in order of rank; None where only output was read."""
+    return [rank.host for rank in run.ranks] or None
+
+
+def _launch_json(run: Run) -> dict[str, Any]:
+    same = (
+        "engine_seen",
+        "as_it_is",
+        "round",
+        "step_s",
+        "throughput",
+        "steps",
+        "warmup_steps",
+        "wall_s",
+        "train_s",
+        "folder",
+    )
+    return {
+        **{name: getattr(run.point, name) for name in ("engine", "np", "batch", "arm")},
+        **{name: getattr(run, name) for name in same},
+        "rank_hosts": _rank_hosts(run),
+        "phases": {f"{phase}_s": seconds for phase, seconds in run.phases.items()},
+        "foreign_cores": run.load.foreign_cores if run.load else None,
+        "load_average": run.load.load_average if run.load else None,
+        "warnings": list(run.warnings),
+    }
