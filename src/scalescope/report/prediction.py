@@ -9,7 +9,7 @@ import msgspec
 
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.request import ScalingKind
-from scalescope.report.phrases import number
+from scalescope.show.words import number
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_rate, format_seconds, format_share

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.report.map_words import map_words
-from scalescope.report.phrases import number
+from scalescope.show.words import number
 from scalescope.report.prediction import (
     BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,

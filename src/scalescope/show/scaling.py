@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.records.prediction import Cell
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN, Measurement, Run
 from scalescope.records.scaling import (
     QUESTIONS,
@@ -32,6 +33,7 @@ _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before lo
 _WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
+SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
     "warmup": "warm-up",
@@ -206,17 +208,9 @@ _OF_PHASES = {"phases": "Where the wall time of a launch went; only the steady p
 
 def _figures(scaling: Scaling, captions: Mapping[str, str]) -> list[Figure]:
     def draw(name: str) -> Any:
-        from scalescope.charts import costs, speedup, throughput
+        from scalescope.show.charts.scaling import CHARTS
 
-        drawn: dict[str, Callable[[Scaling], Any]] = {
-            "strong": lambda scaling: throughput.throughput_chart(scaling, "strong"),
-            "weak": lambda scaling: throughput.throughput_chart(scaling, "weak"),
-            "batch": throughput.batch_chart,
-            "speedup": speedup.speedup_chart,
-            "waterfall": costs.waterfall_chart,
-            "phases": costs.phases_chart,
-        }
-        return drawn[name](scaling)
+        return CHARTS[name](scaling)
 
     return [Figure(name, partial(draw, name), caption) for name, caption in captions.items()]
 
@@ -543,6 +537,14 @@ def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
     return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
 
 
+def same_point(scaling: Scaling, cell: Cell, engine: str) -> ScalingPoint | None:
+    """The measured point of a map's cell; one process without an engine, as the map has it, or as a script runs it."""
+    curves = (curve for curve in scaling.curves if curve.scaling == cell.scaling)
+    points = [each for curve in curves for each in curve.points if (each.np, each.batch) == (cell.np, cell.batch)]
+    engines = ("none", engine) if cell.np == 1 else (engine,)
+    return next((point for wanted in engines for point in points if point.engine == wanted), None)
+
+
 def largest(curve: Curve) -> ScalingPoint | None:
     """The engine's point with the most processes, unless the baseline has as many."""
     own = [point for point in curve.points if point.engine == curve.engine and point.np != curve.baseline_np]
@@ -591,7 +593,7 @@ def points_with_phases(scaling: Scaling) -> dict[str, ScalingPoint]:
     points: dict[str, ScalingPoint] = {}
     for curve in curves_in_order(scaling):
         for point in curve.points:
-            if any(point.phases.get(phase, 0.0) > 0 for phase in (*PHASES, TRAIN)):
+            if any(point.phases.get(phase, 0.0) > 0 for phase in SHOWN_PHASES):
                 points.setdefault(point_label(point), point)
     return points
 
