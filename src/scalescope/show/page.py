@@ -14,6 +14,7 @@ from scalescope.records.results import Results
 from scalescope.records.store import write_whole
 from scalescope.show import document_of
 from scalescope.show.document import Document, Figure, Section, Table, cell, shown_columns, shown_rows
+from scalescope.show.files import full_caption
 from scalescope.show.words import capital
 from scalescope.text import clean, inside_script, plain, plural
 
@@ -162,7 +163,7 @@ def _table(table: Table) -> dict[str, Any]:
     rows, left_out = shown_rows(table, table.most)
     more = [f"{plural(left_out, table.noun)} more in the CSV file"] if left_out else []
     return {
-        "caption": table.caption,
+        "caption": full_caption(table),
         "headings": [column.heading for column in columns],
         "rows": [[cell(column, row) or "-" for column in columns] for row in rows],
         "notes": [capital(plain(note, 600)) for note in (*table.notes, *more) if note],

@@ -110,7 +110,6 @@ def _value(estimate: Estimate | None) -> float | None:
 COLUMNS = (
     *_of_point("np"),
     Column("", _processes, "processes", "np"),
-    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
     Column("init_s", _outside_training),
     *_of_point("train_s"),
     Column("examples_per_s_total", lambda row: _value(row.point.throughput)),
@@ -118,6 +117,7 @@ COLUMNS = (
     Column("scaling", attrgetter("curve.scaling"), json=True),
     Column("batch", attrgetter("point.batch"), "batch per process", "batch", count, json=True),
     Column("global_batch", attrgetter("point.global_batch"), "global batch", "", count, json=True),
+    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
     *_of_point("launches"),
     Column("step_s", lambda row: _value(row.point.step_s), json=True),
     *(Column("", partial(_epoch_or_step, unit=unit), unit, write=format_seconds) for unit in ("step", "epoch")),
@@ -222,13 +222,15 @@ def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
 def _table(curve: Curve, scaling: Scaling) -> Table:
     base = baseline_words(curve)
     relative = f", relative to {base}" if base else ""
-    title = curve_title(curve) + (relative if curve.points else ": no speeds are known")
+    known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
+    title = curve_title(curve) + (relative if known else ": no speeds are known")
     return Table(
         COLUMNS,
         _rows(curve, scaling),
         _caption(curve, scaling),
         title,
         [line for line in _curve_lines(curve) if line],
+        interval_note(curve_estimates(curve)),
         noun="number of processes",
         both_ends=True,
     )
@@ -268,14 +270,20 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
     ]
     over = "mean over ranks and launches" if several else "mean over ranks"
     return [
-        Table(columns, [_PhaseRow(*each) for each in points.items()], f"Seconds by phase ({over})", f"seconds, {over}")
+        Table(
+            columns,
+            [_PhaseRow(*each) for each in points.items()],
+            f"Seconds by phase ({over})",
+            f"seconds, {over}",
+            paper=False,
+        )
     ]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
-    """What a curve says below its table: intervals, fit, waterfall, how long a run must be, notes."""
+    """What a curve says below its table: fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [interval_note(curve_estimates(curve)), _mean_words(curve), _warmup_words(curve)]
+    lines = [_mean_words(curve), _warmup_words(curve)]
     if curve.fit:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:

@@ -467,8 +467,6 @@ def phases_chart(scaling: Scaling) -> Any:
     y = alt.Y("point:N", title=None, sort=list(points), axis=alt.Axis(labelLimit=320, domain=False, ticks=False))
     names, looks = [_phase_name(phase) for phase in shown], [_PHASE_COLOURS[phase] for phase in shown]
     colours = alt.Scale(domain=names, range=looks)
-        domain=[_phase_name(phase) for phase in shown], range=[_PHASE_COLOURS[phase] for phase in shown]
-    )
     bars = (
         alt.Chart(data(rows))
         .mark_bar()
