@@ -228,6 +228,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("--resume", "empty", "--max-samples", "5"), "leave --max-samples out"),
         (("--resume", "empty", "-o", "a"), "leave -o out"),
         (("cnn", "--unknown"), "--unknown"),
+        (("cnn", "--watch", "50"), "--watch"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -1,7 +1,6 @@
 """`tune` from a request to a search: which method, what is refused before anything starts, what is written down."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from scalescope.tuner import remembered, run
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
-from scalescope.tuner.watching import WatchingSearch
 from tuner.made_launches import COMMAND
 from tuner.made_ranks import Told
 
@@ -171,21 +169,12 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
     assert log.read_text() == "its log"
 
 
-def test_watching_is_a_search_of_its_kind(search: Search) -> None:
-    settings = run._settled(asked())[0]
-    found = run._search(asked(watch=50), settings, run._settled(asked())[1], "online", Told())
-    assert isinstance(found, partial)
-    assert found.keywords == {"kind": WatchingSearch}
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [
         ({"engine": "ddp", "method": "native"}, "--method native is Horovod's autotune: leave it out for "),
         ({"steps_per_sample": 3}, "--steps-per-sample 3 is too short to tell anything: give at least 4"),
         ({"steps_per_sample": 1, "method": "offline"}, "--steps-per-sample 1 is too short to tell anything"),
-        ({"watch": 50, "method": "offline"}, "--watch needs a training that is tuned while it runs"),
-        ({"watch": 50, "workload": WorkloadSpec(model="cnn"), "command": ()}, "--watch needs a training"),
         ({"hold": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1, not '0'"),
         ({"hold": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1, not 'two'"),
     ],
@@ -204,8 +193,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_starts(
     "more",
     [
         {"steps_per_sample": 4},
-        {"watch": 50},
-        {"watch": 50, "workload": WorkloadSpec(model="cnn"), "command": (), "steps": 100},
+        {"workload": WorkloadSpec(model="cnn"), "command": (), "steps": 100},
         {"method": "native", "engine": "horovod", "steps_per_sample": 1},
     ],
 )

@@ -42,7 +42,6 @@ class TuneOptions(ModelOptions, LaunchOptions, total=False):
     search: Sequence[str] | None  #: Knobs that are searched on request only
     config_file: Place  #: As horovodrun takes it
     start_from: Place | Values  #: A setting found earlier, used at once; `last`: compared with the default first
-    watch: int | None  #: After the decision, look for a change every N steps
     warmup_samples: int | None
     steps_per_sample: int | None
     max_samples: int | None

@@ -167,10 +167,6 @@ class Search:
             "found last for this training with the default, without a search.",
         ),
     ] = None
-    watch: Annotated[
-        int | None,
-        _search(min=10, metavar="N", help="After the decision, look every N steps for a change and tune again."),
-    ] = None
     budget_s: Annotated[
         str,
         _search("--budget", metavar="TIME", help="By relaunch: stop launching after this long (default: no limit)."),

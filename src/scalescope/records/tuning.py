@@ -31,7 +31,6 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     search: tuple[str, ...] = ()  # Knobs that are searched on request only
     start_from: Values | None = None  # A setting found earlier: used at once, without a search
     confirm: Values | None = None  # A setting found earlier: compared with the default, without a search
-    watch: int | None = None  # After the decision: look every so often, in steps, for a change, and tune again
     # Warm-up length, in samples; None: as the method has it.
     warmup_samples: int | None = None
     steps_per_sample: int | None = None

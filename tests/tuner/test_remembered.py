@@ -1,4 +1,4 @@
-"""What goes on after a decision: looks at the training, another search when it has changed, and memory."""
+"""A setting that was decided on earlier meets the default again."""
 
 import json
 import math
@@ -14,13 +14,9 @@ from scalescope.agent.control_group import DIRECTIVE, REPORTS
 from scalescope.api import Silent
 from scalescope.api.tune_request import tune_request
 from scalescope.errors import UsageError
-from scalescope.records.store import load
 from scalescope.records.tuning import Gain, TuneRequest, Tuning, TuningCost
 from scalescope.tuner import remembered
-from scalescope.tuner.blocks import Block
-from scalescope.tuner.journal import RECORD
 from scalescope.tuner.online import OnlineSearch
-from scalescope.tuner.watching import Change, WatchingSearch
 
 Truth = Callable[[dict, int], tuple[float, int]]  # Seconds and samples of a step, by knobs and number of the step
 
@@ -106,48 +102,11 @@ def until_the_links_change(values: dict, step: int) -> tuple[float, int]:
     return (0.1 * (1 - 0.06 * max(min(octaves, 4), 0)), 32) if step < 1500 else (0.2 * (1 + 0.1 * max(octaves, 0)), 32)
 
 
-def test_a_watched_training_is_tuned_again_when_its_links_have_changed(tmp_path: Path) -> None:
-    request = TuneRequest(command=("python", "train.py"), watch=50, max_samples=6)
-    found, ranks = tuned(tmp_path, until_the_links_change, 3500, request, WatchingSearch)
-    first = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
-    assert any(sample["values"].get("bucket_cap_mb", 25) < 25 for sample in first if sample["phase"] == "confirm")
-    assert (tmp_path / "again-1" / "samples.jsonl").exists()
-    assert found.notes[0].startswith("tuned again: steps take ")
-    assert load(tmp_path / RECORD, Tuning) == found
-    assert found.decision != "use"
-    assert not {name for name in ranks.switches[-1][1] if name == "bucket_cap_mb"}, "the default again"
-
-
-def test_nothing_happens_while_nothing_changes(tmp_path: Path) -> None:
-    request = TuneRequest(command=("python", "train.py"), watch=50, max_samples=4)
-    found, _ = tuned(tmp_path, lambda values, step: (0.1, 32), 2000, request, WatchingSearch)
-    assert not (tmp_path / "again-1").exists()
-    assert found.complete
-    assert found.decision == "keep_default"
-
-
 def test_a_setting_to_confirm_meets_the_default_without_a_search(tmp_path: Path) -> None:
     request = TuneRequest(command=("python", "train.py"), confirm={"bucket_cap_mb": 3.0, "first_bucket_mb": 1.0})
     found, _ = tuned(tmp_path, until_the_links_change, 1000, request, OnlineSearch)
     assert {sample.phase for sample in found.samples[1:]} == {"confirm"}
     assert (found.decision, found.values) == ("use", request.confirm)
-
-
-def block(seconds: float, samples: int = 32) -> Block:
-    return Block(step_s=(seconds,) * 10, samples=(samples,) * 10)
-
-
-def test_a_change_is_one_that_stays_or_another_batch() -> None:
-    change = Change()
-    assert [change.look(block(each)) for each in (0.1, 0.101, 0.099, 0.105, 0.15, 0.1)] == [""] * 6
-    assert change.look(block(0.14)) == ""
-    assert change.look(block(0.14)) == "steps take 1.40 times as long as after the last decision"
-    change = Change()
-    assert change.look(block(0.1)) == ""
-    assert change.look(block(0.1, 64)) == "the batch changed from 32 to 64"
-    change = Change()
-    assert [change.look(block(each)) for each in (0.1, 0.1, 0.1, 0.08)] == [""] * 4
-    assert change.look(block(0.08)).startswith("steps take 0.80 times")
 
 
 def decided(**changes: object) -> Tuning:
