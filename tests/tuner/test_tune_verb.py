@@ -15,7 +15,7 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import Point
 from scalescope.records.store import append, load, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost, Values
-from scalescope.tuner import remembered, run
+from scalescope.tuner import run
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
@@ -87,7 +87,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     return made
 
 
-def test_a_search_is_written_down_made_and_remembered(search: Search, tmp_path: Path) -> None:
+def test_a_search_is_written_down_and_made(search: Search, tmp_path: Path) -> None:
     told = Told()
     folder, found = tune(asked(folder="out", hold=("threads-per-rank=2", "static_graph=true"), batch=8), told)
     assert (folder, found) == (tmp_path / "out", tuning())
@@ -100,33 +100,7 @@ def test_a_search_is_written_down_made_and_remembered(search: Search, tmp_path: 
     assert written.fingerprint is not None
     assert msgspec.structs.replace(written.request, env={}) == request
     assert told.plans == []
-    recalled = remembered.recall(asked(batch=8), "ddp")
-    assert recalled is not None
-    assert (recalled.values, recalled.gain) == (DECIDED, 0.1)
-
-
-def test_what_was_found_earlier_is_told_unless_it_is_asked_for(search: Search) -> None:
-    tune(asked(folder="first"), Told())
-    told = Told()
-    tune(asked(folder="second"), told)
-    assert told.plans == [
-        "Found earlier: bucket_cap_mb=2. --start-from last compares it with the default, without a search."
-    ]
-    quiet = Told()
-    tune(asked(folder="third", confirm=DECIDED), quiet)
-    assert quiet.plans == []
-
-
-def test_a_decision_that_cannot_be_remembered_is_told(
-    search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a_file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a_file"))
-    told = Told()
-    tune(asked(folder="out"), told)
-    assert len(told.plans) == 1
-    assert told.plans[0].startswith("the decision could not be remembered for --start-from last: ")
-    assert remembered.recall(asked(), "ddp") is None
+    assert not (tmp_path / "cache").exists(), "nothing is kept outside the folder of the results"
 
 
 def test_a_folder_with_samples_is_not_searched_in_again(search: Search, tmp_path: Path) -> None:

@@ -162,9 +162,8 @@ class Search:
     start_from: Annotated[
         Path | None,
         _search(
-            metavar="PATH|last",
-            help="Train with a setting found earlier: tuned.yaml, tuning.json or their folder; last: compare what was "
-            "found last for this training with the default, without a search.",
+            metavar="PATH",
+            help="Train with a setting found earlier, without a search: tuned.yaml, tuning.json or their folder.",
         ),
     ] = None
     budget_s: Annotated[

@@ -160,18 +160,3 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     more: More | None = None  # Of a comparison that is not decided
     complete: bool = True  # False: the training or the user ended it before it was decided
     notes: tuple[str, ...] = ()
-
-
-class Remembered(Record, frozen=True, kw_only=True, tag="remembered_setting"):
-    """What was decided about a training, for its next start."""
-
-    current_version: ClassVar[int] = 1
-
-    training: str  # A model with its arguments, or a command
-    engine: str
-    cluster: str  # Hosts and slots, or this machine's name
-    np: int
-    held: Values = {}
-    values: Values  # Empty: the default was kept
-    gain: float = 0.0
-    created: str

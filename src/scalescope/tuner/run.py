@@ -27,9 +27,7 @@ from scalescope.tuner.native import LOG as AUTOTUNE_LOG
 from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
-from scalescope.tuner.remembered import recall, remember
 from scalescope.tuner.search import ONLINE, prepare
-from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import THREADS
 
 _Search = Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]
@@ -43,10 +41,6 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
     method = _method(request, point.engine)
     _check_sample(request, method)
     check_requirements(settings)
-    earlier = None if request.confirm or request.start_from is not None else recall(request, point.engine)
-    if earlier:
-        words = " ".join(f"{name}={shown_value(value)}" for name, value in earlier.values.items())
-        listener.planned(f"Found earlier: {words}. --start-from last compares it with the default, without a search.")
     prepare()  # now, and not while ranks wait for an answer
     here = fingerprint_here(request.command, request.device)
     with result_folder("tune", request.folder) as folder, _says_where(folder):
@@ -67,8 +61,6 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         if method == "native" and request.log_file and (folder / AUTOTUNE_LOG).exists():
             with writing(Path(request.log_file)):
                 Path(request.log_file).write_bytes((folder / AUTOTUNE_LOG).read_bytes())
-        if warning := remember(request, found):
-            listener.planned(warning)
         return folder, found
 
 
