@@ -150,4 +150,5 @@ def latex_text(text: str) -> str:
     """Every special character escaped; what pdfLaTeX has no letter for becomes a question mark."""
     known = plain(text, max(len(text), 1)).encode("latin-1", "replace").decode("latin-1")
     escaped = "".join(_LATEX.get(letter, letter) for letter in known)
-    return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
+    without = re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
+    return re.sub(r"(?<=\d)-(?=[\d.,]+[)\]])", "--", without)  # the two ends of an interval
