@@ -12,7 +12,6 @@ from made_predictions import both, predicted, too_large
 from made_results import full
 from rich.console import Console
 
-from scalescope.api.reports import page_of
 from scalescope.engines.base import MIB
 from scalescope.records.cluster import Cluster, Link
 from scalescope.records.cluster_file import load_cluster
@@ -21,6 +20,7 @@ from scalescope.records.prediction import Cell
 from scalescope.report.map_words import map_words
 from scalescope.report.prediction_show import show
 from scalescope.report.prediction_tables import as_document, as_markdown
+from scalescope.show.page import page_of
 from scalescope.simulator.grid import Question, predict
 from simulator.made import contention, described, proportional
 
