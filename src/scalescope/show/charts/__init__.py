@@ -1,0 +1,1 @@
+"""Charts, one file per record; altair is imported here and nowhere else."""
