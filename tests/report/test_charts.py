@@ -10,10 +10,10 @@ from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
 
 import needs
 from scalescope.charts import FORMATS, charts, saving, write_charts
-from scalescope.charts.throughput import batch_chart
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.verdict import what_stands_out
 from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint, best_batch
+from scalescope.show.charts.scaling import batch_chart
 from scalescope.units import format_rate
 
 EVERYTHING = ["speedup", "waterfall", "strong", "weak", "batch", "phases"]

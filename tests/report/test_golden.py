@@ -17,6 +17,9 @@ import made_scalings
 import made_tunings
 import pytest
 import typer
+from scalescope.report.measurement import points_document as scaling_document
+from scalescope.report.measurement import sentence as scaling_sentence
+from scalescope.report.scaling import show as show_scaling
 
 from command_line import CommandLine
 from scalescope.cli import VERBS, application
@@ -24,12 +27,9 @@ from scalescope.report.explanation import sentence as explanation_sentence
 from scalescope.report.explanation_show import show as show_explanation
 from scalescope.report.explanation_tables import as_document as explanation_document
 from scalescope.report.machine import show as show_cluster
-from scalescope.report.measurement import points_document as scaling_document
-from scalescope.report.measurement import sentence as scaling_sentence
 from scalescope.report.prediction import sentence as prediction_sentence
 from scalescope.report.prediction_show import show as show_prediction
 from scalescope.report.prediction_tables import as_document as prediction_document
-from scalescope.report.scaling import show as show_scaling
 from scalescope.report.terminal import open_console
 from scalescope.report.tuning import sentence as tuning_sentence
 from scalescope.report.tuning_show import as_document as tuning_document

@@ -15,6 +15,7 @@ import made_tunings
 import msgspec
 import pytest
 from made_results import curves, folder_of
+from scalescope.report.scaling import show as show_scaling
 from test_measurement import measurement, run
 
 from command_line import CommandLine
@@ -24,7 +25,6 @@ from scalescope.records.explanation import TRACE_RECORD, RankTrace, TraceFolder
 from scalescope.records.run import Failure, Measurement, Point
 from scalescope.records.store import Record, decode, encode
 from scalescope.report.explanation_show import show as show_explanation
-from scalescope.report.scaling import show as show_scaling
 from scalescope.report.terminal import open_console
 from scalescope.report.tuning_show import show as show_tuning
 

@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 
 import msgspec
+from rendered import shown
 from rich.console import Console
 
 from scalescope.measurement.study import study
 from scalescope.records.run import PHASES, Failure, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
-from scalescope.report.measurement import as_document as as_document
-from scalescope.report.measurement import sentence
 from scalescope.report.progress import MeasureProgress
-from scalescope.report.scaling import show
+from scalescope.show import document_of
+from scalescope.show.scaling import sentence
 
 
 def run(engine: str, np: int, rate: float | None, round_: int = 1, **changes: object) -> Run:
@@ -56,12 +56,6 @@ def studied(*runs: Run) -> Scaling:
     return study(measurement(*runs))
 
 
-def shown(scaling: Scaling) -> str:
-    text = io.StringIO()
-    show(scaling, Console(file=text, width=100), details=True)
-    return text.getvalue()
-
-
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
     said = sentence(studied(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120)))
     assert said == (
@@ -95,7 +89,7 @@ POINTS = (("none", 1, 80.0), ("ddp", 2, 120.0))
 def test_phases_are_a_table_that_leaves_markup_alone() -> None:
     everything = dict.fromkeys(PHASES, 12.34)
     warned = run("horovod", 2, 120, phases=everything, warnings=("this [red]warning[/red] says {launch}",))
-    text = shown(studied(run("none", 1, 80), warned))
+    text = shown(studied(run("none", 1, 80), warned), 100)
     for phase in PHASES:
         assert {"warmup": "warm-up", "evaluation": "eval"}.get(phase, phase) in text
     assert "[red]warning[/red]" in text
@@ -104,7 +98,7 @@ def test_phases_are_a_table_that_leaves_markup_alone() -> None:
 
 def test_the_document_has_units_in_its_names_and_every_launch() -> None:
     record = measurement(run("none", 1, 80), run("ddp", 2, 120, folder="launches/y"))
-    document = json.loads(json.dumps(as_document(record, study(record))))
+    document = json.loads(json.dumps(document_of(study(record), measurement=record).json()))
     alone, two = document["points"]
     assert two["phases"] == {"launch_s": 1.0, "warmup_s": 0.5, "steady_s": 2.5}
     assert (two["batch"], two["global_batch"], two["folder"]) == (8, 16, "launches/y")
@@ -123,14 +117,14 @@ def test_the_guide_names_the_keys_of_the_document() -> None:
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(word, 0)
         if depth == 1 and word.startswith('"'):
             named.add(word.strip('"'))
-    assert named == set(as_document(record, study(record)))
+    assert named == set(document_of(study(record), measurement=record).json())
 
 
 def test_a_point_goes_by_the_engine_that_was_seen_and_none_is_lost() -> None:
     guessed = (run("ddp", 1, 80, engine_seen="none"), run("ddp", 2, 120))
     (curve,) = studied(*guessed).curves
     assert [(point.engine, point.np) for point in curve.points] == [("none", 1), ("ddp", 2)]
-    document = as_document(measurement(*guessed), studied(*guessed))
+    document = document_of(studied(*guessed), measurement=measurement(*guessed)).json()
     assert [point["engine_seen"] for point in document["points"]] == ["none", "ddp"]
     for exchanges, engine in ((False, "none"), (True, ""), (None, "")):
         odd = studied(run("ddp", 1, 80), run("ddp", 2, 120, engine_seen="none", exchanges=exchanges))

@@ -13,14 +13,14 @@ import made_tunings
 import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
 from rich.console import Console
+from scalescope.report.page import CAPTIONS
+from scalescope.report.page_contents import facts_of
+from scalescope.report.study import answer, with_measured
 
 from scalescope.api.reports import MOST_BYTES, page_of, result_tables, write_figures, write_page
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.report import explanation_show, prediction_show, scaling, tuning_show
-from scalescope.report.page import CAPTIONS
-from scalescope.report.page_contents import facts_of
-from scalescope.report.study import answer, with_measured
 
 ORDER = [
     "Prediction and how wrong it was",

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from made_results import folder_of, folders
 from rich.console import Console
+from scalescope.report.study import _expected, _same, _told, answer
 from test_measurement import measurement, run
 
 from scalescope.api.reports import page_of
@@ -21,7 +22,6 @@ from scalescope.records.results import Results
 from scalescope.records.run import Point
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
-from scalescope.report.study import _expected, _same, _told, answer
 from scalescope.report.study_progress import StudyProgress
 from scalescope.studies.results import read_results
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-import msgspec
-
 from scalescope.api.requests import (
     Assignments,
     LaunchOptions,
@@ -25,7 +23,6 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.text import assignment, did_you_mean, knob_name, plain
 from scalescope.tuner.journal import check_log_file
-from scalescope.tuner.remembered import LAST, recall
 from scalescope.tuner.settings import THREADS, SettingsFile, read_found, read_settings, shown_value
 from scalescope.tuner.space import check_searched
 
@@ -41,8 +38,7 @@ class TuneOptions(ModelOptions, LaunchOptions, total=False):
     hold: Assignments | None  #: Knobs that are not searched
     search: Sequence[str] | None  #: Knobs that are searched on request only
     config_file: Place  #: As horovodrun takes it
-    start_from: Place | Values  #: A setting found earlier, used at once; `last`: compared with the default first
-    watch: int | None  #: After the decision, look for a change every N steps
+    start_from: Place | Values  #: A setting found earlier, used at once
     warmup_samples: int | None
     steps_per_sample: int | None
     max_samples: int | None
@@ -82,8 +78,8 @@ def tune_request(
     _check_search(asked)
     start = asked.get("start_from")
     if isinstance(start, str | Path):
-        start = files["--start-from"].values if str(start) != LAST else LAST
-    request = TuneRequest(
+        start = files["--start-from"].values
+    return TuneRequest(
         **{
             **asked,
             "workload": workload,
@@ -94,15 +90,6 @@ def tune_request(
             "start_from": _unopposed(start, held) if isinstance(start, dict) else None,
         }
     )
-    return _with_last(request, engine, held) if start == LAST else request
-
-
-def _with_last(request: TuneRequest, engine: str, held: Values) -> TuneRequest:
-    """The request to compare what was found last for the same training, cluster and number of processes."""
-    found = recall(request, engine)
-    if found is None:
-        raise UsageError("nothing is remembered for this training, these hosts and --np: leave --start-from last out")
-    return msgspec.structs.replace(request, confirm=_unopposed(found.values, held))
 
 
 def budget_of(said: Seconds | None) -> float | None:
@@ -112,7 +99,7 @@ def budget_of(said: Seconds | None) -> float | None:
 
 def _files(config_file: Place, start_from: Place | Values) -> dict[str, SettingsFile]:
     files = {"--config-file": read_settings(Path(config_file))} if config_file else {}
-    if isinstance(start_from, str | Path) and str(start_from) != LAST:
+    if isinstance(start_from, str | Path):
         files["--start-from"] = read_found(Path(start_from))
     return files
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from scalescope.records.scaling import Estimate, ScalingPoint
-from scalescope.report.phrases import engine_name, engine_order, has_spread, nodes_matter
+from scalescope.show.scaling import nodes_matter
+from scalescope.show.words import engine_name, engine_order, has_spread
 from scalescope.units import format_bytes
 
 Rows = list[dict[str, Any]]

@@ -169,7 +169,7 @@ def _tell(ending: Ending, request: "MeasureRequest", measurement: "Measurement",
 
 def next_command(request: "MeasureRequest", scaling: "Scaling", folder: Path) -> str:
     """Explain what was traced; make sure of what is not known well; find out where the time of poor scaling goes."""
-    from scalescope.report.phrases import largest
+    from scalescope.show.scaling import largest
     from scalescope.stats import FEWEST
 
     if request.trace:

@@ -39,7 +39,6 @@ _OF_ONE_RUN = {
         "max_samples",
         "gp_noise",
         "autotune_noise",
-        "watch",
         "verify",
         "repeats",
         "seconds",

@@ -144,7 +144,7 @@ def _files(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Pat
     if tuning.decision == "use":
         setting = {**tuning.held, **tuning.values}
         about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"
-        written = write_settings(folder, tuning.engine, setting, about, nodes=tuning.nodes, ranks=tuning.np)
+        written = write_settings(folder, tuning.engine, setting, about)
         said.append(f"Settings: {', '.join(str(from_here(path)) for path in written)}")
         said += how_to_use(tuning.engine, setting, str(here / YAML))
     drawn = []

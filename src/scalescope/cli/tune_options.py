@@ -162,14 +162,9 @@ class Search:
     start_from: Annotated[
         Path | None,
         _search(
-            metavar="PATH|last",
-            help="Train with a setting found earlier: tuned.yaml, tuning.json or their folder; last: compare what was "
-            "found last for this training with the default, without a search.",
+            metavar="PATH",
+            help="Train with a setting found earlier, without a search: tuned.yaml, tuning.json or their folder.",
         ),
-    ] = None
-    watch: Annotated[
-        int | None,
-        _search(min=10, metavar="N", help="After the decision, look every N steps for a change and tune again."),
     ] = None
     budget_s: Annotated[
         str,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scalescope.records.explanation import Explanation, Finding, RankAccount
 from scalescope.records.timeline import Breakdown
-from scalescope.report.phrases import number
+from scalescope.show.words import number
 from scalescope.steady import step_times_by_number
 from scalescope.text import listed, plain, plural
 from scalescope.units import format_bytes, format_seconds, format_share

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Gain, Sample, Tuning
-from scalescope.report.phrases import number
+from scalescope.show.words import number
 from scalescope.text import plain, plural
 from scalescope.units import format_seconds, unit_of
 

@@ -44,6 +44,8 @@ class Table(NamedTuple):
     caption: str  # In files and on the page, where it stands alone
     title: str = ""  # On the terminal, where the section's heading is near; empty: none
     notes: Sequence[str] = ()  # Below the table, a line each
+    key: str = ""  # How to read its cells: what intervals and marks mean
+    paper: bool = True  # Whether it is for papers, that is in Markdown and LaTeX
     noun: str = "row"  # What is counted where rows are left out
     most: int = 200  # Rows that people are shown; files have all
     few: int = 8  # The same without --details

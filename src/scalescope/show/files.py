@@ -9,6 +9,7 @@ from typing import Any
 
 from scalescope.records.store import write_whole
 from scalescope.show.document import Column, Document, Table, cell, shown_columns, shown_rows
+from scalescope.show.words import capital
 from scalescope.text import clean, plain, plural
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # What a spreadsheet takes for a formula at the beginning of a cell
@@ -74,9 +75,9 @@ def as_markdown(document: Document) -> str:
     blocks: list[str] = []
     for section in document.sections:
         for table in section.tables:
-            if lines := _markdown_table(table):
+            if table.paper and (lines := _markdown_table(table)):
                 notes = "\n".join(f"- {markdown_text(note)}" for note in table.notes)
-                blocks += [markdown_text(table.caption), lines, notes]
+                blocks += [markdown_text(full_caption(table)), lines, notes]
         for at, item in enumerate(section.items, start=1):
             gain = f" ({item.gain})" if item.gain else ""
             blocks.append(f"{at}. {markdown_text(item.sentence)}{markdown_text(gain)}\n   {markdown_text(item.change)}")
@@ -84,6 +85,11 @@ def as_markdown(document: Document) -> str:
     told = [line for line in (*document.reasons, *document.warnings) if line not in noted]
     blocks += ["\n".join(f"- {markdown_text(line)}" for line in told), markdown_text(document.answer)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def full_caption(table: Table) -> str:
+    """The caption, and how to read the cells."""
+    return f"{table.caption} {capital(table.key)}." if table.key else table.caption
 
 
 def _markdown_table(table: Table) -> str:
@@ -108,7 +114,7 @@ def markdown_text(text: str) -> str:
 def as_latex(document: Document, name: str) -> str:
     """Its tables for a LaTeX document that uses booktabs and nothing else."""
     blocks = [r"% \usepackage{booktabs}"]
-    tables = [table for section in document.sections for table in section.tables]
+    tables = [table for section in document.sections for table in section.tables if table.paper]
     for index, table in enumerate(tables, start=1):
         columns = shown_columns(table, lambda column: column.heading)
         rows, _ = shown_rows(table, table.most)
@@ -121,7 +127,7 @@ def as_latex(document: Document, name: str) -> str:
                 [
                     r"\begin{table}[htbp]",
                     r"  \centering\footnotesize\setlength{\tabcolsep}{4pt}",
-                    f"  \\caption{{{latex_text(table.caption)}}}",
+                    f"  \\caption{{{latex_text(full_caption(table))}}}",
                     f"  \\label{{tab:{name}-{index}-{label}}}",
                     f"  \\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in columns)}}}",
                     r"    \toprule",
@@ -144,4 +150,5 @@ def latex_text(text: str) -> str:
     """Every special character escaped; what pdfLaTeX has no letter for becomes a question mark."""
     known = plain(text, max(len(text), 1)).encode("latin-1", "replace").decode("latin-1")
     escaped = "".join(_LATEX.get(letter, letter) for letter in known)
-    return re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
+    without = re.sub("-(?=-)", "-{}", escaped)  # an option's two dashes are no dash
+    return re.sub(r"(?<=\d)-(?=[\d.,]+[)\]])", "--", without)  # the two ends of an interval

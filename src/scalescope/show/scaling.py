@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.records.prediction import Cell
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN, Measurement, Run
 from scalescope.records.scaling import (
     QUESTIONS,
@@ -32,6 +33,7 @@ _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before lo
 _WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
+SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
 LOSS_NAMES = {
     "efficiency": "lost efficiency",
     "warmup": "warm-up",
@@ -108,7 +110,6 @@ def _value(estimate: Estimate | None) -> float | None:
 COLUMNS = (
     *_of_point("np"),
     Column("", _processes, "processes", "np"),
-    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
     Column("init_s", _outside_training),
     *_of_point("train_s"),
     Column("examples_per_s_total", lambda row: _value(row.point.throughput)),
@@ -116,6 +117,7 @@ COLUMNS = (
     Column("scaling", attrgetter("curve.scaling"), json=True),
     Column("batch", attrgetter("point.batch"), "batch per process", "batch", count, json=True),
     Column("global_batch", attrgetter("point.global_batch"), "global batch", "", count, json=True),
+    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
     *_of_point("launches"),
     Column("step_s", lambda row: _value(row.point.step_s), json=True),
     *(Column("", partial(_epoch_or_step, unit=unit), unit, write=format_seconds) for unit in ("step", "epoch")),
@@ -206,17 +208,9 @@ _OF_PHASES = {"phases": "Where the wall time of a launch went; only the steady p
 
 def _figures(scaling: Scaling, captions: Mapping[str, str]) -> list[Figure]:
     def draw(name: str) -> Any:
-        from scalescope.charts import costs, speedup, throughput
+        from scalescope.show.charts.scaling import CHARTS
 
-        drawn: dict[str, Callable[[Scaling], Any]] = {
-            "strong": lambda scaling: throughput.throughput_chart(scaling, "strong"),
-            "weak": lambda scaling: throughput.throughput_chart(scaling, "weak"),
-            "batch": throughput.batch_chart,
-            "speedup": speedup.speedup_chart,
-            "waterfall": costs.waterfall_chart,
-            "phases": costs.phases_chart,
-        }
-        return drawn[name](scaling)
+        return CHARTS[name](scaling)
 
     return [Figure(name, partial(draw, name), caption) for name, caption in captions.items()]
 
@@ -228,13 +222,15 @@ def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
 def _table(curve: Curve, scaling: Scaling) -> Table:
     base = baseline_words(curve)
     relative = f", relative to {base}" if base else ""
-    title = curve_title(curve) + (relative if curve.points else ": no speeds are known")
+    known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
+    title = curve_title(curve) + (relative if known else ": no speeds are known")
     return Table(
         COLUMNS,
         _rows(curve, scaling),
         _caption(curve, scaling),
         title,
         [line for line in _curve_lines(curve) if line],
+        interval_note(curve_estimates(curve)),
         noun="number of processes",
         both_ends=True,
     )
@@ -274,14 +270,20 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
     ]
     over = "mean over ranks and launches" if several else "mean over ranks"
     return [
-        Table(columns, [_PhaseRow(*each) for each in points.items()], f"Seconds by phase ({over})", f"seconds, {over}")
+        Table(
+            columns,
+            [_PhaseRow(*each) for each in points.items()],
+            f"Seconds by phase ({over})",
+            f"seconds, {over}",
+            paper=False,
+        )
     ]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
-    """What a curve says below its table: intervals, fit, waterfall, how long a run must be, notes."""
+    """What a curve says below its table: fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [interval_note(curve_estimates(curve)), _mean_words(curve), _warmup_words(curve)]
+    lines = [_mean_words(curve), _warmup_words(curve)]
     if curve.fit:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:
@@ -543,6 +545,14 @@ def fastest(scaling: Scaling) -> tuple[Curve, ScalingPoint] | None:
     return max(rated, key=lambda each: each[1].throughput.value if each[1].throughput else 0.0, default=None)
 
 
+def same_point(scaling: Scaling, cell: Cell, engine: str) -> ScalingPoint | None:
+    """The measured point of a map's cell; one process without an engine, as the map has it, or as a script runs it."""
+    curves = (curve for curve in scaling.curves if curve.scaling == cell.scaling)
+    points = [each for curve in curves for each in curve.points if (each.np, each.batch) == (cell.np, cell.batch)]
+    engines = ("none", engine) if cell.np == 1 else (engine,)
+    return next((point for wanted in engines for point in points if point.engine == wanted), None)
+
+
 def largest(curve: Curve) -> ScalingPoint | None:
     """The engine's point with the most processes, unless the baseline has as many."""
     own = [point for point in curve.points if point.engine == curve.engine and point.np != curve.baseline_np]
@@ -591,7 +601,7 @@ def points_with_phases(scaling: Scaling) -> dict[str, ScalingPoint]:
     points: dict[str, ScalingPoint] = {}
     for curve in curves_in_order(scaling):
         for point in curve.points:
-            if any(point.phases.get(phase, 0.0) > 0 for phase in (*PHASES, TRAIN)):
+            if any(point.phases.get(phase, 0.0) > 0 for phase in SHOWN_PHASES):
                 points.setdefault(point_label(point), point)
     return points
 

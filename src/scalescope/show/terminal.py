@@ -130,6 +130,8 @@ def _table(table: Table, console: Console, most: int) -> None:
     console.print(grid)
     if left_out and not table.both_ends:
         say(console, f"... {plural(left_out, table.noun)} more", "dim")
+    if table.key:
+        say(console, table.key, "dim")
     for note in filter(None, table.notes):
         bullet(console, note)
 

@@ -4,13 +4,17 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
 from scalescope import __version__
+from scalescope.errors import UsageError
+from scalescope.named_paths import reading
 from scalescope.records.results import Results
 from scalescope.records.scaling import Curve, Estimate, ScalingPoint
-from scalescope.report.environment import machine_facts, method_words
-from scalescope.report.phrases import curve_title
+from scalescope.records.store import write_whole
+from scalescope.show.scaling import curve_title
+from scalescope.show.study import machine_facts, method_words
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plain, plural
 from scalescope.units import format_rate, format_seconds
@@ -44,6 +48,34 @@ class Study(NamedTuple):
     title: str
     unit: str  # node or process
     rows: list[Row]
+
+
+def write_proposal(results: Sequence[Results], path: Path) -> list[str]:
+    """Write one PDF page for a proposal; lines that say what a reviewer would miss.
+
+    Raises:
+        UsageError: Nothing was measured at two sizes, or the file is there and no PDF.
+    """
+    from scalescope.charts.saving import rendered, svg_as_pdf
+    from scalescope.show.charts.scaling import proposal_chart
+
+    first = check_proposal(results, path)
+    found = studies(first)
+    plots = [rendered(proposal_chart(each).to_dict(validate=False), "svg").decode() for each in found]
+    write_whole(path, svg_as_pdf(as_svg(first, plots)))
+    return [line for each in found for line in shortcomings(each)]
+
+
+def check_proposal(results: Sequence[Results], path: Path) -> Results:
+    """The results that a proposal shows; refuse to replace a file that is no PDF."""
+    first = next((each for each in results if studies(each)), None)
+    if first is None:
+        raise UsageError("--proposal needs a measurement of two or more sizes: scalescope measure --np 1,2,4 ...")
+    with reading(path):
+        is_other = path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-"))
+    if is_other:
+        raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
+    return first
 
 
 def studies(results: Results) -> list[Study]:

@@ -1,0 +1,227 @@
+"""Documents on one page: a file that needs no network. The template shows any Document; figures are drawn here."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scalescope import __version__
+from scalescope.charts.saving import rendered, start_renderer, vega_script
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.named_paths import reading
+from scalescope.records.comparison import Comparison
+from scalescope.records.results import Results
+from scalescope.records.store import write_whole
+from scalescope.show import document_of
+from scalescope.show.document import Document, Figure, Section, Table, cell, shown_columns, shown_rows
+from scalescope.show.files import full_caption
+from scalescope.show.words import capital
+from scalescope.text import clean, inside_script, plain, plural
+
+PAGE = "report.html"
+MOST_BYTES = 3_000_000  # Of a page: it is sent by mail
+MOST_CELLS = 1600  # Of the maps on a page: it stays below MOST_BYTES, and nobody reads more
+_BEGINNING = b"<!DOCTYPE html>"
+_OURS = b'content="scalescope '  # In the head of every page of ours
+_LONGEST = 3000  # Characters of any text; a command may be long
+_ZOOMED = "wheel![event.ctrlKey]"  # A bare wheel scrolls the page
+
+
+class Drawn(NamedTuple):
+    """A figure as the template shows it."""
+
+    id: str
+    title: str
+    caption: str
+    lines: Sequence[str]
+    spec: Mapping[str, Any]
+    zooms: bool
+    image: str = ""  # A data address; empty: drawn from the spec in the browser
+
+
+class Chapter(NamedTuple):
+    """One training: its Document, and its sections as the template shows them."""
+
+    id: str
+    title: str
+    document: Document
+    follow: str
+    sections: Sequence[Mapping[str, Any]]
+
+
+def write_page(results: Sequence[Results], path: Path, compared: Comparison | None = None) -> str:
+    """Write the page whole.
+
+    Args:
+        results: One per training.
+        path: The file; an earlier page is replaced, anything else not.
+        compared: What changed from the first to the second.
+
+    Returns:
+        Why it shows no figures, where they cannot be drawn; otherwise nothing.
+
+    Raises:
+        UsageError: The file is there and no page of ours.
+    """
+    check_page(path)
+    missing = ""
+    try:
+        text = page_of(results, compared)
+    except WorkFailed as problem:
+        missing = f"No figures on the page: {problem}; then write it again"
+        text = _rendered(*_chapters(results, compared, with_figures=False), "")
+    write_whole(path, text.encode())
+    return missing
+
+
+def check_page(path: Path) -> None:
+    """Refuse to replace a file that is no page of ours."""
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a folder: name a file with -o, such as {path / PAGE}")
+    if path.exists():
+        with reading(path), open(path, "rb") as file:
+            head = file.read(1000)
+        if not (head.startswith(_BEGINNING) and _OURS in head):
+            raise UsageError(f"'{path}' exists and is no page of scalescope: choose another name with -o")
+
+
+def page_of(results: Sequence[Results], compared: Comparison | None = None) -> str:
+    """The page as one text of at most MOST_BYTES; figures that do not fit are pictures.
+
+    Raises:
+        UsageError: Even with pictures it would be larger.
+        WorkFailed: Figures cannot be drawn.
+    """
+    start_renderer()
+    chapters, over_all = _chapters(results, compared)
+    script = vega_script()
+    sections = [section for chapter in chapters for section in chapter.sections] + ([over_all] if over_all else [])
+    waiting = sorted(
+        ((section["figures"], at) for section in sections for at in range(len(section["figures"]))),
+        key=lambda place: len(str(place[0][place[1]].spec)),
+    )
+    while len((text := _rendered(chapters, over_all, script)).encode()) > MOST_BYTES:
+        if not waiting:
+            raise UsageError(f"{plural(len(results), 'result')}: too much for one page: name fewer of them")
+        figures, at = waiting.pop()
+        picture = base64.b64encode(rendered(dict(figures[at].spec), "png")).decode()
+        if len(picture) < len(str(figures[at].spec)):
+            figures[at] = figures[at]._replace(image=f"data:image/png;base64,{picture}")
+    return text
+
+
+def _chapters(
+    results: Sequence[Results], compared: Comparison | None, *, with_figures: bool = True
+) -> tuple[list[Chapter], dict[str, Any] | None]:
+    """Every training as a chapter; and what shows several of them together, where there is something."""
+    chapters = []
+    for index, each in enumerate(results, start=1):
+        prefix = f"c{index}-" if len(results) > 1 else ""
+        document = document_of(each, most_cells=max(100, MOST_CELLS // len(results)))
+        title, name = plain(each.what, 80), plain(each.name, 60)
+        sections = [_section(section, prefix, with_figures) for section in document.sections]
+        chapters.append(
+            Chapter(
+                f"{prefix}results",
+                title if name in title else f"{title} ({name})",
+                document,
+                each.follow,
+                [section for section in sections if _has_something(section)],
+            )
+        )
+    if len(results) == 1:
+        return chapters, None
+    from scalescope.show.study import compared_section
+
+    section = compared_section(results, compared)
+    if section is None:
+        return chapters, None
+    answer = section.lines[0] if section.lines else ""  # on the first screen
+    return chapters, {**_section(section._replace(lines=()), "", with_figures), "answer": answer}
+
+
+def _has_something(section: Mapping[str, Any]) -> bool:
+    return any(section[part] for part in ("lines", "facts", "figures", "tables", "items", "code"))
+
+
+def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any]:
+    """A section as the template takes it."""
+    return {
+        "id": prefix + section.name,
+        "heading": section.heading,
+        "lines": list(section.lines),
+        "facts": [capital(line) for line in dict.fromkeys(plain(each, 600) for each in section.facts if each)],
+        "tables": [_table(table) for table in section.tables if table.rows],
+        "figures": list(_drawn(section.figures, prefix)) if with_figures else [],
+        "items": section.items,
+        "code": section.code,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    columns = shown_columns(table, lambda column: column.heading)
+    rows, left_out = shown_rows(table, table.most)
+    more = [f"{plural(left_out, table.noun)} more in the CSV file"] if left_out else []
+    return {
+        "caption": full_caption(table),
+        "headings": [column.heading for column in columns],
+        "rows": [[cell(column, row) or "-" for column in columns] for row in rows],
+        "notes": [capital(plain(note, 600)) for note in (*table.notes, *more) if note],
+        "wordy": any(column.words for column in columns[1:]),
+    }
+
+
+def _drawn(figures: Sequence[Figure], prefix: str) -> Sequence[Drawn]:
+    """Title and notes become the caption's, where they wrap and can be read aloud."""
+    from altair.utils.schemapi import debug_mode
+
+    found = []
+    for figure in figures:
+        with debug_mode(False):  # no validation of every part as it is made
+            chart = figure.draw() if figure.on_page else None
+            if chart is None:
+                continue
+            spec = chart.to_dict(validate=False)
+        title = spec.pop("title", {})
+        told = plain(str(title.get("text", figure.name)), 120)
+        spec |= {"description": f"{told}. {figure.caption}", "background": "transparent"}
+        if figure.zooms:
+            spec["params"] = [
+                {**param, "select": {**param["select"], "zoom": _ZOOMED}}
+                if isinstance(param.get("select"), Mapping)
+                else param
+                for param in spec.get("params", [])
+            ]
+        lines = [plain(str(line), 600) for line in (*figure.seen, *title.get("subtitle", []))]
+        found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms))
+    return found
+
+
+def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, script: str) -> str:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    def file(name: str) -> str:
+        return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+    sections = [section for chapter in chapters for section in chapter.sections] + ([compared] if compared else [])
+    figures = [figure for section in sections for figure in section["figures"]]
+    names = list(dict.fromkeys(chapter.title for chapter in chapters))
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_harmless)
+    return template.from_string(file("page.html")).render(
+        title=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more",
+        version=__version__,
+        chapters=chapters,
+        compared=compared,
+        style=Markup(file("page.css")),
+        behaviour=Markup(file("page.js")),
+        script=Markup(script),
+        specs=Markup(inside_script({each.id: each.spec for each in figures if not each.image})),
+    )
+
+
+def _harmless(value: Any) -> Any:
+    """What the template is given, unless it is ours: no terminal escapes, no letters that turn others round."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return clean(value) if len(value) <= _LONGEST else clean(value[:_LONGEST]) + "..."

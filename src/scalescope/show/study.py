@@ -1,0 +1,457 @@
+"""All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
+
+import math
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from scalescope import __version__
+from scalescope.records.comparison import Comparison
+from scalescope.records.prediction import Cell, device_hours
+from scalescope.records.results import Results
+from scalescope.records.scaling import ScalingPoint
+from scalescope.records.study import Study, StudyPart
+from scalescope.show import document_of
+from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.scaling import fastest, same_point
+from scalescope.show.words import has_spread
+from scalescope.stats import MEASURED, percent
+from scalescope.text import listed, plain, plural
+from scalescope.units import format_seconds
+
+_ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
+_PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
+
+
+def document(results: Results, page: str = "", most_cells: int | None = None) -> Document:
+    """Of one kind of result what its verb ends with, of several the same facts in one answer.
+
+    Args:
+        results: What is known of one training.
+        page: The file that shows it, which JSON names.
+        most_cells: Cells that a map draws; None: all.
+    """
+    documents = _documents(results, most_cells)
+    sections = [section for each in documents.values() for section in each.sections]
+    sections += [*_check_sections(results), _environment(results), _citation(results)]
+    omitted = [*results.missing, *(omission_lines(results.study) if results.study else [])]
+    told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
+    if not told:
+        return Document(f"{plain(results.name, 60)} holds no results yet.", warnings=omitted, sections=sections)
+    if len(told) == 1:
+        only = told[0]
+        return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
+    traced = [each for name, each in documents.items() if name.startswith("explanation")]
+    why = [each.answer for each in traced[-1:]]
+    if results.tuning:
+        why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
+    in_order = [documents[name] for name in ("scaling", "prediction") if name in documents]
+    in_order += [*traced[-1:], *(documents[name] for name in ("tuning", "autotune") if name in documents)]
+    lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
+    warnings = [*omitted, *_of_another_setting(results), *_traced_otherwise(results)]
+    warnings += [warning for each in in_order for warning in each.warnings]
+    return Document(
+        answer=use_words(results) or in_order[0].answer,
+        why=[*why, *(line for each in in_order for line in each.reasons)],
+        do=lines or next((each.do for each in in_order if each.do), ""),
+        warnings=list(dict.fromkeys(warnings)),
+        sections=sections,
+        json=lambda: _json(results, page),
+        files={name: table for each in documents.values() for name, table in each.files.items()},
+    )
+
+
+def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
+    """What every record says, in the order of the page."""
+    found: dict[str, Document] = {}
+    if results.prediction:
+        step = None if results.explanations else results.predicted_step
+        found["prediction"] = document_of(
+            results.prediction, measured=results.scaling, step=step, most_cells=most_cells
+        )
+    if results.scaling:
+        found["scaling"] = document_of(results.scaling, measurement=results.measurement)
+    several = len(results.explanations) > 1
+    for index, explanation in enumerate(results.explanations, start=1):
+        told = document_of(explanation)
+        found[f"explanation-{index}" if several else "explanation"] = _numbered(told, index) if several else told
+    if several:
+        last = f"explanation-{len(results.explanations)}"
+        found[last] = found[last]._replace(sections=[*found[last].sections, _over_np(results)])
+    if results.tuning:
+        told = document_of(results.tuning)
+        first, *rest = told.sections
+        found["tuning"] = told._replace(sections=[first._replace(code=[*first.code, *results.settings]), *rest])
+    if results.autotune:
+        found["autotune"] = document_of(results.autotune)
+    if results.cluster and results.cluster.costs:
+        found["cluster"] = document_of(results.cluster)
+    return found
+
+
+def _numbered(told: Document, index: int) -> Document:
+    """The sections and figures of one of several traced launches, told apart by their names."""
+    return told._replace(
+        sections=[
+            section._replace(
+                name=f"{section.name}-{index}",
+                heading=f"{section.heading} (trace {index})",
+                figures=[figure._replace(name=f"{figure.name}-{index}") for figure in section.figures],
+            )
+            for section in told.sections
+        ],
+        files={f"{name}-{index}": table for name, table in told.files.items()},
+    )
+
+
+def _over_np(results: Results) -> Section:
+    def draw() -> Any:
+        from scalescope.show.charts.explanation import accounting_over_np
+
+        return accounting_over_np(results.explanations)
+
+    caption = "The mean step of every traced launch: which part grows with the ranks?"
+    return Section("over_np", "Over the number of ranks", figures=[Figure("accounting_over_np", draw, caption)])
+
+
+def compared_section(results: Sequence[Results], compared: Comparison | None) -> Section | None:
+    """What changed from the first to the second, and the mean steps of all that were traced."""
+    traced = [each for each in results if each.explanations]
+
+    def draw() -> Any:
+        from scalescope.show.charts.explanation import accounting_over_np
+
+        return accounting_over_np([each.explanations[-1] for each in traced], [each.name for each in traced])
+
+    caption = "The mean step of each result, in one accounting: the part that differs is the reason."
+    figures = [Figure("accounting_compared", draw, caption)] if len(traced) > 1 else []
+    if compared is None:
+        return Section("compared", "Compared", figures=figures) if figures else None
+    told = document_of(compared)
+    tables = [table for section in told.sections for table in section.tables]
+    facts = [fact for section in told.sections for fact in section.facts]
+    heading = "Compared: B over A, above 1 is slower"
+    return Section("compared", heading, [told.answer], facts=facts, tables=tables, figures=figures)
+
+
+# --- warnings about results that do not belong together ---
+
+
+def _of_another_setting(results: Results) -> list[str]:
+    """A warning where the map recommends a setting, and what else is told is of another batch."""
+    cell, curves = _setting(results)[0], results.scaling.curves if results.scaling else ()
+    if cell is None:
+        return []
+    batches: dict[str, set[Any]] = {
+        "scaling": {point.batch for curve in curves for point in curve.points},
+        "where the time goes": set(results.traced_batches[-1:]),
+    }  # None: a script's own, which may be any
+    told = [name for name, known in batches.items() if known and not known & {cell.batch, None}]
+    again = f"measure and explain with --batch {cell.batch:g}"
+    return [f"not of the setting above, but of another batch: {listed(told)}; {again}"] if told else []
+
+
+def _traced_otherwise(results: Results) -> list[str]:
+    """A warning where the traced launch took other steps than those that were measured."""
+    point, explained = _setting(results)[1], results.explanations[-1] if results.explanations else None
+    if not (explained and explained.step_s and point and point.step_s and point.np == len(explained.ranks)):
+        return []
+    ratio = explained.step_s / point.step_s.value
+    if 1 / _ALIKE < ratio < _ALIKE:
+        return []
+    took = f"{format_seconds(explained.step_s)}, a measured one {format_seconds(point.step_s.value)}"
+    return [f"a traced step took {took}: where its time goes may not be where theirs goes; explain it again"]
+
+
+# --- the setting to use ---
+
+
+def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None]:
+    """The recommended cell, and the measured point of it or, without one, the fastest."""
+    from scalescope.show.prediction import recommended_cell
+
+    prediction, measured = results.prediction, results.scaling
+    cell = recommended_cell(prediction) if prediction else None
+    if measured is None:
+        return cell, None
+    if cell is None or prediction is None:
+        best = fastest(measured)
+        return cell, best[1] if best else None
+    return cell, same_point(measured, cell, prediction.engine)
+
+
+def use_words(results: Results) -> str:
+    """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
+    cell, point = _setting(results)
+    chosen = cell or point
+    if chosen is None:
+        return ""
+    engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
+    each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
+    using = f" and {plain(engine, 30)}" if engine not in ("", "none") and chosen.np > 1 else ""
+    facts = [*_expected(cell, point, results), *_reached(point, cell)]
+    return f"Use {plural(chosen.np, 'process')}{each}{using}: {', '.join(facts)}."
+
+
+def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
+    from scalescope.show.prediction import speedup_number
+
+    if cell is None:
+        return []
+    steady = point.speedup.get("steady") if point else None
+    checks = results.prediction.checks if results.prediction else ()
+    check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
+    if cell.verified and steady and check and results.study:  # the launches of a study that measure check its map
+        now = cell.speedup * check.measured_s
+        low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
+        return [f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"]
+    interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
+    verified = "measured" if point is None else "when the map was verified"  # its launches are not the measurement's
+    return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
+
+
+def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
+    """Measured speedup, efficiency and cost; predicted ones where this setting was not measured."""
+
+    def hours(amount: float) -> str:
+        return f"{amount:.3g} device-hours for a million samples"
+
+    if point is None or point.throughput is None:
+        if cell is None:
+            return []
+        told = [] if cell.verified else ["not measured"]
+        return [*told, f"efficiency {100 * cell.efficiency:.0f} %", hours(cell.device_hours)]
+    told = []
+    if steady := point.speedup.get("steady"):
+        sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
+        told.append(f"{steady.value:.2f}x measured" + (sure if steady.interval == "t" and has_spread(steady) else ""))
+    if point.efficiency:
+        told.append(f"efficiency {100 * point.efficiency.value:.0f} %")
+    return [*told, hours(device_hours(point.np, point.throughput.value))]
+
+
+def check_words(results: Results) -> str:
+    """`Launched on their own, steps take 36 ms with this setting and 41 ms with the default: 1.14x faster.`"""
+    check = results.check
+    if check is None or check.ratio is None:
+        return ""
+    ratio = check.ratio
+    sure = f" ({1 / ratio.high:.2f} to {1 / ratio.low:.2f})" if ratio.low < ratio.high else ""
+    verdict = {"faster": "confirmed", "slower": "NOT confirmed, it is slower", "same": "within 5 %"}
+    return (
+        f"Launched on their own, steps take {format_seconds(check.b)} with the tuned setting and "
+        f"{format_seconds(check.a)} with the default: {1 / ratio.value:.2f}x{sure}, "
+        f"{verdict.get(check.verdict, 'not decided')}."
+    )
+
+
+def _check_sections(results: Results) -> list[Section]:
+    words = check_words(results)
+    return [Section("check", "The tuned setting, launched on its own", lines=[words])] if words else []
+
+
+# --- the parts of a study ---
+
+
+def plan_lines(study: Study, left_s: float) -> list[str]:
+    """What a study is going to do and about how long each part takes; `left_s`: what the budget has."""
+    total = sum(part.planned_s for part in study.parts if part.state == "planned")
+    has = format_seconds(round(left_s)) if left_s >= 1 else "nothing"
+    lines = [f"Study of {plain(study.what, 60)}: about {format_seconds(total)}; the budget has {has}"]
+    for part in study.parts:
+        about = format_seconds(part.planned_s) if part.planned_s else ""
+        about = {"left out": "left out", "done": "finished", "not needed": "not needed"}.get(part.state, about)
+        without = f"; without {listed(part.without)}" if part.without else ""
+        lines.append(f"  {part.name:<9}{about:>10}  {part.what}{without}")
+    return lines
+
+
+def omission_lines(study: Study) -> list[str]:
+    """What the budget did not hold, and what failed and why, a line each."""
+    left_out = [thing for part in study.parts if part.state == "done" for thing in part.without]
+    waiting = [part for part in study.parts if part.state == "left out"]
+    left_out += [_PART_NAMES.get(part.name, part.name) for part in waiting]
+    enough = math.ceil((study.budget_s + sum(part.planned_s for part in waiting)) / 60)
+    lines = [f"{part.name} failed: {plain(part.why, 300)}" for part in study.parts if part.state == "failed"]
+    if left_out:
+        would = f"; --budget {enough}m would hold all" if waiting else ""
+        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {listed(left_out)}{would}")
+    return lines
+
+
+def _outcome(part: StudyPart) -> str:
+    outcome = f"{part.state}: {plain(part.why, 300)}" if part.why else part.state
+    return outcome + (f", without {listed(part.without)}" if part.without and part.state == "done" else "")
+
+
+# --- how to repeat it, and how to write about it ---
+
+_RUNS = (
+    Column("", lambda done: done.verb, "verb", words=True),
+    Column("", lambda done: plain(done.folder, 80), "folder", words=True),
+    Column("", lambda done: plain(done.command, 2000) or None, "command", words=True),
+    Column("", lambda done: done.seed, "seed"),
+)
+_PARTS = (
+    Column("", lambda part: part.name, "part", words=True),
+    Column("", lambda part: part.planned_s or None, "expected", write=format_seconds),
+    Column("", lambda part: part.used_s or None, "took", write=format_seconds),
+    Column("", _outcome, "outcome", words=True),
+)
+_FACTS = (Column("", itemgetter(0), "what", words=True), Column("", itemgetter(1), "here", words=True))
+
+
+def _environment(results: Results) -> Section:
+    """What was typed, with which seed; on which machine and with which versions."""
+    parts = results.study.parts if results.study else ()
+    facts = [(name, plain(value, 300)) for name, value in machine_facts(results)]
+    tables = [
+        Table(_RUNS, results.done, "What was run"),
+        Table(_PARTS, parts, "Parts of the study"),
+        Table(_FACTS, facts, "Hardware and versions"),
+    ]
+    return Section("environment", "To reproduce it", tables=tables, on_terminal=False)
+
+
+def machine_facts(results: Results) -> list[tuple[str, str]]:
+    """Hardware, versions and settings by name, as far as they are known."""
+    known = next((each.fingerprint for each in results.done if each.fingerprint), None)
+    measured, cluster = results.measurement, results.cluster
+    facts: dict[str, Any] = {}
+    if known:
+        facts |= {"host": known.host, "CPU": known.cpu, "cores that a job may use": known.cores}
+        facts |= {"GPUs": ", ".join(known.gpus), "Python": known.python, "PyTorch": known.torch}
+    if measured:
+        facts |= {"host": measured.host, "cores that a job may use": measured.cores, "PyTorch": measured.torch}
+        facts["launcher"] = ", ".join(f"{engine}: {name}" for engine, name in measured.launcher.items())
+        facts |= {"binding": measured.binding, "measured on": measured.created, "scalescope": measured.scalescope}
+    if results.prediction:
+        knobs = results.prediction.knobs.values
+        facts["knobs of the map"] = ", ".join(f"{name}={value}" for name, value in knobs.items())
+        facts["threads per rank"] = results.prediction.threads_per_rank
+    if cluster:
+        size = f"{plural(cluster.nodes, 'node')} of {plural(cluster.slots_per_node, 'slot')}"
+        facts["cluster of the map"] = f"{cluster.name or 'this machine, probed'}: {size}, {cluster.device}"
+    for explanation in results.explanations[-1:]:
+        facts["traced"] = f"{explanation.kind}, {plural(len(explanation.files), 'file')}"
+    if results.tuning:
+        facts["tuned on"] = results.tuning.created
+    return [(name, str(value)) for name, value in facts.items() if value not in ("", None)]
+
+
+def method_words(results: Results) -> str:
+    """How the numbers came about, as a methods section says it."""
+    said = []
+    if measured := results.measurement:
+        launches: dict[Any, int] = {}
+        for run in measured.runs:
+            launches[run.point] = launches.get(run.point, 0) + 1
+        counts = sorted(set(launches.values()))
+        each = "" if not counts else f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        steps = min((run.steps - run.warmup_steps for run in measured.runs), default=0)
+        said.append(
+            f"Every configuration was launched {each} times in shuffled rounds; throughput is work over elapsed time "
+            f"in steady state ({plural(steps, 'step')} or more per launch after the warm-up), and intervals are "
+            f"{percent(MEASURED)} t-intervals over launches."
+        )
+    if results.prediction:
+        checks = len(results.prediction.checks)
+        verified = f", verified by running {plural(checks, 'cell')}" if checks else ""
+        said.append(f"Step times were predicted from a profile of one process and the cost of collectives{verified}.")
+    if results.explanations:
+        steps = len({step.index for step in results.explanations[-1].steps})
+        said.append(f"{plural(steps, 'step')} were traced and accounted for per rank.")
+    if results.tuning and results.tuning.gain:
+        pairs = plural(results.tuning.gain.pairs, "interleaved pair")
+        said.append(f"The tuned setting was compared with the default in {pairs}.")
+    return " ".join(said) or "Name the version with which the results were made."
+
+
+def _citation(results: Results) -> Section:
+    entry = "\n".join(
+        [
+            "@software{scalescope,",
+            "  title   = {scalescope: a scaling lab for data-parallel PyTorch training},",
+            "  author  = {{The scalescope authors}},",
+            f"  version = {{{__version__}}}",
+            "}",
+        ]
+    )
+    return Section("cite", "How to cite", lines=[method_words(results)], code=[entry], on_terminal=False)
+
+
+# --- JSON: its keys are a contract ---
+
+
+def _json(results: Results, page: str) -> dict[str, Any]:
+    """What `study` prints; a part without results is null."""
+    told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
+    cell, point = _setting(results)
+    chosen, steady = cell or point, point.speedup.get("steady") if point else None
+    engine = results.prediction.engine if cell and results.prediction else point.engine if point else None
+    return {
+        "kind": "study",
+        "what": results.what,
+        "answer": {
+            "np": chosen.np if chosen else None,
+            "batch": chosen.batch if chosen else None,
+            "engine": engine,
+            "speedup": {
+                "expected": {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high}
+                if cell
+                else None,
+                "measured": {name: getattr(steady, name) for name in ("value", "low", "high", "interval")}
+                if steady
+                else None,
+            },
+            "bottleneck": document_of(traced[0]).answer if traced else None,
+            "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
+            "sentence": told.answer,
+            "why": told.reasons,
+            "do": told.do,
+            "warnings": list(told.warnings),
+        },
+        "estimate": document_of(results.prediction).json() if results.prediction else None,
+        "measure": document_of(results.scaling, measurement=results.measurement).json() if results.scaling else None,
+        "explain": document_of(traced[0]).json() if traced else None,
+        "tune": document_of(tuning).json() if tuning else None,
+        "check": {
+            "default_s": check.a,
+            "tuned_s": check.b,
+            "ratio": {"value": check.ratio.value, "low": check.ratio.low, "high": check.ratio.high},
+            "verdict": check.verdict,
+        }
+        if check and check.ratio
+        else None,
+        "budget_s": results.study.budget_s if results.study else None,
+        "parts": [
+            {name: getattr(part, name) for name in ("name", "state", "planned_s", "used_s", "why")}
+            | {"without": list(part.without)}
+            for part in (results.study.parts if results.study else ())
+        ],
+        "left_out": omission_lines(results.study) if results.study else [],
+        "next": results.follow,
+        "page": page,
+    }
+
+
+def report_json(results: Sequence[Results], page: Path, compared: Comparison | None) -> dict[str, Any]:
+    """What `report` prints: of every training its answer, what is there, and what changed between two."""
+    documents = []
+    for each in results:
+        told = document(each)
+        documents.append(
+            {
+                "name": each.name,
+                "what": each.what,
+                "holds": sorted(each.kinds),
+                "answer": told.answer,
+                "why": told.reasons,
+                "do": told.do,
+                "warnings": list(told.warnings),
+                "next": each.follow,
+            }
+        )
+    changed = document_of(compared).json() if compared else None
+    return {"kind": "report", "page": str(page), "results": documents, "compared": changed}
