@@ -1,17 +1,12 @@
 """`scalescope probe`: what do links and cores give?"""
 
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from scalescope.cli.options import Device, Env, Folder, Hosts, OutputOptions, Ssh, Timeout, grouped
 from scalescope.cli.output import Ending, from_here, interruptible
-
-if TYPE_CHECKING:
-    from scalescope.records.cluster import Cluster
 
 
 @grouped
@@ -40,6 +35,7 @@ def probe(
     """What do links and cores give? Times collectives among ranks, alone and during compute; writes cluster.toml."""
     from scalescope.api import CLUSTER_FILE, run_probe
     from scalescope.api.requests import probe_request
+    from scalescope.charts import write_charts
     from scalescope.report.progress import EstimateProgress
     from scalescope.show import document_of, terminal
 
@@ -71,5 +67,8 @@ def probe(
         answer=document.answer,
         follow=f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{options}",
         document=document.json,
-        write=lambda: [*ending.pictures(lambda formats: draw(document, place, formats), place), f"Cluster: {file}"],
+        write=lambda: [
+            *ending.pictures(lambda formats: write_charts(document, place, formats), place),
+            f"Cluster: {file}",
+        ],
     )

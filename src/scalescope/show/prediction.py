@@ -11,9 +11,10 @@ import msgspec
 
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.request import ScalingKind
-from scalescope.records.scaling import Scaling, ScalingPoint
+from scalescope.records.scaling import Scaling
 from scalescope.records.timeline import Timeline
 from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.scaling import same_point
 from scalescope.show.words import number
 from scalescope.stats import PREDICTED, percent
 from scalescope.text import plain, plural
@@ -32,7 +33,10 @@ _AS_FAST = 0.005  # A regret below it would read 0 %
 
 
 def document(
-    prediction: Prediction, measured: Scaling | None = None, step: Timeline | None = None, most_cells: int = MOST_CELLS
+    prediction: Prediction,
+    measured: Scaling | None = None,
+    step: Timeline | None = None,
+    most_cells: int | None = None,
 ) -> Document:
     """The recommended cell, how far processes and batches go, how far to trust it; the map as a table and a figure.
 
@@ -40,7 +44,7 @@ def document(
         prediction: The map.
         measured: What was measured of the same training: its cells count as checks.
         step: The predicted step of the recommended cell.
-        most_cells: Cells that the figures of the map draw.
+        most_cells: Cells that a figure of the map draws; None: as many as a file takes.
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
     told = [grid for grid in maps if best and grid.scaling == best.scaling] or maps[:1]
@@ -60,8 +64,8 @@ def document(
         from scalescope.show.charts import prediction as charts
 
         figures: dict[str, Callable[[], Any]] = {
-            "map": lambda: charts.map_chart(prediction, checked.checks, most_cells),
-            "efficiency": lambda: charts.efficiency_map(prediction, most_cells),
+            "map": lambda: charts.map_chart(prediction, checked.checks, most_cells or MOST_CELLS),
+            "efficiency": lambda: charts.efficiency_map(prediction, most_cells or MOST_CELLS),
             "throughput": lambda: charts.throughput_chart(prediction),
             "checks": lambda: charts.checks_chart(checked),
             "step": lambda: step_chart(step, f"One step, predicted: {headline(prediction)}") if step else None,
@@ -74,11 +78,13 @@ def document(
         "efficiency": "Speedup over processes: black cells stay below the efficiency that was asked for.",
         "throughput": "Samples per second: the further below the dashed line, the more is lost.",
         "checks": "A point on the dashed line was predicted right; bars are predicted intervals.",
-        "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
-        "nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
+        "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in "
+        "which nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
     }
     figures = {
-        name: Figure(name, partial(drawn, name), caption, zooms=name == "step", on_page=name in ("map", "checks", "step"))
+        name: Figure(
+            name, partial(drawn, name), caption, zooms=name == "step", on_page=name in ("map", "checks", "step")
+        )
         for name, caption in captions.items()
     }
     return Document(
@@ -91,7 +97,9 @@ def document(
                 "predicted",
                 "Prediction and how wrong it was",
                 facts=[fact for fact in facts if fact],
-                tables=[_map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ()) for grid in maps],
+                tables=[
+                    _map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ()) for grid in maps
+                ],
                 figures=[figures[name] for name in ("map", "efficiency", "throughput")],
             ),
             Section(
@@ -117,18 +125,10 @@ def with_measured(prediction: Prediction, measured: Scaling | None) -> Predictio
     checks: list[Check] = []
     for cell in prediction.cells:
         place = (cell.scaling, cell.np, cell.batch)
-        point = None if cell.verified or place in known else measured_point(measured, cell, prediction.engine)
+        point = None if cell.verified or place in known else same_point(measured, cell, prediction.engine)
         if point and point.step_s:
             checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
     return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
-
-
-def measured_point(measured: Scaling, cell: Cell, engine: str) -> ScalingPoint | None:
-    """The measured point of a cell; one process without an engine, as the map has it, or as a script runs alone."""
-    curves = (curve for curve in measured.curves if curve.scaling == cell.scaling)
-    points = [each for curve in curves for each in curve.points if (each.np, each.batch) == (cell.np, cell.batch)]
-    engines = ("none", engine) if cell.np == 1 else (engine,)
-    return next((point for wanted in engines for point in points if point.engine == wanted), None)
 
 
 # --- the map ---
@@ -298,7 +298,8 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         lines,
         f"Predicted {of}, {grid.scaling} scaling: {headline(prediction)}.",
         f"{grid.scaling} scaling: {of}, {headline(prediction)}",
-        [note for note in (key, left_out, *sentences) if note],
+        sentences,
+        "; ".join(note for note in (key, left_out) if note),
         noun="number of processes",
     )
 
@@ -489,7 +490,7 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
-# --- the map in words: from which batch several processes pay, what a node boundary does, whether large batches help ---
+# --- the map in words: where several processes pay, what a node boundary does, whether large batches help ---
 
 _MOST_RANGES = 3  # Of batches in one sentence; a map with more of them is counted
 _VISIBLE = 0.02  # Change of a step, as a fraction of it, that is worth words

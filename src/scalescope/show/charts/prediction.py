@@ -152,7 +152,10 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
     tips = [
         *(alt.Tooltip(f"{name}:Q", title=title, format=",") for name, title in _PLACES.items()),
         *(alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()),
-        *(alt.Tooltip(f"{name}:Q", title=f"{title} ({unit.strip() or 'x'})", format=form) for name, (title, form, unit) in QUANTITIES.items()),
+        *(
+            alt.Tooltip(f"{name}:Q", title=f"{title} ({unit.strip() or 'x'})", format=form)
+            for name, (title, form, unit) in QUANTITIES.items()
+        ),
         alt.Tooltip("note:N"),
     ]
     rim: dict[str, Any] = {"stroke": "white", "strokeWidth": 1} if has_numbers else {}
@@ -281,7 +284,9 @@ def _lines(grid: Grid, cells: Sequence[Cell], best: Cell | None) -> Any:
     x, y = counts.x, rate_axis(rates, logarithmic=counts.logarithmic)
     batches = sorted({asked_batch(cell) for cell in cells})
     last = len(_BATCH_COLOURS) - 1
-    colours = {f"{each:,}": _BATCH_COLOURS[round(at * last / max(1, len(batches) - 1))] for at, each in enumerate(batches)}
+    colours = {
+        f"{each:,}": _BATCH_COLOURS[round(at * last / max(1, len(batches) - 1))] for at, each in enumerate(batches)
+    }
     legend = alt.Legend(title=BATCH_WORDS[grid.scaling], symbolStrokeWidth=3, symbolType="stroke", symbolOpacity=1)
     color = named("batch", colours, legend)
     base = alt.Chart(data(rows))
