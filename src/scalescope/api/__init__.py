@@ -268,13 +268,16 @@ def tabulate(
 
     if isinstance(record, Prediction | Explanation):
         from scalescope.report import explanation_tables as of_explanation
-        from scalescope.report import prediction_tables as of_prediction
+        from scalescope.show import document_of, files
 
-        if form == "latex":
-            raise UsageError("a prediction or an explanation is written as csv or markdown: choose one of them")
         if isinstance(record, Explanation):
+            if form == "latex":
+                raise UsageError("an explanation is written as csv or markdown: choose one of them")
             return of_explanation.as_csv(record) if form == "csv" else of_explanation.as_markdown(record)
-        return of_prediction.as_csv(record) if form == "csv" else of_prediction.as_markdown(record)
+        document = document_of(record)
+        if form == "csv":
+            return files.as_csv(document.files["estimate"])
+        return files.as_latex(document, "estimate") if form == "latex" else files.as_markdown(document)
     from scalescope.report.tables import as_csv, as_latex, as_markdown
 
     curves = scaling(record) if isinstance(record, Measurement) else record

@@ -11,10 +11,11 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
+from scalescope.show import Document, document_of
 
 __all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "start_renderer", "write_charts"]
 
-Drawable = Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
+Drawable = Document | Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
 
 
 def write_charts(record: Drawable, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
@@ -45,30 +46,9 @@ def charts(record: Drawable) -> dict[str, Any]:
 
 
 def _drawn(record: Drawable) -> dict[str, Any]:
-    if isinstance(record, Scaling):
-        from scalescope.charts.costs import phases_chart, waterfall_chart
-        from scalescope.charts.speedup import speedup_chart
-        from scalescope.charts.throughput import batch_chart, throughput_chart
-
-        return {
-            "speedup": speedup_chart(record),
-            "waterfall": waterfall_chart(record),
-            "strong": throughput_chart(record, "strong"),
-            "weak": throughput_chart(record, "weak"),
-            "batch": batch_chart(record),
-            "phases": phases_chart(record),
-        }
-    if isinstance(record, Prediction):
-        from scalescope.charts.checks import checks_chart
-        from scalescope.charts.map import efficiency_map, map_chart
-        from scalescope.charts.prediction import predicted_throughput_chart
-
-        return {
-            "map": map_chart(record),
-            "efficiency": efficiency_map(record),
-            "throughput": predicted_throughput_chart(record),
-            "checks": checks_chart(record),
-        }
+    if isinstance(record, Document | Scaling | Prediction | Cluster):
+        document = record if isinstance(record, Document) else document_of(record)
+        return {figure.name: figure.draw() for figure in document.figures}
     if isinstance(record, Explanation):
         from scalescope.charts.accounting import accounting_chart
         from scalescope.charts.step import explained_step_chart
@@ -86,10 +66,6 @@ def _drawn(record: Drawable) -> dict[str, Any]:
         from scalescope.charts.landscape import landscape_chart
 
         return {"landscape": landscape_chart(record), "convergence": convergence_chart(record)}
-    if isinstance(record, Autotune):
-        from scalescope.charts.autotune import autotune_landscape_chart, scores_chart
+    from scalescope.charts.autotune import autotune_landscape_chart, scores_chart
 
-        return {"autotune_scores": scores_chart(record), "autotune_landscape": autotune_landscape_chart(record)}
-    from scalescope.charts.cluster import costs_chart
-
-    return {"links": costs_chart(record)}
+    return {"autotune_scores": scores_chart(record), "autotune_landscape": autotune_landscape_chart(record)}

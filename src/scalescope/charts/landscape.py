@@ -9,8 +9,8 @@ import altair as alt
 from scalescope.charts.landscape_parts import Dimension, Slice, found_words, line_chart, slice_of
 from scalescope.charts.parts import ON_MARK, RING_COLOUR, Rows, data, frame, key, outline, panel_title, round_numbers
 from scalescope.records.tuning import Cell, Sample, Tuning, Values
-from scalescope.report.prediction import RAMP
 from scalescope.report.tuning import digits, heading_lines, headline, held_words, setting_words, with_error
+from scalescope.show.prediction import RAMP
 from scalescope.units import format_seconds, unit_of
 
 _DEFAULT_COLOUR, _ELSEWHERE_COLOUR = "#111111", "#bbbbbb"

@@ -9,9 +9,12 @@ def doctor(json: Json = False) -> None:
     """Show what this machine has for data-parallel training, what is missing and how to get it."""
     from scalescope.jobs.machine import check_up, describe_machine
     from scalescope.records.store import encode
-    from scalescope.report.machine import print_checkup
+    from scalescope.show import document_of, terminal
 
     checkup = check_up(describe_machine())
-    print_checkup(checkup, sys.stderr if json else sys.stdout)
+    document, console = document_of(checkup), terminal.open_console(stderr=json, highlight=False, markup=False)
+    terminal.say(console, document.answer, "bold")
+    terminal.show(document, console, details=True)
+    console.print(f"Next: {checkup.next_command}", soft_wrap=True)
     if json:
         sys.stdout.write(encode(checkup).decode())

@@ -1,6 +1,5 @@
 """`scalescope estimate`: how fast would it be?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -125,49 +124,37 @@ def estimate(
 
 
 def _tell(ending: Ending, request: "EstimateRequest", prediction: "Prediction", folder: Path) -> None:
-    from scalescope.report.prediction import sentence
-    from scalescope.report.prediction_show import show
-    from scalescope.report.prediction_tables import as_document, write_tables
+    from scalescope.charts import write_charts
+    from scalescope.estimation.estimate import STEP, step_to_draw
+    from scalescope.records.store import load
+    from scalescope.records.timeline import Timeline
+    from scalescope.show import document_of, files, terminal
+
+    step = load(folder / STEP, Timeline) if step_to_draw(prediction) else None
+    document = document_of(prediction, step=step)
 
     def write() -> list[str]:
-        write_tables(prediction, folder)
-        drawn = ending.pictures(lambda formats: _draw(prediction, folder, formats), folder)
+        files.write_tables(document, folder)
+        drawn = ending.pictures(lambda formats: write_charts(document, folder, formats), folder)
         here = from_here(folder)
-        return [*drawn, f"Tables: {here}/estimate.csv, .md", f"Records: {here}"]
+        return [*drawn, f"Tables: {here}/estimate.csv, .md, .tex", f"Records: {here}"]
 
     ending.tell(
-        show,
-        prediction,
-        answer=sentence(prediction),
+        terminal.show,
+        document,
+        answer=document.answer,
         follow=next_command(request, prediction, folder),
-        document=lambda: as_document(prediction),
+        document=document.json,
         write=write,
     )
 
 
-def _draw(prediction: "Prediction", folder: Path, formats: Sequence[str]) -> list[Path]:
-    from scalescope.charts import save_charts, write_charts
-    from scalescope.charts.step import step_chart
-    from scalescope.estimation.estimate import STEP, step_to_draw
-    from scalescope.records.store import load
-    from scalescope.records.timeline import Timeline
-    from scalescope.text import plural
-
-    written = write_charts(prediction, folder, formats)
-    cell = step_to_draw(prediction)
-    if cell is None:
-        return written
-    timeline = load(folder / STEP, Timeline)
-    title = f"One step, predicted: {plural(cell.np, 'process')} of {prediction.what} with batch {cell.batch}"
-    return [*written, *save_charts({"step": step_chart(timeline, title)}, folder, formats)]
-
-
 def next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:
-    """Estimate again what cannot be trusted; verify here; measure elsewhere, and what has been verified."""
+    """Estimate again what cannot be trusted; verify here; measure elsewhere, and what was verified or stated."""
     if not prediction.trusted:
         return retyped("estimate", request, profile=request.profile, verify=request.verify or None)
     advice = prediction.recommended
-    if advice and (request.cluster or prediction.checks):
+    if advice and (request.cluster or prediction.checks or request.step_time):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = (1, advice.np) if advice.np > 1 else (1,)
         return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,))

@@ -148,9 +148,9 @@ def _tell(ending: Ending, request: "MeasureRequest", measurement: "Measurement",
     from scalescope.api import scaling as curves_of
     from scalescope.records.explanation import TRACE_RECORD, TraceFolder
     from scalescope.records.store import load
-    from scalescope.report.machine import sentence_of_trace
     from scalescope.report.measurement import as_document, sentence
     from scalescope.report.scaling import show
+    from scalescope.show.scaling import trace_words
 
     scaling = curves_of(measurement)
     traces = [folder / path for path in measurement.traces]
@@ -162,7 +162,7 @@ def _tell(ending: Ending, request: "MeasureRequest", measurement: "Measurement",
         document=lambda: as_document(measurement, scaling),
         write=lambda: [
             *ending.write_scaling(scaling, folder),
-            *(sentence_of_trace(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces),
+            *(trace_words(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces),
         ],
     )
 

@@ -1,17 +1,12 @@
 """`scalescope probe`: what do links and cores give?"""
 
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from scalescope.cli.options import Device, Env, Folder, Hosts, OutputOptions, Ssh, Timeout, grouped
 from scalescope.cli.output import Ending, from_here, interruptible
-
-if TYPE_CHECKING:
-    from scalescope.records.cluster import Cluster
 
 
 @grouped
@@ -38,12 +33,11 @@ def probe(
     folder: Folder = None,
 ) -> None:
     """What do links and cores give? Times collectives among ranks, alone and during compute; writes cluster.toml."""
-    from msgspec import to_builtins
-
     from scalescope.api import CLUSTER_FILE, run_probe
     from scalescope.api.requests import probe_request
-    from scalescope.report.machine import sentence, show
+    from scalescope.charts import write_charts
     from scalescope.report.progress import EstimateProgress
+    from scalescope.show import document_of, terminal
 
     ending = Ending(shown, folder)
     request = probe_request(
@@ -66,17 +60,15 @@ def probe(
     file = from_here(place / CLUSTER_FILE)
     options = " --engine horovod" if request.backends[0].startswith("horovod") else ""
     options += " --device cpu" if device == "cpu" else ""  # otherwise a GPU that is here would be profiled
+    document = document_of(cluster)
     ending.tell(
-        show,
-        cluster,
-        answer=sentence(cluster),
+        terminal.show,
+        document,
+        answer=document.answer,
         follow=f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{options}",
-        document=lambda: to_builtins(cluster),
-        write=lambda: [*ending.pictures(lambda formats: _draw(cluster, place, formats), place), f"Cluster: {file}"],
+        document=document.json,
+        write=lambda: [
+            *ending.pictures(lambda formats: write_charts(document, place, formats), place),
+            f"Cluster: {file}",
+        ],
     )
-
-
-def _draw(cluster: "Cluster", folder: Path, formats: Sequence[str]) -> list[Path]:
-    from scalescope.charts import write_charts
-
-    return write_charts(cluster, folder, formats)

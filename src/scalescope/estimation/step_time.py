@@ -12,6 +12,7 @@ from scalescope import host
 from scalescope.errors import OtherDevice, UsageError
 from scalescope.jobs.environment import torch_version
 from scalescope.records.cluster import Cluster, Device
+from scalescope.records.prediction import STATED
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
@@ -154,7 +155,7 @@ def stated_warning(request: EstimateRequest) -> str:
     if not request.step_time:
         return ""
     source = request.profile or "counted on the model's layers"
-    return f"step times of one process were given, not measured; what a step consists of: {source}"
+    return f"{STATED}; what a step consists of: {source}"
 
 
 def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]) -> dict[str, Any]:

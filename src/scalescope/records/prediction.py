@@ -131,6 +131,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     mean_error: float  # Mean absolute relative error of those estimates, before the factor
 
 
+STATED = "step times of one process were given, not measured"  # The beginning of a warning
+
+
 class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     """A map of cells with its advice."""
 
@@ -166,6 +169,11 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     def trusted(self) -> bool:
         """Whether it was made of undisturbed parts, or confirmed by checks."""
         return not self.doubts
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the step times of one process were given: nothing of it can be checked on this machine."""
+        return any(warning.startswith(STATED) for warning in self.warnings)
 
     @property
     def was_wrong(self) -> bool:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Failure, Point, Run
-from scalescope.report.prediction import sentence
+from scalescope.show.prediction import sentence
 from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
 

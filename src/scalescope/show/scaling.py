@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.records.explanation import TraceFolder
 from scalescope.records.prediction import Cell
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN, Measurement, Run
 from scalescope.records.scaling import (
@@ -27,7 +28,7 @@ from scalescope.show.document import Column, Document, Figure, Section, Table
 from scalescope.show.words import count, engine_name, engine_order, has_spread, interval_note, number, with_interval
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_rate, format_seconds
+from scalescope.units import format_rate, format_seconds, format_share
 
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 _WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
@@ -633,6 +634,20 @@ def curve_estimates(curve: Curve) -> list[Estimate]:
     points = [point for point in curve.points if point is not curve.baseline]
     found = [estimate for point in points for estimate in point.speedup.values()]
     return found + [point.efficiency for point in points if point.efficiency]
+
+
+def trace_words(trace: TraceFolder, folder: str) -> str:
+    """How much of a launch was traced, where it is, and what tracing added to a step."""
+    overhead, untraced_s = trace.overhead, trace.untraced_step_s
+    cost = "what tracing cost is not known: too few steps were made without it"
+    if overhead and untraced_s:
+        span = f"{100 * overhead.low:+.0f} % to {100 * overhead.high:+.0f} %"
+        step = f"a step of {format_seconds(untraced_s)}"
+        cost = f"tracing added {format_share(overhead.value)} to {step} ({span})"
+        if overhead.low <= 0:
+            cost = f"what tracing added to {step} is within the noise ({span})"
+    what = f"{plural(trace.steps, 'step')} of {plural(len(trace.ranks), 'rank')}"
+    return f"Traced {trace.point.label}: {what} in {folder}; {cost}."
 
 
 # --- JSON: its keys are a contract ---

@@ -114,9 +114,11 @@ def _table(table: Table, console: Console, most: int) -> None:
         column: ["" if column.is_bar else cell(column, row).replace(" ± ", "±") for row in rows] for column in columns
     }
     widths = {column: max([len(_head(column)), *map(len, cells[column])]) + 1 for column in columns}
+    narrow = 0
     while sum(widths.values()) > console.width and any(column.priority for column in columns):
         columns.remove(worst := max(columns, key=lambda column: column.priority))
         del widths[worst]
+        narrow += 1
     room = min(_MOST_BAR, console.width - sum(widths.values()) - 1)
     columns = [column for column in columns if not column.is_bar or room >= _LEAST_BAR]
     grid = Grid(box=SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=True)
@@ -130,6 +132,8 @@ def _table(table: Table, console: Console, most: int) -> None:
     console.print(grid)
     if left_out and not table.both_ends:
         say(console, f"... {plural(left_out, table.noun)} more", "dim")
+    if narrow:
+        say(console, f"... {plural(narrow, 'column')} more on a wider terminal", "dim")
     if table.key:
         say(console, table.key, "dim")
     for note in filter(None, table.notes):

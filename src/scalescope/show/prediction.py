@@ -1,0 +1,705 @@
+"""Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from scalescope.records.prediction import Advice, Cell, Check, Prediction
+from scalescope.records.request import ScalingKind
+from scalescope.records.scaling import Scaling
+from scalescope.records.timeline import Timeline
+from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.scaling import same_point
+from scalescope.show.words import number
+from scalescope.stats import PREDICTED, percent
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share, unit_of
+
+SCALINGS: tuple[ScalingKind, ...] = ("strong", "weak")
+BATCH_WORDS = {"strong": "global batch", "weak": "batch of a process"}  # What the columns of a map are
+# Colours of a map from low to high; below it is black.
+RAMP = ("#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725")
+SLOWER_COLOUR = "#1c1c1c"
+DOES_NOT_FIT_COLOUR = "#dddddd"
+READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
+MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
+_ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
+_AS_FAST = 0.005  # A regret below it would read 0 %
+
+
+def document(
+    prediction: Prediction,
+    measured: Scaling | None = None,
+    step: Timeline | None = None,
+    most_cells: int | None = None,
+) -> Document:
+    """The recommended cell, how far processes and batches go, how far to trust it; the map as a table and a figure.
+
+    Args:
+        prediction: The map.
+        measured: What was measured of the same training: its cells count as checks.
+        step: The predicted step of the recommended cell.
+        most_cells: Cells that a figure of the map draws; None: as many as a file takes.
+    """
+    maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
+    told = [grid for grid in maps if best and grid.scaling == best.scaling] or maps[:1]
+    others = "".join(f"the map of {grid.scaling} scaling, " for grid in maps if grid not in told)
+    efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
+    advice = prediction.recommended
+    because = f"; {advice.why}" if advice and advice.why else ""
+    facts = [f"recommended: {advice_words(prediction)}{because}", efficient, memory]
+    if prediction.own_s:
+        own = format_seconds(prediction.own_s)
+        facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
+    residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
+    facts += [trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+
+    def drawn(name: str) -> Any:
+        from scalescope.charts.step import step_chart
+        from scalescope.show.charts import prediction as charts
+
+        figures: dict[str, Callable[[], Any]] = {
+            "map": lambda: charts.map_chart(prediction, checked.checks, most_cells or MOST_CELLS),
+            "efficiency": lambda: charts.efficiency_map(prediction, most_cells or MOST_CELLS),
+            "throughput": lambda: charts.throughput_chart(prediction),
+            "checks": lambda: charts.checks_chart(checked),
+            "step": lambda: step_chart(step, f"One step, predicted: {headline(prediction)}") if step else None,
+        }
+        return figures[name]()
+
+    captions = {
+        "map": "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more "
+        "processes do not pay.",
+        "efficiency": "Speedup over processes: black cells stay below the efficiency that was asked for.",
+        "throughput": "Samples per second: the further below the dashed line, the more is lost.",
+        "checks": "A point on the dashed line was predicted right; bars are predicted intervals.",
+        "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in "
+        "which nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
+    }
+    figures = {
+        name: Figure(
+            name, partial(drawn, name), caption, zooms=name == "step", on_page=name in ("map", "checks", "step")
+        )
+        for name, caption in captions.items()
+    }
+    return Document(
+        answer=sentence(prediction),
+        why=[efficient, check_words(prediction) or trust, memory],
+        warnings=prediction.warnings,
+        brief=[_map_table(grid, prediction, _FEW_ROWS) for grid in told],
+        sections=(
+            Section(
+                "predicted",
+                "Prediction and how wrong it was",
+                facts=[fact for fact in facts if fact],
+                tables=[
+                    _map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ()) for grid in maps
+                ],
+                figures=[figures[name] for name in ("map", "efficiency", "throughput")],
+            ),
+            Section(
+                "checks",
+                "Run for real",
+                facts=[check_words(checked)] if len(checked.checks) > len(prediction.checks) else [],
+                tables=[_check_table(checked)],
+                figures=[figures["checks"]],
+            ),
+            Section("step", "One step of all ranks", figures=[figures["step"]] if step else []),
+        ),
+        more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
+        json=lambda: prediction_json(prediction),
+        files={"estimate": _cell_table(prediction)},
+    )
+
+
+def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
+    """The prediction with a check for every cell that was measured as well."""
+    if measured is None:
+        return prediction
+    known = {(check.scaling, check.np, check.batch) for check in prediction.checks}
+    checks: list[Check] = []
+    for cell in prediction.cells:
+        place = (cell.scaling, cell.np, cell.batch)
+        point = None if cell.verified or place in known else same_point(measured, cell, prediction.engine)
+        if point and point.step_s:
+            checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
+    return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
+
+
+# --- the map ---
+
+
+class Grid(NamedTuple):
+    """The map of one kind of scaling; ascending."""
+
+    scaling: ScalingKind
+    counts: tuple[int, ...]  # Processes
+    batches: tuple[int, ...]  # As they were asked for: of a process (weak) or of all (strong)
+    cells: dict[tuple[int, int], Cell]  # By processes and batch; a batch of fewer samples than processes has none
+
+    def shown(self) -> list[Cell]:
+        """The cells of these rows and columns, in their order."""
+        places = ((np, batch) for np in self.counts for batch in self.batches)
+        return [self.cells[place] for place in places if place in self.cells]
+
+    def nodes(self) -> dict[int, int]:
+        """Nodes by processes."""
+        return {cell.np: cell.nodes for cell in reversed(self.shown())}
+
+    def boundaries(self) -> dict[int, int]:
+        """Rows that begin to use more nodes than the row before, and how many."""
+        nodes = self.nodes()
+        known = [np for np in self.counts if np in nodes]
+        return {np: nodes[np] for before, np in pairwise(known) if nodes[np] > nodes[before]}
+
+
+def grids(prediction: Prediction) -> list[Grid]:
+    """One map for each kind of scaling that was predicted."""
+    found = []
+    for scaling in SCALINGS:
+        cells = {(cell.np, asked_batch(cell)): cell for cell in prediction.cells if cell.scaling == scaling}
+        counts, batches = sorted({np for np, _ in cells}), sorted({batch for _, batch in cells})
+        if cells:
+            found.append(Grid(scaling, tuple(counts), tuple(batches), cells))
+    return found
+
+
+def asked_batch(cell: Cell) -> int:
+    """The batch as the user says it: per process for weak scaling, of all processes for strong scaling."""
+    return cell.global_batch if cell.scaling == "strong" else cell.batch
+
+
+def is_slower(cell: Cell) -> bool:
+    """Whether one process alone is faster, as far as two digits tell."""
+    return cell.speedup < READS_AS_ONE
+
+
+def recommended_cell(prediction: Prediction) -> Cell | None:
+    """The cell that the advice speaks of."""
+    advice = prediction.recommended
+    if advice is None:
+        return None
+    wanted = (advice.np, advice.batch, advice.scaling)
+    return next((cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == wanted), None)
+
+
+def reduced(grid: Grid, rows: int, columns: int, prediction: Prediction) -> tuple[Grid, str]:
+    """The map with at most N rows and columns, the recommended ones among them; and how many are left out."""
+    best = recommended_cell(prediction)
+    keep = [best] if best and best.scaling == grid.scaling else []
+    counts = _some_of(grid.counts, rows, [cell.np for cell in keep])
+    batches = _some_of(grid.batches, columns, [asked_batch(cell) for cell in keep])
+    parts = [
+        f"{len(few):,} of {len(every):,} {noun}"
+        for few, every, noun in ((counts, grid.counts, "numbers of processes"), (batches, grid.batches, "batches"))
+        if len(few) < len(every)
+    ]
+    return grid._replace(counts=counts, batches=batches), f"shown: {' and '.join(parts)}" if parts else ""
+
+
+def _some_of(values: Sequence[int], most: int, keep: Collection[int]) -> tuple[int, ...]:
+    """At most `most` (3 or more) of ascending values: ends, `keep`, powers of two, then the roundest."""
+    if len(values) <= most:
+        return tuple(values)
+
+    def odd_part(value: int) -> int:  # the smaller, the rounder
+        return value // (value & -value)
+
+    picked = {values[0], values[-1], *(value for value in values if value in keep)}
+    others = sorted(set(values) - picked, key=lambda value: (odd_part(value), value))
+    powers, room = [value for value in others if odd_part(value) == 1], most - len(picked)
+    pool = powers if len(powers) > room else others[:room]
+    return tuple(sorted(picked | {pool[at * len(pool) // room] for at in range(room)}))
+
+
+class _Row(NamedTuple):
+    np: int
+    nodes: int | None
+    cells: Mapping[int, Cell]  # By batch
+
+
+# How a kind of cell is written, so that it is told apart without colour, and what that means.
+_MARKS = {
+    "recommended": ("[{}]", "[ ] recommended"),
+    "slower": ("({})", "( ) slower than one process"),
+    "out": ("mem", "mem: does not fit into memory"),
+    "measured": ("={}", "= measured"),
+    "unreal": ("?{}", "? over one process that does not fit"),
+    "beyond": ("~{}", "~ beyond the profiled batches"),
+    "absent": ("", "- fewer samples than processes"),
+    "usual": ("{}", ""),
+}
+
+
+def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequence[str] = ()) -> Table:
+    """Speedups over processes and batches, a column each; with the key to its marks, and what there is to see."""
+    shown, left_out = reduced(grid, rows, _BATCHES, prediction)
+    best = recommended_cell(prediction)
+    top = max((cell.speedup for cell in shown.shown() if cell.fits), default=1.0)
+
+    def kind(cell: Cell | None) -> str:
+        if cell is None:
+            return "absent"
+        kinds = {
+            "out": not cell.fits,
+            "recommended": cell is best,
+            "slower": is_slower(cell),
+            "measured": cell.verified,
+            "unreal": not cell.baseline_fits,
+            "beyond": not cell.measured_batch,
+        }
+        return next((name for name, holds in kinds.items() if holds), "usual")
+
+    def colour(row: _Row, batch: int) -> str:
+        cell = row.cells.get(batch)
+        if cell is None:
+            return ""
+        if not cell.fits or is_slower(cell):
+            return SLOWER_COLOUR if cell.fits else DOES_NOT_FIT_COLOUR
+        part = math.log(max(cell.speedup, 1.0)) / math.log(top) if top > 1 else 0.0
+        return RAMP[min(len(RAMP) - 1, int(part * len(RAMP)))]
+
+    kept = {shown.batches[0], shown.batches[-1], *([asked_batch(best)] if best else [])}
+    columns = [
+        Column("", lambda row: row.np, "processes", write="{:,}".format),
+        Column("", lambda row: row.nodes, "nodes", write="{:,}".format),
+        *(
+            Column(
+                "",
+                lambda row, batch=batch: row.cells.get(batch),
+                f"{batch:,}",
+                write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
+                priority=0 if batch in kept else 64 // (at & -at),  # on narrow terminals every second one goes first
+                colour=partial(colour, batch=batch),
+            )
+            for at, batch in enumerate(shown.batches)
+        ),
+    ]
+    nodes = shown.nodes()
+    several = max(nodes.values()) > 1
+    lines = [
+        _Row(
+            np,
+            nodes.get(np) if several else None,
+            {batch: grid.cells[np, batch] for batch in shown.batches if (np, batch) in grid.cells},
+        )
+        for np in shown.counts
+    ]
+    kinds = {kind(line.cells.get(batch)) for line in lines for batch in shown.batches}
+    key = "; ".join(meaning for name, (_, meaning) in _MARKS.items() if meaning and name in kinds)
+    of = f"speedup over one process by {BATCH_WORDS[grid.scaling]}"
+    return Table(
+        columns,
+        lines,
+        f"Predicted {of}, {grid.scaling} scaling: {headline(prediction)}.",
+        f"{grid.scaling} scaling: {of}, {headline(prediction)}",
+        sentences,
+        "; ".join(note for note in (key, left_out) if note),
+        noun="number of processes",
+    )
+
+
+def _check_table(prediction: Prediction) -> Table:
+    def with_ends(check: Check, middle: str, low: str, high: str) -> str:
+        """`16.8 ms (16.0-17.6)`."""
+        unit, factor = unit_of(getattr(check, middle))
+        value = factor * getattr(check, middle)
+        decimals = 2 if value < 10 else 1 if value < 100 else 0
+        ends = "-".join(number(factor * getattr(check, end), decimals) for end in (low, high))
+        return f"{number(value, decimals)} {unit} ({ends})"
+
+    return Table(
+        [
+            Column("", attrgetter("scaling"), "scaling", words=True),
+            Column("", attrgetter("np"), "processes", "np", "{:,}".format),
+            Column("", attrgetter("batch"), "batch per process", "batch", "{:,}".format),
+            Column(
+                "",
+                partial(with_ends, middle="predicted_s", low="low_s", high="high_s"),
+                f"predicted ({percent(PREDICTED)})",
+            ),
+            Column(
+                "", partial(with_ends, middle="measured_s", low="measured_low_s", high="measured_high_s"), "measured"
+            ),
+            Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
+            Column(
+                "",
+                lambda check: ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else ""),
+                "inside",
+            ),
+        ],
+        prediction.checks,
+        f"Predicted and measured steps: {headline(prediction)}.",
+        noun="check",
+    )
+
+
+def _cell_table(prediction: Prediction) -> Table:
+    """Every cell with every field, for programs; fields whose name does not say their unit get one that does."""
+    units = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
+    fields = [field.name for field in msgspec.structs.fields(Cell)]
+    columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
+    same = {name: getattr(prediction, name) for name in ("engine", "cluster", "what")}
+    columns += [Column(name, lambda _, value=value: value) for name, value in same.items()]
+    return Table(columns, prediction.cells, "")
+
+
+# --- words ---
+
+
+def sentence(prediction: Prediction) -> str:
+    """The answer in one sentence."""
+    what = headline(prediction)
+    if not prediction.trusted:
+        doubts = "; ".join(prediction.doubts)
+        return f"{what}: not to be trusted, so nothing is recommended: {doubts}. Repeat it while nothing else runs."
+    if prediction.was_wrong:
+        return f"{_wrong_words(prediction)} {sentence(msgspec.structs.replace(prediction, checks=()))}"
+    if prediction.recommended is None:
+        limit = format_bytes(prediction.memory_limit_bytes)
+        return f"{what}: no batch of the map fits into {limit} of memory; ask for smaller ones."
+    several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits]
+    if several and prediction.recommended.np == 1:
+        most, best = max(cell.np for cell in several), max(several, key=lambda cell: cell.speedup)
+        stay = f"{what}: stay with {configuration(prediction.recommended)}; up to {plural(most, 'process')}"
+        if is_slower(best):
+            return f"{stay} no speedup above 1 is expected."
+        goal = f"below the efficiency of {100 * prediction.efficiency_goal:.0f} % that was asked for"
+        return f"{stay} at most {speedup_number(best.speedup)}x is expected, {goal}."
+    return f"{what}: {advice_words(prediction)}."
+
+
+def _wrong_words(prediction: Prediction) -> str:
+    """That its checks proved it wrong, by how much, and what was made of it."""
+
+    def off(error: float) -> str:
+        return f"{100 * abs(error):.0f} % too {'slow' if error > 0 else 'fast'}"
+
+    errors = sorted(check.error for check in prediction.checks if not check.inside and not check.disturbed)
+    by = off(errors[0]) if len(errors) == 1 else f"{off(errors[0])} to {off(errors[-1])}"
+    factor = f"{prediction.correction:.2f}x"
+    so = "the intervals are wider now" if factor == "1.00x" else f"the map is corrected ({factor} the predicted step)"
+    return (
+        f"The prediction was wrong here: {len(errors)} of {plural(len(prediction.checks), 'checked cell')} "
+        f"fell outside the predicted interval, predicted {by}; {so}."
+    )
+
+
+def headline(prediction: Prediction) -> str:
+    """`cnn with ddp`."""
+    return f"{plain(prediction.what, 60)} with {plain(prediction.engine, 30)}"
+
+
+def configuration(cell: Advice | Check) -> str:
+    """`8 processes with batch 64 each`; advice on strong scaling says the global batch too."""
+    each = " each" if cell.np > 1 else ""
+    if not isinstance(cell, Advice) or cell.scaling == "weak" or cell.np == 1:
+        return f"{plural(cell.np, 'process')} with batch {cell.batch:,}{each}"
+    most = "" if cell.np * cell.batch == cell.global_batch else "at most "
+    return f"{plural(cell.np, 'process')} with global batch {cell.global_batch:,}, {most}{cell.batch:,}{each}"
+
+
+def advice_words(prediction: Prediction) -> str:
+    """What the recommended configuration reaches, and what it gives up against the fastest."""
+    advice, cell = prediction.recommended, recommended_cell(prediction)
+    if advice is None:
+        return "nothing fits into memory" if prediction.trusted else "nothing, because the map is not to be trusted"
+    interval = f" ({_ends(cell)})" if cell else ""
+    give = "gives" if advice.np == 1 else "give"
+    if advice.regret == 0:
+        regret = "the highest throughput of the map"
+    elif advice.regret < _AS_FAST:
+        regret = f"within {format_share(_AS_FAST)} of the highest throughput of the map"
+    else:
+        fastest = f" ({format_rate(advice.throughput / (1 - advice.regret))} samples/s)" if advice.regret < 1 else ""
+        regret = f"{100 * advice.regret:.0f} % less throughput than the fastest cell{fastest}"
+    return (
+        f"{configuration(advice)} {give} {speedup_number(advice.speedup)}x{interval}, "
+        f"efficiency {100 * advice.efficiency:.0f} %, {format_rate(advice.throughput)} samples/s; {regret}"
+    )
+
+
+def efficient_words(prediction: Prediction) -> str:
+    """Up to where more processes are worth it; empty where nothing fits into memory."""
+    counts = {cell.np for cell in prediction.cells if cell.fits}
+    if not counts:
+        return ""
+    goal = f"an efficiency of {100 * prediction.efficiency_goal:.0f} %"
+    np = prediction.most_efficient_np
+    if np is None:
+        return f"no number of processes of the map reaches {goal}"
+    if np == 1 and max(counts) > 1:
+        return f"no more than 1 process reaches {goal}"
+    if np == 1 and max(cell.np for cell in prediction.cells) > 1:
+        return "nothing with more than 1 process fits into memory"
+    if max(cell.efficiency for cell in prediction.cells if cell.np == np) < prediction.efficiency_goal:
+        return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
+    return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
+
+
+def memory_words(prediction: Prediction) -> str:
+    """The largest batch that fits; empty where the profile does not tell."""
+    if prediction.largest_batch is None:
+        return ""
+    limit = f" into {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
+    whose = "a process" if prediction.memory_shared_by == 1 else f"each of {prediction.memory_shared_by:,} processes"
+    return f"largest batch of {whose} that fits{limit}: {prediction.largest_batch:,}"
+
+
+def trust_words(prediction: Prediction) -> str:
+    """How wrong the last checks were; empty when this map has the first ones."""
+    known = prediction.calibration
+    if known is None and prediction.checks:
+        return ""
+    if known is None and prediction.is_stated:  # --verify would measure another device than the one of the step times
+        return "nothing was verified: scalescope measure runs cells for real where these step times were taken"
+    if known is None:
+        return "nothing was verified here yet: --verify 3 runs three cells for real"
+    factor = f"{known.factor:.3f}"
+    corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "
+    return (
+        f"{plural(known.estimates, 'estimate')} checked here so far: wrong by {_percent(known.mean_error)} on average; "
+        f"{corrected}a spread of {_percent(known.spread)} is left"
+    )
+
+
+def check_words(prediction: Prediction) -> str:
+    """How the cells that were run came out; empty without any."""
+    checks = prediction.checks
+    if not checks:
+        return ""
+    errors = [abs(check.error) for check in checks]
+    several = f" on average, {_percent(max(errors))} at worst" if len(checks) > 1 else ""
+    return (
+        f"{plural(len(checks), 'cell')} run for real: wrong by {_percent(sum(errors) / len(errors))}{several}; "
+        f"{sum(check.inside for check in checks)} of {len(checks)} inside the predicted interval"
+    )
+
+
+def speedup_number(speedup: float) -> str:
+    """Three digits."""
+    return number(speedup, 2 if speedup < 9.995 else 1 if speedup < 99.95 else 0)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
+
+
+# --- the map in words: where several processes pay, what a node boundary does, whether large batches help ---
+
+_MOST_RANGES = 3  # Of batches in one sentence; a map with more of them is counted
+_VISIBLE = 0.02  # Change of a step, as a fraction of it, that is worth words
+
+_Sign = Literal[-1, 0, 1]  # Surely less, the intervals do not tell, surely more
+
+
+def map_words(prediction: Prediction) -> list[str]:
+    """What can be seen in the map and why, a sentence each; none of a map of one process or one not to be trusted."""
+    if not prediction.trusted:
+        return []
+    maps = grids(prediction)
+    said = [_sentences(grid) for grid in maps]
+    told: dict[str, None] = {}  # what holds for every map is said once
+    for grid, lines in zip(maps, said, strict=True):
+        for line in lines:
+            common = all(line in others for others in said)
+            told[line if common else f"{grid.scaling.capitalize()} scaling: {line}"] = None
+    return list(told)
+
+
+def _sentences(grid: Grid) -> list[str]:
+    return [line for line in (_where_they_pay(grid), _node_boundary(grid), _larger_batches(grid)) if line]
+
+
+def _row(grid: Grid, np: int) -> list[Cell]:
+    """Cells that can be run, and over a step that can be run, by batch."""
+    cells = [grid.cells[np, batch] for batch in grid.batches if (np, batch) in grid.cells]
+    return [cell for cell in cells if cell.fits and cell.baseline_fits]
+
+
+def _where_they_pay(grid: Grid) -> str:
+    """`2 processes are faster than one from batch 64 each on (1.12x, 1.05 to 1.19), slower up to batch 16 each.`"""
+    fewest = min((np for np in grid.counts if np > 1), default=0)
+    cells = _row(grid, fewest)
+    if not cells:
+        return ""
+    who, signs = plural(fewest, "process"), [_sign(cell.speedup_low, cell.speedup_high, 1, 1) for cell in cells]
+    best = max(cells, key=lambda cell: cell.speedup)
+    if all(sign > 0 for sign in signs):
+        return f"{who} are faster than one at every batch size of the map: {_between(cells)}."
+    if all(sign < 0 for sign in signs):
+        return f"{who} are slower than one at every batch size of the map: {_between(cells)}. {_share(best)}."
+    slower = f", slower {where}" if (where := _ranges(cells, signs, -1)) else ""
+    if not any(sign > 0 for sign in signs):
+        return f"At no batch size of the map are {who} surely faster than one: at best {_reached(best)}{slower}."
+    first = next(cell for cell, sign in zip(cells, signs, strict=True) if sign > 0)
+    unsure = "; elsewhere the interval holds 1" if 0 in signs else ""
+    return f"{who} are faster than one {_ranges(cells, signs, 1)} ({_short(first)}, {_ends(first)}){slower}{unsure}."
+
+
+def _node_boundary(grid: Grid) -> str:
+    """What the first row on more nodes reaches, next to the last one before it."""
+    nodes = grid.nodes()
+    several = [np for np in nodes if np > 1]
+    if not several:
+        return ""
+    if max(nodes.values()) == 1:
+        return "All processes run on one node: no message crosses a node boundary."
+    if not (boundaries := grid.boundaries()):
+        return f"Every row of the map runs on {plural(max(nodes.values()), 'node')}: messages always cross nodes."
+    after = min(boundaries)
+    before = max(np for np in nodes if np < after)
+    if before == 1:
+        return f"{after:,} processes run on {plural(nodes[after], 'node')} already: messages always cross nodes."
+    there = {asked_batch(cell): cell for cell in _row(grid, after)}
+    pairs = [(cell, there[asked_batch(cell)]) for cell in _row(grid, before) if asked_batch(cell) in there]
+    if not pairs:
+        return ""
+    signs = [_against(b, a) for a, b in pairs]
+    drops = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
+    less, more = drops[-1] if drops else pairs[-1]
+    figures = f"{_short(less)} becomes {_reached(more)}"
+    crossing = f"From {before:,} to {after:,} processes, which need {plural(nodes[after], 'node')},"
+    costs_efficiency = all(sign > 0 for sign in signs) and more.speedup_high / after < less.speedup_low / before
+    reason = ""
+    if more.exposed_s - less.exposed_s > _VISIBLE * less.step_s:
+        joint = "because" if drops or costs_efficiency else "although" if any(signs) else "while"
+        grown = f"from {format_seconds(less.exposed_s)} to {format_seconds(more.exposed_s)}"
+        reason = f", {joint} exposed communication grows {grown} of a step where messages cross nodes"
+    if not any(signs):
+        return f"{crossing} the intervals do not tell whether speedup rises: {figures}{reason}."
+    if costs_efficiency:
+        efficiency = f"efficiency falls from {100 * less.efficiency:.0f} % to {100 * more.efficiency:.0f} %"
+        return f"{crossing} speedup rises at every batch size ({figures}), but {efficiency}{reason}."
+    unsure = "; elsewhere the intervals overlap" if 0 in signs else ""
+    return f"{crossing} speedup {_by_sign([b for _, b in pairs], signs)}: {figures}{reason}{unsure}."
+
+
+def _larger_batches(grid: Grid) -> str:
+    """Whether the row of the most processes gets better to the right, and what communication has to do with it."""
+    rows = [cells for np in grid.counts if np > 1 and len(cells := _row(grid, np)) > 1]
+    if not rows:
+        return ""
+    cells = rows[-1]
+    small, large = cells[0], cells[-1]
+    best = max(cells, key=lambda cell: cell.speedup)
+    sign = _against(large, small)
+    figures = f"{plural(small.np, 'process')} reach {_reached(small)} and {_reached(large)}"
+    shares = f"exposed communication is {_part(small)} of a step and then {_part(large)}"
+    past = ""
+    if best is not large and _against(large, best) < 0:
+        past = f" The most is {_reached(best)}; beyond it speedup falls."
+    if sign > 0:
+        each = small.exposed_s - large.exposed_s * small.global_batch / large.global_batch  # for as many samples
+        is_why = each > _VISIBLE * small.step_s
+        why = "gradients do not grow with the batch and compute does" if is_why else "communication is not the reason"
+        return f"Larger batches scale better: {figures}; {why}: {shares}.{past}"
+    told = "Larger batches scale worse" if sign < 0 else "The intervals do not show that larger batches scale better"
+    return f"{told}: {figures}; {shares}{_slower_apart(grid, large)}.{past}"
+
+
+def _slower_apart(grid: Grid, cell: Cell) -> str:
+    """What the rest of a step takes against one process with the same batch; empty where the map does not tell."""
+    alone = next((each for each in _row(grid, 1) if each.batch == cell.batch), None)
+    rest = (cell.step_s - cell.exposed_s) / alone.step_s - 1 if alone else 0.0
+    return f", and the rest takes {100 * rest:.0f} % longer than on one process" if rest > _VISIBLE else ""
+
+
+def _sign(low: float, high: float, other_low: float, other_high: float) -> _Sign:
+    return 1 if low > other_high else -1 if high < other_low else 0
+
+
+def _against(cell: Cell, other: Cell) -> _Sign:
+    return _sign(cell.speedup_low, cell.speedup_high, other.speedup_low, other.speedup_high)
+
+
+def _by_sign(cells: Sequence[Cell], signs: Sequence[_Sign]) -> str:
+    """`drops up to batch 16 each and rises from batch 64 each on`."""
+    words = [("drops", _ranges(cells, signs, -1)), ("rises", _ranges(cells, signs, 1))]
+    return " and ".join(f"{verb} {where}" for verb, where in words if where)
+
+
+def _ranges(cells: Sequence[Cell], signs: Sequence[_Sign], wanted: _Sign) -> str:
+    """`from batch 64 each on`, `up to batch 16 each`, `from batch 8 each to 32`; empty where no cell has the sign."""
+    last, found = len(cells) - 1, []
+    for sign, run in groupby(range(len(cells)), key=lambda at: signs[at]):
+        if sign == wanted:
+            places = list(run)
+            found.append((places[0], places[-1]))
+    if not found:
+        return ""
+    if len(found) > _MOST_RANGES:
+        count = sum(end - start + 1 for start, end in found)
+        return f"at {count:,} of {len(cells):,} batch sizes, the smallest of them {_named(cells[found[0][0]])}"
+    words = []
+    for start, end in found:
+        if start == 0 and end == last:
+            words.append("at every batch size")
+        elif start == end:
+            words.append(f"with {_named(cells[start])}")
+        elif end == last:
+            words.append(f"from {_named(cells[start])} on")
+        elif start == 0:
+            words.append(f"up to {_named(cells[end])}")
+        else:
+            words.append(f"from {_named(cells[start])} to {asked_batch(cells[end]):,}")
+    return " and ".join(words)
+
+
+def _named(cell: Cell) -> str:
+    return f"global batch {cell.global_batch:,}" if cell.scaling == "strong" else f"batch {cell.batch:,} each"
+
+
+def _short(cell: Cell) -> str:
+    return f"{speedup_number(cell.speedup)}x"
+
+
+def _ends(cell: Cell) -> str:
+    return f"{speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)}"
+
+
+def _reached(cell: Cell) -> str:
+    """`1.12x (1.05 to 1.19) with batch 64 each`."""
+    return f"{_short(cell)} ({_ends(cell)}) with {_named(cell)}"
+
+
+def _between(cells: Sequence[Cell]) -> str:
+    """The least and the most, or the only one with its interval."""
+    least, most = (choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
+    return _reached(most) if least is most else f"{_reached(least)} to {_reached(most)}"
+
+
+def _part(cell: Cell) -> str:
+    return f"{100 * cell.exposed_s / cell.step_s:.0f} %"
+
+
+def _share(cell: Cell) -> str:
+    exposed = f"{format_seconds(cell.exposed_s)} of {format_seconds(cell.step_s)}"
+    return f"Of a step with {_named(cell)}, {exposed} are exposed communication"
+
+
+# --- JSON: its keys are a contract ---
+
+
+def prediction_json(prediction: Prediction) -> dict[str, Any]:
+    """Units are SI and in the names; device_hours are for a million samples."""
+    document: dict[str, Any] = msgspec.to_builtins(prediction)
+    first = {
+        "kind": document.pop("kind"),
+        "what": document.pop("what"),
+        "cells": document.pop("cells"),
+        "recommended": document.pop("recommended"),
+        "trusted": prediction.trusted,
+        "in_words": map_words(prediction),
+    }
+    knobs = document.pop("knobs")["values"]
+    checks = [
+        {**written, "error": check.error, "inside": check.inside}
+        for written, check in zip(document.pop("checks"), prediction.checks, strict=True)
+    ]
+    return {**first, **document, "knobs": knobs, "checks": checks}
