@@ -42,29 +42,6 @@ def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "r
     return Path(page)
 
 
-@takes_paths
-def compare(a: str | Path, b: str | Path, tolerance: str | float = 0.05) -> "Comparison":
-    """What changed from A to B: every time that both have, with intervals and a verdict.
-
-    Args:
-        a: A result folder, or a file that explain reads.
-        b: The same, later.
-        tolerance: `5%` or 0.05: a change within it is none.
-
-    Returns:
-        Pairs of times; `slower` says whether B is beyond the tolerance.
-
-    Raises:
-        UsageError: They cannot be read, or have no time in common.
-    """
-    from scalescope.studies.compare import compare as compared
-    from scalescope.studies.results import read_results
-    from scalescope.units import parse_fraction
-
-    (first,), (second,) = read_results([a]), read_results([b])
-    return compared(first, second, parse_fraction(str(tolerance), "tolerance"))
-
-
 def page_of(results: Sequence["Results"]) -> str:
     """The page as one text of at most MOST_BYTES; figures that do not fit are pictures.
 
@@ -262,3 +239,11 @@ def _file_name(name: str) -> str:
     import re
 
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "result"
+
+
+def study_document(results: "Results", page: Path) -> dict[str, Any]:
+    """What `study --json` prints."""
+    from scalescope.report.study import answer, setting_document
+    from scalescope.report.study_parts import as_document
+
+    return as_document(results, answer(results), setting_document(results), str(page))
