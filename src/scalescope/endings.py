@@ -464,7 +464,7 @@ def of_tuning(tuning: "Tuning", request: "TuneRequest", screen: Screen) -> Endin
         if tuning.decision == "use":
             setting = {**tuning.held, **tuning.values}
             about = f"{tuning.engine}, {tuning.np} processes, found by scalescope tune: {tuning.what}"
-            written = write_settings(folder, tuning.engine, setting, about, nodes=tuning.nodes, ranks=tuning.np)
+            written = write_settings(folder, tuning.engine, setting, about)
             said.append(f"Settings: {', '.join(str(from_here(path)) for path in written)}")
             said += how_to_use(tuning.engine, setting, str(here / YAML))
         if tuning.samples:

@@ -214,6 +214,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("cnn", "--config-file", "bad.yaml"), "cycle_time_ms"),
         (("cnn", "--engine", "ddp", "--config-file", "horovod.yaml"), "is for horovod and this is ddp"),
         (("cnn", "--start-from", "none"), "cannot read none"),
+        (("cnn", "--start-from", "last"), "cannot read last"),
         (("cnn", "--start-from", "empty"), "no tuned.yaml"),
         (("cnn", "--start-from", "horovod.yaml", "--offline"), "leave --offline out"),
         (("cnn", "--start-from", "horovod.yaml", "--autotune-log-file", "a"), "leave --log-file out"),
@@ -228,6 +229,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("--resume", "empty", "--max-samples", "5"), "leave --max-samples out"),
         (("--resume", "empty", "-o", "a"), "leave -o out"),
         (("cnn", "--unknown"), "--unknown"),
+        (("cnn", "--watch", "50"), "--watch"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -91,7 +91,7 @@ def test_a_comparison_that_was_not_decided_is_resumed_with_another_launch(tuned:
 
 def test_a_tuned_model_is_drawn(tuned: tuple[CommandLine, dict]) -> None:
     scalescope, _ = tuned
-    for name in ("landscape", "convergence", "cost"):
+    for name in ("landscape", "convergence"):
         assert (scalescope.folder / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -28,7 +28,6 @@ FORMATS = {
     "plan": 2,
     "prediction": 1,
     "profile": 1,
-    "remembered_setting": 1,
     "residual": 2,
     "run": 1,
     "sample": 1,
@@ -110,7 +109,6 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (tuning.Gain, {"level": 0.0}),
     (tuning.TuningCost, {"warmup_steps": 0}),
     (tuning.Tuning, {"version": 0, "nodes": 1, "complete": True}),
-    (tuning.Remembered, {"version": 0, "gain": 0.0}),
     (results.Done, {}),
 ]
 

@@ -25,10 +25,9 @@ from scalescope.charts import charts, write_charts
 from scalescope.charts.convergence import convergence_chart
 from scalescope.charts.landscape import landscape_chart
 from scalescope.charts.landscape_parts import slice_of
-from scalescope.charts.tuning_cost import cost_chart
 from scalescope.records.tuning import Cell, Tuning
 
-DRAWERS = {"landscape": landscape_chart, "convergence": convergence_chart, "cost": cost_chart}
+DRAWERS = {"landscape": landscape_chart, "convergence": convergence_chart}
 
 
 def drawn(tuning: Tuning, name: str) -> Any:
@@ -172,41 +171,11 @@ def test_samples_that_were_cut_or_failed_stand_at_the_edge() -> None:
     assert 4 not in {row["sample"] for row in rows(filled)}
 
 
-def test_cost_adds_up_to_what_the_record_says_and_goes_on_with_the_winner() -> None:
-    tuning = two_hosts()
-    figure = drawn(tuning, "cost")
-    walked, onwards = layers(figure, "line")
-    assert (rows(walked)[-1]["step"], rows(walked)[-1]["lost"]) == (238, pytest.approx(tuning.cost.lost_s))
-    assert rows(walked)[-2]["lost"] == pytest.approx(tuning.cost.lost_s)  # samples explain all of it
-    first, last = rows(onwards)
-    assert (first["lost"] - last["lost"]) / (last["step"] - first["step"]) == pytest.approx(0.204, abs=0.001)
-    phases = rows(layers(figure, "rect")[0])
-    assert [(row["name"], row["step"]) for row in phases] == [
-        ("search", 0),
-        ("confirmation", 94),
-        ("with the winner", 238),
-    ]
-
-
-def test_the_break_even_point_is_ringed_where_it_is_near_and_told_where_it_is_far() -> None:
-    tuning = two_hosts()
-    near = msgspec.structs.replace(tuning.cost, lost_s=20.4, break_even_steps=100)
-    figure = drawn(msgspec.structs.replace(tuning, cost=near), "cost")
-    ring = rows(layers(figure, "point")[-1])[0]
-    assert (ring["step"], ring["lost"]) == (338, 0.0)
-    far = drawn(horovod(), "cost")
-    assert rows(layers(far, "text")[-1])[0]["words"] == "break-even only after 78,795 more steps"
-    assert layers(far, "line")[-1]["data"]["values"][-1]["step"] == 1680
-    kept = drawn(keep_default(), "cost")
-    assert len(layers(kept, "line")) == 1
-    assert "the default stays, so this cost is not recovered" in subtitle(kept)
-
-
 def test_only_what_is_known_is_drawn() -> None:
     tuning = two_hosts()
     nothing = msgspec.structs.replace(tuning, samples=(), cells=(), default_step_s=None)
     assert charts(nothing) == {}
-    assert list(charts(msgspec.structs.replace(tuning, cells=()))) == ["convergence", "cost"]
+    assert list(charts(msgspec.structs.replace(tuning, cells=()))) == ["convergence"]
     assert list(charts(msgspec.structs.replace(tuning, default_step_s=None))) == ["landscape", "convergence"]
 
 

@@ -269,16 +269,8 @@ def test_a_place_without_a_setting_is_told(tmp_path: Path) -> None:
             read_found(path)
 
 
-def test_what_was_found_for_nccl_is_also_a_file_for_its_tuner_plugin(tmp_path: Path) -> None:
-    values = {"nccl_algo": "CollnetDirect", "nccl_proto": "LL128", "bucket_cap_mb": 4.0}
-    paths = write_settings(tmp_path, "ddp", values, nodes=2, ranks=16)
-    conf = tmp_path / "nccl_tuner.conf"
-    assert conf in paths
-    rows = [line for line in conf.read_text().splitlines() if not line.startswith("#")]
-    assert rows == ["allreduce,0,4294967295,collnet_direct,ll128,-1,2,16,-1,-1"]
-    write_settings(tmp_path, "ddp", {"nccl_max_nchannels": 8})
-    text = conf.read_text()
-    assert "allreduce,0,4294967295,ring,simple,8,-1,-1,-1,-1" in text
-    assert "algorithm ring and protocol simple: not searched" in text
-    write_settings(tmp_path, "ddp", {"bucket_cap_mb": 4.0})
-    assert not conf.exists()
+def test_knobs_of_nccl_stand_in_the_usual_files_only(tmp_path: Path) -> None:
+    paths = write_settings(tmp_path, "ddp", {"nccl_algo": "Ring", "bucket_cap_mb": 4.0})
+    assert sorted(path.name for path in paths) == sorted(path.name for path in tmp_path.iterdir())
+    assert "nccl_tuner.conf" not in {path.name for path in paths}
+    assert "NCCL_ALGO=Ring" in (tmp_path / "tuned.env").read_text()

@@ -1,7 +1,6 @@
 """`tune` from a request to a search: which method, what is refused before anything starts, what is written down."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import Point
 from scalescope.records.store import append, load, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost, Values
-from scalescope.tuner import remembered, run
+from scalescope.tuner import run
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
-from scalescope.tuner.watching import WatchingSearch
 from tuner.made_launches import COMMAND
 from tuner.made_ranks import Told
 
@@ -89,7 +87,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     return made
 
 
-def test_a_search_is_written_down_made_and_remembered(search: Search, tmp_path: Path) -> None:
+def test_a_search_is_written_down_and_made(search: Search, tmp_path: Path) -> None:
     told = Told()
     folder, found = tune(asked(folder="out", hold=("threads-per-rank=2", "static_graph=true"), batch=8), told)
     assert (folder, found) == (tmp_path / "out", tuning())
@@ -102,33 +100,7 @@ def test_a_search_is_written_down_made_and_remembered(search: Search, tmp_path: 
     assert written.fingerprint is not None
     assert msgspec.structs.replace(written.request, env={}) == request
     assert told.plans == []
-    recalled = remembered.recall(asked(batch=8), "ddp")
-    assert recalled is not None
-    assert (recalled.values, recalled.gain) == (DECIDED, 0.1)
-
-
-def test_what_was_found_earlier_is_told_unless_it_is_asked_for(search: Search) -> None:
-    tune(asked(folder="first"), Told())
-    told = Told()
-    tune(asked(folder="second"), told)
-    assert told.plans == [
-        "Found earlier: bucket_cap_mb=2. --start-from last compares it with the default, without a search."
-    ]
-    quiet = Told()
-    tune(asked(folder="third", confirm=DECIDED), quiet)
-    assert quiet.plans == []
-
-
-def test_a_decision_that_cannot_be_remembered_is_told(
-    search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a_file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a_file"))
-    told = Told()
-    tune(asked(folder="out"), told)
-    assert len(told.plans) == 1
-    assert told.plans[0].startswith("the decision could not be remembered for --start-from last: ")
-    assert remembered.recall(asked(), "ddp") is None
+    assert not (tmp_path / "cache").exists(), "nothing is kept outside the folder of the results"
 
 
 def test_a_folder_with_samples_is_not_searched_in_again(search: Search, tmp_path: Path) -> None:
@@ -171,21 +143,12 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
     assert log.read_text() == "its log"
 
 
-def test_watching_is_a_search_of_its_kind(search: Search) -> None:
-    settings = run._settled(asked())[0]
-    found = run._search(asked(watch=50), settings, run._settled(asked())[1], "online", Told())
-    assert isinstance(found, partial)
-    assert found.keywords == {"kind": WatchingSearch}
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [
         ({"engine": "ddp", "method": "native"}, "--method native is Horovod's autotune: leave it out for "),
         ({"steps_per_sample": 3}, "--steps-per-sample 3 is too short to tell anything: give at least 4"),
         ({"steps_per_sample": 1, "method": "offline"}, "--steps-per-sample 1 is too short to tell anything"),
-        ({"watch": 50, "method": "offline"}, "--watch needs a training that is tuned while it runs"),
-        ({"watch": 50, "workload": WorkloadSpec(model="cnn"), "command": ()}, "--watch needs a training"),
         ({"hold": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1, not '0'"),
         ({"hold": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1, not 'two'"),
     ],
@@ -204,8 +167,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_starts(
     "more",
     [
         {"steps_per_sample": 4},
-        {"watch": 50},
-        {"watch": 50, "workload": WorkloadSpec(model="cnn"), "command": (), "steps": 100},
+        {"workload": WorkloadSpec(model="cnn"), "command": (), "steps": 100},
         {"method": "native", "engine": "horovod", "steps_per_sample": 1},
     ],
 )

@@ -84,13 +84,8 @@ def _drawn(record: Drawable) -> dict[str, Any]:
     if isinstance(record, Tuning):
         from scalescope.charts.convergence import convergence_chart
         from scalescope.charts.landscape import landscape_chart
-        from scalescope.charts.tuning_cost import cost_chart
 
-        return {
-            "landscape": landscape_chart(record),
-            "convergence": convergence_chart(record),
-            "cost": cost_chart(record),
-        }
+        return {"landscape": landscape_chart(record), "convergence": convergence_chart(record)}
     if isinstance(record, Autotune):
         from scalescope.charts.autotune import autotune_landscape_chart, scores_chart
 

@@ -108,7 +108,6 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = ""
     confirm: Values | None = None  # A setting found earlier: compared with the default, without a search
-    watch: int | None = None  # After the decision: look every so often, in steps, for a change, and tune again
     # None: as the method has it
     warmup_samples: A[
         int | None,
@@ -294,18 +293,3 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     more: More | None = None  # Of a comparison that is not decided
     complete: bool = True  # False: the training or the user ended it before it was decided
     notes: tuple[str, ...] = ()
-
-
-class Remembered(Record, frozen=True, kw_only=True, tag="remembered_setting"):
-    """What was decided about a training, for its next start."""
-
-    current_version: ClassVar[int] = 1
-
-    training: str  # A model with its arguments, or a command
-    engine: str
-    cluster: str  # Hosts and slots, or this machine's name
-    np: int
-    held: Values = {}
-    values: Values  # Empty: the default was kept
-    gain: float = 0.0
-    created: str

@@ -3,7 +3,6 @@
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,11 +27,8 @@ from scalescope.tuner.native import LOG as AUTOTUNE_LOG
 from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
-from scalescope.tuner.remembered import recall, remember
 from scalescope.tuner.search import ONLINE, prepare
-from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import THREADS
-from scalescope.tuner.watching import WatchingSearch
 
 _Search = Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]
 _SEARCHES: dict[Method, _Search] = {"online": tune_online, "offline": tune_offline, "native": tune_native}
@@ -45,10 +41,6 @@ def tune(request: TuneRequest, listener: TuneListener) -> Tuning:
     method = _method(request, point.engine)
     _check_sample(request, method)
     check_requirements(settings)
-    earlier = None if request.confirm or request.start_from is not None else recall(request, point.engine)
-    if earlier:
-        words = " ".join(f"{name}={shown_value(value)}" for name, value in earlier.values.items())
-        listener.planned(f"Found earlier: {words}. --start-from last compares it with the default, without a search.")
     prepare()  # now, and not while ranks wait for an answer
     here = fingerprint_here(request.command, request.device)
     with result_folder("tune", request.folder) as folder, _says_where(folder):
@@ -69,8 +61,6 @@ def tune(request: TuneRequest, listener: TuneListener) -> Tuning:
         if method == "native" and request.log_file and (folder / AUTOTUNE_LOG).exists():
             with writing(Path(request.log_file)):
                 Path(request.log_file).write_bytes((folder / AUTOTUNE_LOG).read_bytes())
-        if warning := remember(request, found):
-            listener.planned(warning)
         return in_folder(found, folder)
 
 
@@ -79,7 +69,7 @@ def _search(request: TuneRequest, settings: Settings, point: Point, method: Meth
     engine = find_engine(point.engine)
     why_not = "" if method == "offline" else why_not_live(settings.python, engine)
     if not why_not:
-        return partial(tune_online, kind=WatchingSearch) if request.watch else _SEARCHES[method]
+        return _SEARCHES[method]
     if request.method == "online":
         raise UsageError(f"{engine.title}'s knobs cannot change while it trains: {why_not}: use --offline")
     listener.planned(f"{engine.title}'s knobs cannot change while it trains: {why_not}. Tuning by relaunch instead.")
@@ -165,8 +155,6 @@ def _check_sample(request: TuneRequest, method: Method) -> None:
     """Samples that are too short to tell anything, refused before anything starts."""
     each = request.steps_per_sample
     least = {"online": ONLINE.fewest_times, "offline": FEWEST_STEPS, "native": 1}[method]
-    if request.watch and (method != "online" or (request.workload and not request.steps)):
-        raise UsageError("--watch needs a training that is tuned while it runs and goes on: a command, or --steps")
     if each is not None and each < least and request.start_from is None:
         raise UsageError(f"--steps-per-sample {each} is too short to tell anything: give at least {least}")
 

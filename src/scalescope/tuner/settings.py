@@ -16,7 +16,7 @@ from scalescope.records.store import load, write_whole
 from scalescope.records.tuning import Tuning, Values
 from scalescope.text import did_you_mean, plain
 
-YAML, ENVIRONMENT, TEXT, NCCL_TUNER = "tuned.yaml", "tuned.env", "tuned.txt", "nccl_tuner.conf"
+YAML, ENVIRONMENT, TEXT = "tuned.yaml", "tuned.env", "tuned.txt"
 
 THREADS = Knob(
     name="threads_per_rank",
@@ -49,9 +49,7 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # What was in the file and is not used
 
 
-def write_settings(
-    folder: Path, engine: str, values: Values, about: str = "", *, nodes: int = -1, ranks: int = -1
-) -> list[Path]:
+def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:
     """Write the setting in every form it has; a form that would say nothing is left out (and its old file removed)."""
     variables = environment_of(engine, values)
     said = "\n".join(how_to_use(engine, values))
@@ -59,7 +57,6 @@ def write_settings(
         YAML: as_yaml(engine, values, about),
         ENVIRONMENT: "".join(f"{name}={value}\n" for name, value in variables.items()),
         TEXT: f"{said}\n" if said else "",
-        NCCL_TUNER: as_nccl_tuner(values, nodes, ranks),
     }
     written = []
     for name, text in texts.items():
@@ -89,30 +86,6 @@ def as_yaml(engine: str, values: Values, about: str = "") -> str:
     if threads is not None:
         document[THREADS.name] = threads
     return (f"# {plain(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
-
-
-# Columns of what NCCL's example tuner plugin reads, the knob that fills them, and what stands there without one.
-_NCCL_COLUMNS = {"algorithm": ("nccl_algo", "ring"), "protocol": ("nccl_proto", "simple")}
-_NCCL_ALGORITHMS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
-_MOST_BYTES = 4294967295  # All sizes, as the plugin has it
-
-
-def as_nccl_tuner(values: Values, nodes: int, ranks: int) -> str:
-    """The setting as the file that NCCL's example tuner plugin reads; empty where no knob of NCCL was found."""
-    if not any(name.startswith("nccl_") for name in values):
-        return ""
-    cells, assumed = {}, []
-    for column, (knob, otherwise) in _NCCL_COLUMNS.items():
-        word = str(values.get(knob, otherwise)).lower()
-        cells[column] = _NCCL_ALGORITHMS.get(word, word)
-        assumed += [] if knob in values else [f"{column} {otherwise}"]
-    channels = values.get("nccl_max_nchannels", -1)
-    note = f"# {' and '.join(assumed)}: not searched, but the file must name one\n" if assumed else ""
-    return (
-        "# For NCCL's example tuner plugin: NCCL_TUNER_CONFIG_FILE names this file\n"
-        f"{note}# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff\n"
-        f"allreduce,0,{_MOST_BYTES},{cells['algorithm']},{cells['protocol']},{channels},{nodes},{ranks},-1,-1\n"
-    )
 
 
 def environment_of(engine: str, values: Values) -> dict[str, str]:
