@@ -124,7 +124,7 @@ def _ask_study(**given: Any) -> StudyRequest:
 
 
 def _plan_study(request: StudyRequest) -> Iterable[str]:
-    from scalescope.report.study_parts import plan_lines
+    from scalescope.show.study import plan_lines
     from scalescope.studies.run import dry_run
 
     return plan_lines(dry_run(request), request.budget_s)
@@ -252,7 +252,7 @@ def explain(
 
 
 def _explain(request: ExplainRequest, progress: Any) -> Any:
-    from scalescope.charts import start_renderer
+    from scalescope.show.charts.saving import start_renderer
 
     if request.folder:
         start_renderer()  # while the files are read
