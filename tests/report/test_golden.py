@@ -11,19 +11,17 @@ import made_explanation
 import made_predictions
 import made_tunings
 import pytest
+from scalescope.report.machine import show as show_cluster
+from scalescope.report.prediction import sentence as prediction_sentence
+from scalescope.report.prediction_show import show as show_prediction
+from scalescope.report.prediction_tables import as_document as prediction_document
 
 from goldens import WIDTH, as_json, compare
 from scalescope.report.explanation import sentence as explanation_sentence
 from scalescope.report.explanation_show import show as show_explanation
 from scalescope.report.explanation_tables import as_document as explanation_document
-from scalescope.report.machine import show as show_cluster
-from scalescope.report.prediction import sentence as prediction_sentence
-from scalescope.report.prediction_show import show as show_prediction
-from scalescope.report.prediction_tables import as_document as prediction_document
 from scalescope.report.terminal import open_console
-from scalescope.report.tuning import sentence as tuning_sentence
-from scalescope.report.tuning_show import as_document as tuning_document
-from scalescope.report.tuning_show import show as show_tuning
+from scalescope.show import document_of, terminal
 
 SCREEN = 20  # Lines that an answer takes at most
 
@@ -46,7 +44,12 @@ RECORDS: dict[str, tuple[Callable[[], Any], Callable[..., None], Callable[[Any],
         }.items()
     },
     **{
-        f"tune/{name}": (make, show_tuning, tuning_sentence, tuning_document)
+        f"tune/{name}": (
+            lambda make=make: document_of(make()),
+            terminal.show,
+            lambda told: told.answer,
+            lambda told: told.json(),
+        )
         for name, make in made_tunings.ALL.items()
         if name != "many_knobs"  # long, and of no other kind than the rest
     },
