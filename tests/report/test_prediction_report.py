@@ -32,7 +32,7 @@ def facts(prediction: Prediction) -> list[str]:
 def map_rows(text: str) -> dict[str, list[str]]:
     """Cells as they are written, by processes and without nodes, of the first map."""
     heading, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
-    found = [line.split() for line in lines if re.match(r" {0,9}\d", line)]
+    found = [line.split() for line in lines if re.match(r" {3,9}\d", line)]
     return {first: rest["nodes" in heading :] for first, *rest in found}
 
 
@@ -289,5 +289,5 @@ def test_measured_cells_count_as_checks() -> None:
     measured = Scaling(what="cnn", source="measurement", curves=(curve,))
     text = " ".join(rendered(both(), 300, measured=measured).split())
     assert "1 cell run for real: wrong by 9.1 %" in text
-    assert "weak 4 64 60.6 ms (57.6-63.6) 66.6 ms (60.6-72.7) -9.1 no" in text
+    assert "weak 4 64 60.6 ms (57.6-63.6) 66.7 ms (60.6-72.7) -9.1 no" in text
     assert document_of(both(), measured=measured).json()["checks"] == []
