@@ -47,7 +47,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
 
 goldens: .venv/.python
-	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/cli/test_sample_outputs.py
+	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/cli/test_golden_commands.py tests/cli/test_sample_outputs.py
 
 lint: .venv/.python
 	$(BIN)/ruff check

@@ -9,7 +9,7 @@ from benchmarks.command import scalescope_words
 from benchmarks.namespaces import lab_of
 from benchmarks.tune_example import DDP
 from scalescope.report.study_parts import check_words
-from scalescope.report.tuning import sentence
+from scalescope.show.tuning import sentence
 from scalescope.studies.results import read_results
 
 FOLDER = Path("results") / "bench" / "study_hosts"

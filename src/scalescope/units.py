@@ -146,6 +146,12 @@ def format_share(fraction: float) -> str:
     return f"{100 * fraction:.1f} %" if 0 < abs(fraction) < 0.0095 else f"{100 * fraction:.0f} %"
 
 
+def format_change(fraction: float) -> str:
+    """`+0.8 %`, `-12 %`."""
+    text = f"{100 * fraction:+.1f}" if abs(fraction) < 0.0995 else f"{100 * fraction:+.0f}"
+    return f"{'0.0' if text in ('+0.0', '-0.0') else text} %"
+
+
 def format_bytes(count: float) -> str:
     """A size in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):

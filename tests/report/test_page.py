@@ -1,6 +1,5 @@
 """The page of results as a text: what it says, where it says it, and what it never holds."""
 
-import io
 import json
 import re
 from html.parser import HTMLParser
@@ -12,15 +11,15 @@ import made_scalings
 import made_tunings
 import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
-from rich.console import Console
-from scalescope.report.page import CAPTIONS
-from scalescope.report.page_contents import facts_of
-from scalescope.report.study import answer, with_measured
+from rendered import shown
+from scalescope.show.prediction import with_measured
 
-from scalescope.api.reports import MOST_BYTES, page_of, result_tables, write_figures, write_page
+from scalescope.api.reports import comparison_of, result_tables, write_figures
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
-from scalescope.report import explanation_show, prediction_show, scaling, tuning_show
+from scalescope.show import document_of
+from scalescope.show.page import MOST_BYTES, page_of, write_page
+from scalescope.show.words import capital
 
 ORDER = [
     "Prediction and how wrong it was",
@@ -86,57 +85,57 @@ def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> Non
     }
     specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL)[1])
     assert list(specs) == figures
+    captions = {figure.name: figure.caption for figure in document_of(full()).figures}
     for name in figures:
-        assert CAPTIONS[name] in read.text
-        assert specs[name]["description"].endswith(CAPTIONS[name])
+        caption = captions[name]
+        assert caption in read.text
+        assert specs[name]["description"].endswith(caption)
         assert "title" not in specs[name]  # it is in the caption
     saved = [each["data-of"] for each in read.of("button") if each.get("data-save") == "CSV"]
     assert saved == figures
 
 
 ENDINGS = {
-    "measure": (scaling.show, made_scalings.measured, "scaling"),
-    "table": (scaling.show, made_scalings.lab11, "scaling"),
-    "estimate": (prediction_show.show, made_predictions.checked, "prediction"),
-    "explain": (explanation_show.show, made_explanation.ddp, "explanations"),
-    "tune": (tuning_show.show, made_tunings.two_hosts, "tuning"),
+    "measure": (made_scalings.measured, "scaling"),
+    "table": (made_scalings.lab11, "scaling"),
+    "estimate": (made_predictions.checked, "prediction"),
+    "explain": (made_explanation.ddp, "explanations"),
+    "tune": (made_tunings.two_hosts, "tuning"),
 }
 
 
 @pytest.mark.parametrize("verb", ENDINGS)
 def test_the_first_screen_has_the_words_that_the_verb_ends_with(verb: str) -> None:
-    show, make, field = ENDINGS[verb]
+    make, field = ENDINGS[verb]
     record = make()
     several = field == "explanations"
-    told = answer(Results(name="x", **{field: (record,) if several else record}, traced_batches=(None,) * several))
-    text = io.StringIO()
-    show(record, Console(file=text, width=10_000), details=False)
-    lines = [line.strip() for line in text.getvalue().splitlines()]
-    assert told.why
-    for line in told.why:
+    told = document_of(Results(name="x", **{field: (record,) if several else record}, traced_batches=(None,) * several))
+    lines = [line.strip() for line in shown(record, 10_000, details=False).splitlines()]
+    assert told.reasons
+    for line in told.reasons:
         assert f"- {line}" in lines
     assert [line.removeprefix("Warning: ") for line in lines if line.startswith("Warning")] == list(told.warnings[:3])
     assert [line.removeprefix("Do: ") for line in lines if line.startswith("Do: ")] == [told.do][: bool(told.do)]
     with_page = page_of([Results(name="x", **{field: (record,) if several else record},
                                  traced_batches=(None,) * several, follow="next --it")])  # fmt: skip
     first = Read(with_page[: with_page.index("<nav")]).text
-    for words in (told.sentence, *told.why, *told.warnings, told.do, "next --it"):
+    for words in (told.answer, *told.reasons, *told.warnings, told.do, "next --it"):
         assert " ".join(words.split()) in first
 
 
 def test_several_verbs_give_one_answer_with_setting_bottleneck_and_change() -> None:
-    told = answer(full())
-    assert told.sentence == (
+    told = document_of(full())
+    assert told.answer == (
         "Use 8 processes with batch 512 each and ddp: 7.09x expected (6.69 to 7.54), not measured, efficiency 89 %, "
         "0.253 device-hours for a million samples."
     )
-    assert told.why[0].startswith("A traced 113 ms step is 63 % compute, 18 % exposed communication")
-    assert told.why[1].startswith("Use bucket_cap_mb 1 and hierarchical allreduce: 1.58x")
+    assert told.reasons[0].startswith("A traced 113 ms step is 63 % compute, 18 % exposed communication")
+    assert told.reasons[1].startswith("Use bucket_cap_mb 1 and hierarchical allreduce: 1.58x")
     assert told.do == "DistributedDataParallel(model, bucket_cap_mb=1.0)"
-    only = answer(Results(name="x", prediction=made_predictions.predicted(counts=(1, 4), batches=(32,)),
+    only = document_of(Results(name="x", prediction=made_predictions.predicted(counts=(1, 4), batches=(32,)),
                           scaling=curves()))  # fmt: skip
-    assert "with batch 32 each and ddp" in only.sentence
-    assert "x measured (95 % interval " in only.sentence
+    assert "with batch 32 each and ddp" in only.answer
+    assert "x measured (95 % interval " in only.answer
 
 
 def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
@@ -154,7 +153,7 @@ def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
 def test_results_of_two_trainings_are_compared_first() -> None:
     before = Results(name="before", scaling=curves())
     after = Results(name="after", scaling=curves(slower=1.5))
-    page = page_of([before, after])
+    page = page_of([before, after], comparison_of([before, after]))
     read = Read(page)
     assert "after is slower: step of" in Read(page[: page.index("Compared: B over A")]).text
     assert re.findall(r'<h2[^>]*id="(c\d-results)"', page) == ["c1-results", "c2-results"]
@@ -170,15 +169,15 @@ def test_a_large_map_stays_below_three_megabytes() -> None:
 
 
 def test_figures_that_do_not_fit_become_pictures(monkeypatch) -> None:
-    from scalescope.api import reports
+    from scalescope.show import page as renderer
 
     large = Results(name="x", prediction=made_predictions.large())
     size = len(page_of([large]).encode())
-    monkeypatch.setattr(reports, "MOST_BYTES", size - 1000)
+    monkeypatch.setattr(renderer, "MOST_BYTES", size - 1000)
     page = page_of([large])
     assert len(page.encode()) <= size - 1000
     assert page.count('<img src="data:image/png;base64,') == 1
-    monkeypatch.setattr(reports, "MOST_BYTES", 1000)
+    monkeypatch.setattr(renderer, "MOST_BYTES", 1000)
     with pytest.raises(UsageError, match="name fewer"):
         page_of([Results(name="x", scaling=made_scalings.nearly_nothing())])
 
@@ -252,11 +251,5 @@ def test_the_verb_writes_the_page_and_ends_with_its_words(scalescope, tmp_path: 
 
 
 def test_facts_begin_with_a_capital_and_ddp_with_three() -> None:
-    assert facts_of(
-        ["ddp itself costs 2 ms", "largest batch: 8", "2 cells", "bucket_cap_mb 25", "largest batch: 8"]
-    ) == [
-        "DDP itself costs 2 ms",
-        "Largest batch: 8",
-        "2 cells",
-        "bucket_cap_mb 25",
-    ]
+    facts = ["ddp itself costs 2 ms", "largest batch: 8", "2 cells", "bucket_cap_mb 25"]
+    assert [*map(capital, facts)] == ["DDP itself costs 2 ms", "Largest batch: 8", "2 cells", "bucket_cap_mb 25"]

@@ -13,7 +13,7 @@ from made_results import full, hostile
 
 import needs
 from browser import Browser, browser
-from scalescope.api.reports import page_of
+from scalescope.show.page import page_of
 
 pytestmark = pytest.mark.launches
 

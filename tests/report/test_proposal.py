@@ -7,12 +7,11 @@ import made_scalings
 import msgspec
 import pytest
 from made_results import HOSTILE, folder_of
-from scalescope.report.proposal import as_svg, shortcomings, studies
 
-from scalescope.api.reports import write_proposal
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
+from scalescope.show.proposal import as_svg, shortcomings, studies, write_proposal
 
 TABLE = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
 EMPTY = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10" viewBox="0 0 10 10"></svg>'

@@ -8,11 +8,8 @@ import msgspec
 import pytest
 from made_results import folder_of, folders
 from rich.console import Console
-from scalescope.report.study import _expected, _same, _told, answer
 from test_measurement import measurement, run
 
-from scalescope.api.reports import page_of
-from scalescope.api.studies import study_document
 from scalescope.cli.report import with_commands
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
@@ -23,6 +20,10 @@ from scalescope.records.run import Point
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.report.study_progress import StudyProgress
+from scalescope.show import document_of
+from scalescope.show.page import page_of
+from scalescope.show.scaling import same_point
+from scalescope.show.study import _expected, _setting
 from scalescope.studies.results import read_results
 
 PARTS = (
@@ -68,43 +69,43 @@ def studied(tmp_path: Path, study: Study = STUDIED) -> Results:
 def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_path: Path) -> None:
     results = studied(tmp_path)
     assert results.kinds == {"prediction", "scaling", "explanation", "tuning"}
-    told = answer(results)
-    assert told.sentence.startswith("Use ")
-    assert told.warnings[:2] == (
+    told = document_of(results)
+    assert told.answer.startswith("Use ")
+    assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
         "left out for the budget of 5 min 00 s: Horovod and tune; --budget 7m would hold all",
-    )
+    ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume -o" in results.follow
 
 
 def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
     lines = ("In your script:", "  model = DDP(model)", "  apply_tuned(model)", "In the environment of every rank: A=1")
-    told = answer(msgspec.structs.replace(studied(tmp_path), settings=lines)).do
+    told = document_of(msgspec.structs.replace(studied(tmp_path), settings=lines)).do
     assert told == "In your script: model = DDP(model); apply_tuned(model); In the environment of every rank: A=1"
 
 
 def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
-    point = _told(results)[1]
+    point = _setting(results)[1]
     assert point
     assert point.step_s
     for times, warns in ((1.2, False), (6.0, True), (0.5, True)):
         traced = msgspec.structs.replace(
             results.explanations[-1], step_s=times * point.step_s.value, ranks=tuple(range(point.np)), overhead=None
         )
-        told = answer(msgspec.structs.replace(results, explanations=(traced,))).warnings
+        told = document_of(msgspec.structs.replace(results, explanations=(traced,))).warnings
         assert any(line.startswith("a traced step took") for line in told) == warns
 
 
 def test_what_is_told_of_another_batch_than_the_recommended_one_is_a_warning(tmp_path: Path) -> None:
     results = studied(tmp_path)
-    cell = _told(results)[0]
+    cell = _setting(results)[0]
     assert cell
     one, other = cell.batch, cell.batch + 1
 
     def warned(**changes: object) -> list[str]:
-        told = answer(msgspec.structs.replace(results, **changes)).warnings
+        told = document_of(msgspec.structs.replace(results, **changes)).warnings
         return [line for line in told if line.startswith("not of the setting above")]
 
     assert warned(traced_batches=(other, one)) == warned(traced_batches=(None,)) == warned(traced_batches=())
@@ -133,7 +134,7 @@ def test_a_script_alone_with_its_engine_is_the_measured_point_of_one_process(tmp
         scaling = msgspec.structs.replace(
             results.scaling, curves=(msgspec.structs.replace(curve, points=tuple(points)),)
         )
-        point = _same(scaling, alone, "ddp")
+        point = same_point(scaling, alone, "ddp")
         assert (point.engine if point else "") == (engine if found else "")
 
 
@@ -141,7 +142,7 @@ def test_a_cell_that_launches_checked_is_shown_with_what_was_predicted_of_it(tmp
     results = studied(tmp_path)
     assert results.prediction
     cell = next(each for each in results.prediction.cells if each.np == 2)
-    point = _told(msgspec.structs.replace(results, prediction=None))[1]
+    point = _setting(msgspec.structs.replace(results, prediction=None))[1]
     check = Check.of(cell, (2 * cell.step_s,))
     twice = msgspec.structs.replace(cell, step_s=2 * cell.step_s, speedup=cell.speedup / 2, verified=True)
     checked = msgspec.structs.replace(results, prediction=msgspec.structs.replace(results.prediction, checks=(check,)))
@@ -158,7 +159,7 @@ def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Pa
     results = studied(tmp_path)
     assert results.check
     assert results.check.verdict == "faster"
-    (line,) = [each for each in answer(results).why if "Launched on their own" in each]
+    (line,) = [each for each in document_of(results).reasons if "Launched on their own" in each]
     assert "1.30x (1.27 to 1.33), confirmed" in line
     assert "Launched on their own" in page_of([results])
 
@@ -172,7 +173,7 @@ def test_the_page_shows_every_part(tmp_path: Path) -> None:
 
 
 def test_the_document_holds_what_each_verb_prints_and_what_became_of_the_parts(tmp_path: Path) -> None:
-    document = json.loads(json.dumps(study_document(studied(tmp_path), tmp_path / "report.html")))
+    document = json.loads(json.dumps(document_of(studied(tmp_path), page="report.html").json()))
     assert {"np", "batch", "engine", "speedup", "bottleneck", "settings"} <= document["answer"].keys()
     assert document["answer"]["speedup"]["expected"]["value"] > 0
     assert document["estimate"]["cells"]

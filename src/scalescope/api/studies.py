@@ -63,7 +63,7 @@ def study(
         WorkFailed: No part has a result.
     """
     from scalescope.api import Silent
-    from scalescope.api.reports import PAGE, write_page
+    from scalescope.show.page import PAGE, write_page
     from scalescope.studies.results import read_results
 
     request = None
@@ -93,11 +93,3 @@ def run_study(
     elif request is not None:
         run.check_same(folder, request)
     return run.resume(folder, listener, budget_s)
-
-
-def study_document(results: "Results", page: Path) -> dict[str, Any]:
-    """What `study --json` prints."""
-    from scalescope.report.study import answer, setting_document
-    from scalescope.report.study_parts import as_document
-
-    return as_document(results, answer(results), setting_document(results), str(page))

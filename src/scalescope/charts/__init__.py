@@ -46,9 +46,6 @@ def charts(record: Drawable | Document) -> dict[str, Any]:
 
 
 def _drawn(record: Drawable | Document) -> dict[str, Any]:
-    if isinstance(record, Document | Scaling | Prediction | Cluster):
-        document = record if isinstance(record, Document) else document_of(record)
-        return {figure.name: figure.draw() for figure in document.figures}
     if isinstance(record, Explanation):
         from scalescope.charts.accounting import accounting_chart
         from scalescope.charts.step import explained_step_chart
@@ -61,11 +58,5 @@ def _drawn(record: Drawable | Document) -> dict[str, Any]:
             "step_times": step_times_chart(record),
             "transfers": transfers_chart(record),
         }
-    if isinstance(record, Tuning):
-        from scalescope.charts.convergence import convergence_chart
-        from scalescope.charts.landscape import landscape_chart
-
-        return {"landscape": landscape_chart(record), "convergence": convergence_chart(record)}
-    from scalescope.charts.autotune import autotune_landscape_chart, scores_chart
-
-    return {"autotune_scores": scores_chart(record), "autotune_landscape": autotune_landscape_chart(record)}
+    document = record if isinstance(record, Document) else document_of(record)
+    return {figure.name: figure.draw() for figure in document.figures}

@@ -31,7 +31,8 @@ def compare(
     scalescope compare results/yesterday results/today --tolerance 5%
     scalescope compare timeline-mpi.json timeline-nccl.json
     """
-    from scalescope.report.comparison import as_document, sentence, show
+    from scalescope.show import document_of
+    from scalescope.show.terminal import show
     from scalescope.studies.compare import compare as compared
     from scalescope.studies.results import read_results
     from scalescope.units import parse_fraction
@@ -40,12 +41,13 @@ def compare(
     allowed = parse_fraction(tolerance, "--tolerance")
     (first,), (second,) = read_results([a]), read_results([b])
     comparison = compared(first, second, allowed)
+    told = document_of(comparison)
     ending.tell(
         show,
-        comparison,
-        answer=sentence(comparison),
+        told,
+        answer=told.answer,
         follow=next_command(comparison, second, a, b),
-        document=lambda: as_document(comparison),
+        document=told.json,
     )
     if comparison.slower:
         raise typer.Exit(SLOWER)

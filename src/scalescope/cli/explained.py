@@ -86,7 +86,9 @@ def next_after_traces(explanation: "Explanation", request: "MeasureRequest") -> 
 def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> None:
     """Of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
     from scalescope.records.store import save
-    from scalescope.report.autotune import as_document, next_command_of, sentence, show
+    from scalescope.show import document_of
+    from scalescope.show.autotune import next_commands
+    from scalescope.show.terminal import show
 
     def write() -> list[str]:
         if not folder:
@@ -94,12 +96,13 @@ def tell_autotune(ending: Ending, record: "Autotune", folder: Path | None) -> No
         save(record, folder / "autotune.json")
         return [*ending.drawn(record, folder), f"Records: {from_here(folder)}"]
 
+    told = document_of(record)
     ending.tell(
         show,
-        record,
-        answer=sentence(record),
-        follow=next_command_of(record),
-        document=lambda: as_document(record),
+        told,
+        answer=told.answer,
+        follow=" && ".join(next_commands(record)),
+        document=told.json,
         write=write,
     )
 
@@ -137,22 +140,23 @@ def tell_scaling(
 def tell_several(ending: Ending, files: list[Path], folder: Path | None) -> None:
     """Of several tables, timelines or measurements: each in a sentence, and what changed from the first to the last."""
     from scalescope.api.reports import PAGE
-    from scalescope.report import comparison, study
+    from scalescope.show import document_of
+    from scalescope.show.terminal import show
     from scalescope.studies.compare import compare
     from scalescope.studies.results import read_results
 
     each = [read_results([path])[0] for path in files]
-    changed = compare(each[0], each[-1])
-    told = [(result.name, study.answer(result).sentence) for result in each]
+    changed = document_of(compare(each[0], each[-1]))
+    told = [(result.name, document_of(result).answer) for result in each]
     ending.tell(
-        comparison.show,
+        show,
         changed,
-        answer="\n".join([*(f"{name}: {words}" for name, words in told), comparison.sentence(changed)]),
+        answer="\n".join([*(f"{name}: {words}" for name, words in told), changed.answer]),
         follow=shlex.join(["scalescope", "report", *map(str, files), "-o", PAGE]),
         document=lambda: {
             "kind": "several",
             "results": [{"name": name, "answer": words} for name, words in told],
-            "compared": comparison.as_document(changed),
+            "compared": changed.json(),
         },
         write=lambda: ending.page(each, folder / PAGE) if folder else [],
     )

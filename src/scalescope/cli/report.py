@@ -117,14 +117,14 @@ def _named(results: "Results", sentence: str, count: int) -> str:
 def show(results: Sequence["Results"], console: "Console", *, details: bool = False) -> None:
     """The first screen of the page; of several what changed from the first to the second."""
     from scalescope.api.reports import comparison_of
-    from scalescope.report import comparison, study
-    from scalescope.report.terminal import reasons
+    from scalescope.show import document_of
+    from scalescope.show.terminal import show as show_document
 
     changed = comparison_of(results)
     if len(results) == 1:
-        reasons(console, study.answer(results[0]))
+        show_document(document_of(results[0]), console)
     elif changed:
-        comparison.show(changed, console, details=details)
+        show_document(document_of(changed), console, details=details)
 
 
 def with_commands(results: "Results", paths: Sequence[Path]) -> "Results":
@@ -180,7 +180,7 @@ def _next(results: "Results", paths: Sequence[Path]) -> str:
     from scalescope.cli.explained import next_after_table, next_after_traces, request_behind
     from scalescope.cli.measure import next_command as after_measure
     from scalescope.cli.tune import next_command as after_tune
-    from scalescope.report.autotune import next_command_of
+    from scalescope.show.autotune import next_commands
 
     folders = {each.verb: Path(each.folder) for each in results.done}
     if results.study:
@@ -195,7 +195,7 @@ def _next(results: "Results", paths: Sequence[Path]) -> str:
     if results.scaling and requests.get("measure"):
         return after_measure(requests["measure"], results.scaling, folders["measure"])
     if results.autotune:
-        return next_command_of(results.autotune)
+        return " && ".join(next_commands(results.autotune))
     if results.prediction and requests.get("estimate"):
         return after_estimate(requests["estimate"], results.prediction, folders["estimate"])
     if results.scaling:

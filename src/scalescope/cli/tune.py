@@ -123,15 +123,16 @@ def _join(folder: Path) -> None:
 
 def tell(ending: Ending, tuning: "Tuning", request: "TuneRequest", folder: Path) -> None:
     """What came out, where it is, the answer and the next command."""
-    from scalescope.report.tuning import sentence
-    from scalescope.report.tuning_show import as_document, show
+    from scalescope.show import document_of
+    from scalescope.show.terminal import show
 
+    told = document_of(tuning)
     ending.tell(
         show,
-        tuning,
-        answer=sentence(tuning),
+        told,
+        answer=told.answer,
         follow=next_command(tuning, request, folder),
-        document=lambda: as_document(tuning),
+        document=told.json,
         write=lambda: _files(ending, tuning, request, folder),
     )
 

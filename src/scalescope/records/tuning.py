@@ -8,11 +8,14 @@ from scalescope.records.job import Host, KnobValue
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
 from scalescope.records.training_name import training_name
+from scalescope.text import plural
+from scalescope.units import format_change
 
 Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
 Phase = Literal["default", "search", "confirm"]
 Decision = Literal["use", "keep_default", "undecided"]
 Method = Literal["online", "offline", "native"]
+_TELLS_NOTHING = 2.0  # Width of an interval, such as -100 % to +100 %
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,19 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     pairs: int  # Pairs of blocks or of launches behind it
     level: float = 0.0  # How often such an interval holds the truth, over all looks together; 0: not known
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the interval says more than that anything is possible, which that of very few pairs does not."""
+        return self.low > 0 or self.high - self.low < _TELLS_NOTHING
+
+    @property
+    def words(self) -> str:
+        """`+0.8 % +- 1.5 %`, or `-6.1 % in 3 pairs, too few to tell how much`."""
+        value = format_change(self.value)
+        if not self.is_told:
+            return f"{value} in {plural(self.pairs, 'pair')}, too few to tell how much"
+        return f"{value} +- {50 * (self.high - self.low):.1f} %"
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ from rich.text import Text
 from scalescope.records.tuning import Phase, Sample, Values
 from scalescope.report.progress import NowAndThen
 from scalescope.report.terminal import encoded
-from scalescope.report.tuning import setting_words, signed_percent, times, with_error
+from scalescope.show.tuning import setting_words, times, with_error
 from scalescope.text import plain
-from scalescope.units import format_seconds
+from scalescope.units import format_change, format_seconds
 
 
 class _LiveLine(ProgressColumn):
@@ -133,14 +133,14 @@ class TuneProgress:
         self._say(text)
 
     def _told(self, sample: Sample, default_step_s: float | None) -> str:
-        """`sample 4: bucket_cap_mb 1: 353 ms +- 4 ms, 1.58x faster than the default; best so far`."""
+        """`sample 4: bucket_cap_mb 1: 353 ± 4 ms, 1.58x faster than the default; best so far`."""
         where = f"sample {sample.index}"
         if sample.phase == "confirm":
             where = "confirming" + (f", pair {sample.pair + 1}" if sample.pair is not None else "")
         told = f"{where}: {setting_words(sample.values)}: "
         if sample.step_s is None:
             return f"{told}failed: {plain(sample.problem, 200) or 'no step was measured'}"
-        told += with_error(sample.step_s, sample.error_s, "+-")
+        told += with_error(sample.step_s, sample.error_s)
         if sample.phase == "confirm":
             complete = len(self._confirmed.get(-1 if sample.pair is None else sample.pair, {})) == 2
             return told + (self._so_far() if complete else "")
@@ -151,7 +151,7 @@ class TuneProgress:
     def _so_far(self) -> str:
         """` · +12 % so far`: of the pairs whose two sides are known."""
         logs = [math.log(sides[True] / sides[False]) for sides in self._confirmed.values() if len(sides) == 2]
-        return f" · {signed_percent(math.exp(sum(logs) / len(logs)) - 1)} so far" if logs else ""
+        return f" · {format_change(math.exp(sum(logs) / len(logs)) - 1)} so far" if logs else ""
 
     def _now(self, text: str) -> None:
         """Put this on the live line."""

@@ -39,6 +39,24 @@ def write_tables(document: Document, folder: Path, formats: Sequence[str] = ("cs
     return [folder / name for name in kept]
 
 
+def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Draw every figure that there are numbers for as NAME.FORMAT; the files.
+
+    Raises:
+        UsageError: A format is not known, or the folder cannot be written to.
+        WorkFailed: Figures cannot be drawn.
+    """
+    from scalescope.charts.saving import check_formats, save_charts, start_renderer
+
+    check_formats(formats)
+    start_renderer()
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # no validation of every part as it is made
+        drawn = {figure.name: figure.draw() for figure in document.figures}
+        return save_charts({name: chart for name, chart in drawn.items() if chart is not None}, folder, formats)
+
+
 def as_csv(table: Table) -> str:
     """One line per row, equal ones once; plain numbers with units in the names, empty where nothing is known."""
     columns = [column for column in table.columns if column.key and column.csv]

@@ -15,6 +15,7 @@ from scalescope.show.document import Bar, Column, Document, Item, Section, Table
 from scalescope.text import clean, plural
 
 _WARNINGS = 3  # Shown without --details; one of them may be why the figures mean something else
+_WORDS = 24  # Letters that a column of words needs: it is wrapped
 _LEAST_BAR, _MOST_BAR = 12, 40  # Letters of a bar
 _LIGHT = 0.45  # Luminance from which on letters are black
 
@@ -113,7 +114,11 @@ def _table(table: Table, console: Console, most: int) -> None:
     cells = {
         column: ["" if column.is_bar else cell(column, row).replace(" ± ", "±") for row in rows] for column in columns
     }
-    widths = {column: max([len(_head(column)), *map(len, cells[column])]) + 1 for column in columns}
+    widths = {
+        column: max([len(_head(column)), *(min(len(text), _WORDS if column.words else len(text)) for text in texts)])
+        + 1
+        for column, texts in cells.items()
+    }
     narrow = 0
     while sum(widths.values()) > console.width and any(column.priority for column in columns):
         columns.remove(worst := max(columns, key=lambda column: column.priority))

@@ -291,8 +291,7 @@ class Tuner:
 
     def _so_far(self, why: str, template: str = "({})") -> str:
         gain = self._confirmation.gain
-        told = f"{100 * gain.value:+.1f} % +- {50 * (gain.high - gain.low):.1f} %" if gain else ""
-        return f"{why} {template.format(told) or told}" if told else why
+        return f"{why} {template.format(gain.words) or gain.words}" if gain else why
 
     def _step_s(self, setting: int) -> float | None:
         times = [each.log_s for each in self._observed if each.setting == setting]

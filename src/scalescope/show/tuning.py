@@ -1,0 +1,300 @@
+"""A search for better knobs: what to use and how sure that is, every sample, what was searched, what it cost."""
+
+from collections.abc import Mapping
+from functools import partial
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from scalescope.records.job import KnobValue
+from scalescope.records.tuning import Sample, Tuning
+from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.words import number
+from scalescope.stats import percent
+from scalescope.text import listed, plain, plural
+from scalescope.units import format_seconds, unit_of
+
+_METHODS = {"online": "while training", "offline": "one launch per sample", "native": "by Horovod's own autotune"}
+_LONGER = "train longer, or ask for less with --steps-per-sample and --max-samples"
+_MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
+_CAPTIONS = {
+    "landscape": "Step time over the knobs that matter; the ring marks what was found.",
+    "convergence": "Samples in the order in which they were tried, and the best so far.",
+}
+
+
+def document(tuning: Tuning) -> Document:
+    """The setting to use and its gain, how finalist and default compared, every sample, the space and the cost."""
+
+    def draw(name: str) -> Any:
+        from scalescope.show.charts import tuning as charts
+
+        return {"landscape": charts.landscape_chart, "convergence": charts.convergence_chart}[name](tuning)
+
+    notes = [plain(note, 300) for note in tuning.notes]
+    where = f"{plain(tuning.what, 60)}: {conditions(tuning)}"
+    compared, cost = _compared(tuning), _cost(tuning)
+    reason = plain(tuning.reason, 300)
+    return Document(
+        answer=sentence(tuning),
+        why=[where, compared, *notes, *cost],
+        sections=(
+            Section(
+                "tuning",
+                "Tuning",
+                facts=[*filter(None, (where, compared, f"ended: {reason}" if reason else "")), *notes],
+                figures=[Figure(name, partial(draw, name), caption) for name, caption in _CAPTIONS.items()],
+            ),
+            Section("tuning-samples", "Samples", tables=[_samples(tuning)]),
+            Section("tuning-space", "What was searched", facts=_space(tuning)),
+            Section("tuning-cost", "What the search cost", facts=cost),
+        ),
+        more="every sample, what was searched and all costs",
+        json=lambda: _json(tuning),
+    )
+
+
+def sentence(tuning: Tuning) -> str:
+    """What to use and how much it gains, or that the default stays, or what an unfinished search has found so far."""
+    gain, why = tuning.gain, plain(tuning.reason, 200).rstrip(".")
+    finalist = setting_words(tuning.finalist)
+    effort = [plural(len(searched(tuning)), "sample"), plural(_steps(tuning), "step")]
+    if gain and gain.pairs:
+        effort.insert(1, _pairs(tuning, gain.pairs))
+    seen = f"seen in {listed(effort)}"
+    if not tuning.complete:
+        return _unfinished(tuning, listed(effort), why)
+    if tuning.decision == "use":
+        return _use(tuning, listed(effort))
+    if tuning.decision == "undecided":
+        told = f"Undecided: {f'{gain.words} from {finalist}' if gain else why}, {seen}; the default stays"
+        if more := tuning.more if gain else None:
+            took = f"about {plural(more.pairs, 'more pair')} ({format_seconds(more.seconds)})"
+            told += f"; {took} would tell a gain of {number(100 * more.gain, 0)} %"
+        return f"{told}."
+    if gain is None:
+        return f"Keep the default: {why or 'no other setting promised a gain'} ({listed(effort)})."
+    if gain.high < 0:
+        return f"Keep the default: {finalist} is slower ({gain.words}), {seen}."
+    none = "the gain is too small to count" if gain.low > 0 else "no significant gain"
+    return f"Keep the default: {none} ({gain.words}) from {finalist}, {seen}."
+
+
+def _use(tuning: Tuning, effort: str) -> str:
+    setting, after = setting_words(tuning.values), tuning.cost.break_even_steps
+    if not tuning.samples:
+        return f"Use {setting}, as it was given: nothing was searched."
+    steps = ""
+    if tuning.default_step_s and tuning.winner_step_s:
+        steps = f" ({format_seconds(tuning.winner_step_s)} instead of {format_seconds(tuning.default_step_s)})"
+    faster = f": {_faster(tuning)} faster steps than the default" if tuning.gain else ""
+    paid = "" if after is None else "; the search has paid for itself already"
+    if after:
+        paid = f"; the search pays for itself after {plural(after, 'more step')}"
+    return f"Use {setting}{faster}{steps}, found in {effort}{paid}."
+
+
+def _unfinished(tuning: Tuning, effort: str, why: str) -> str:
+    ended = f"Not decided after {effort}" + (f": {why}" if why else "")
+    go_on = "--resume continues where it ended" if tuning.method == "offline" else _LONGER
+    known = [each for each in searched(tuning) if each.step_s and not each.cut]
+    best = min(known, key=lambda sample: sample.step_s or 0.0, default=None)
+    if best is None:
+        return f"{ended}; nothing was measured; {go_on}."
+    factor = against_default(tuning, best.step_s)
+    if not best.values or factor is None:
+        return f"{ended}; nothing was faster than the default so far; {go_on}."
+    if tuning.gain:
+        sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
+        return f"{ended}; so far {setting_words(tuning.finalist)} leads ({sure}); {go_on}."
+    setting = setting_words(best.values)
+    return f"{ended}; so far {setting} is fastest, {times(factor)} by one sample and not confirmed; {go_on}."
+
+
+def _faster(tuning: Tuning) -> str:
+    """`1.58x (1.51 to 1.66)`."""
+    gain = tuning.gain
+    return f"{times(1 + gain.value)} ({1 + gain.low:.2f} to {1 + gain.high:.2f})" if gain else ""
+
+
+def _compared(tuning: Tuning) -> str:
+    """How finalist and default compared; empty where none got so far."""
+    gain = tuning.gain
+    if not tuning.finalist or gain is None:
+        return ""
+    sides = []
+    for name, own in (("finalist", False), ("default", True)):
+        blocks = [each for each in tuning.samples if each.phase == "confirm" and is_default(tuning, each) is own]
+        steps = [each.step_s for each in blocks if each.step_s]
+        sides += [f"{name} {format_seconds(median(steps))}"] if steps else []
+    told = f"{setting_words(tuning.finalist)} against the default, {_pairs(tuning, gain.pairs)}"
+    sure = _faster(tuning) if tuning.decision == "use" else gain.words
+    level = f", with {percent(gain.level)} confidence over all looks" if gain.level and gain.is_told else ""
+    return f"{told}: {', '.join([*sides, sure])}{level}"
+
+
+def _samples(tuning: Tuning) -> Table:
+    """Samples of the search in their order; of many the default and the fastest."""
+    rows, order = searched(tuning), "in their order"
+    if len(rows) > _MOST_SAMPLES:
+        rows.sort(key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
+        order = "the default and then the fastest"
+    mark = "winner" if tuning.complete and tuning.decision == "use" else "finalist"
+
+    def decision(sample: Sample) -> str:
+        is_finalist = sample.values and sample.values == tuning.finalist
+        told = plain(sample.problem or sample.decision, 48)
+        return ", ".join(filter(None, (mark if is_finalist else "", told)))
+
+    def speedup(sample: Sample) -> float | None:
+        return None if is_default(tuning, sample) else against_default(tuning, sample.step_s)
+
+    columns = (
+        Column("", lambda sample: setting_words(sample.values), "setting", words=True),
+        Column("", lambda sample: sample.index, "sample"),
+        Column("", lambda sample: sample.predicted_s or None, "predicted", write=format_seconds, priority=1),
+        Column("", lambda sample: with_error(sample.step_s, sample.error_s) if sample.step_s else "failed", "step"),
+        Column("", speedup, "speedup", write=times),
+        Column("", decision, "decision", words=True),
+    )
+    title = f"{order}; step times with their standard errors"
+    return Table(columns, rows, f"Samples, {title}", title, noun="sample", most=_MOST_SAMPLES)
+
+
+def _space(tuning: Tuning) -> list[str]:
+    """What was searched, fixed and left out, and where predictions came from."""
+    lines = []
+    for knob in tuning.knobs:
+        values = [value_words(value) for value in knob.values]
+        if len(values) > _MOST_VALUES:
+            values[3:-2] = ["..."]
+        unit = f" {plain(knob.unit, 12)}" if knob.unit else ""
+        usual = "" if knob.default is None else f" (default: {value_words(knob.default)})"
+        lines.append(f"searched: {plain(knob.name, 40)}: {', '.join(values)}{unit}{usual}")
+    lines += [f"fixed: {knob_words(name, value)}" for name, value in tuning.held.items()]
+    left = [f"left out: {plain(name, 40)}: {plain(why, 200)}" for name, why in tuning.left_out.items()]
+    if more := len(left[_MOST_LEFT_OUT:]):
+        left[_MOST_LEFT_OUT:] = [f"left out: {plural(more, 'knob')} more"]
+    return [*lines, *left, *([f"predictions: {plain(tuning.prior, 200)}"] if tuning.prior else [])]
+
+
+def _cost(tuning: Tuning) -> list[str]:
+    """Steps and seconds of the search, and what they cost against the default."""
+    cost, lost = tuning.cost, tuning.cost.lost_s
+    if not tuning.samples:
+        return []
+    parts = [plural(cost.search_steps, "step") + " of search", f"{cost.confirm_steps:,} of confirmation"]
+    parts += [f"{cost.warmup_steps:,} of warm-up before"] if cost.warmup_steps else []
+    over = f"from the first sample to the {'decision' if tuning.complete else 'end'}"
+    over = "for all launches" if tuning.method == "offline" else over
+    lines = [f"{', '.join(parts)}; {format_seconds(cost.seconds)} {over}"]
+    if tuning.method != "offline" and tuning.default_step_s:
+        pace = f", {100 * (1 - lost / cost.seconds):.0f} % of its throughput" if 0 < lost < cost.seconds else ""
+        won = f"lost {format_seconds(lost)}" if lost > 0 else f"gained {format_seconds(-lost)}"
+        lines.append(f"the search {won} against the default{pace}")
+    if cost.worst is not None:
+        lines.append(f"the slowest sample took {times(cost.worst)} as long as the default")
+    if tuning.complete and tuning.decision == "keep_default" and lost > 0:
+        lines.append("the default stays, so this cost is not recovered")
+    return lines
+
+
+# --- words and selections that charts and the live line use, too ---
+
+
+def value_words(value: KnobValue | None) -> str:
+    """`1`, `0.25`, `on`, `as it is`."""
+    if value is None:
+        return "as it is"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value), 40)
+
+
+def knob_words(name: str, value: KnobValue) -> str:
+    """`bucket_cap_mb 1`, `hierarchical allreduce`, `hierarchical allgather off`."""
+    if isinstance(value, bool):
+        return plain(name, 40).replace("_", " ") + ("" if value else " off")
+    return f"{plain(name, 40)} {value_words(value)}"
+
+
+def setting_words(values: Mapping[str, KnobValue]) -> str:
+    """`bucket_cap_mb 1 and hierarchical allreduce`; without any, the default."""
+    return listed(knob_words(name, value) for name, value in values.items()) if values else "the default"
+
+
+def searched(tuning: Tuning) -> list[Sample]:
+    """Every sample but the confirmation's, the default's first."""
+    return [sample for sample in tuning.samples if sample.phase != "confirm"]
+
+
+def is_default(tuning: Tuning, sample: Sample) -> bool:
+    """Whether the sample is of the default."""
+    return sample.values == next((each.values for each in tuning.samples if each.phase == "default"), {})
+
+
+def against_default(tuning: Tuning, step_s: float | None) -> float | None:
+    """How many times faster than the default."""
+    return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
+
+
+def times(factor: float) -> str:
+    """`1.58x`."""
+    return f"{factor:.2f}x" if factor < 10 else f"{factor:.0f}x"
+
+
+def with_error(step_s: float, error_s: float | None) -> str:
+    """`353 ± 2.9 ms`."""
+    if error_s is None:
+        return format_seconds(step_s)
+    unit, factor = unit_of(step_s)
+    return f"{digits(factor * step_s)} ± {factor * error_s:.2g} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three of them, never as a power of ten."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def conditions(tuning: Tuning) -> str:
+    """`ddp on 4 processes of 2 hosts, while training`."""
+    hosts = f" of {plural(tuning.nodes, 'host')}" if tuning.nodes > 1 else ""
+    return f"{plain(tuning.engine, 30)} on {plural(tuning.np, 'process')}{hosts}, {_METHODS[tuning.method]}"
+
+
+def _pairs(tuning: Tuning, count: int) -> str:
+    """`6 pairs of blocks`."""
+    return f"{plural(count, 'pair')} of {'launches' if tuning.method == 'offline' else 'blocks'}"
+
+
+def _steps(tuning: Tuning) -> int:
+    """Every step from the first to the decision, warm-up among them."""
+    return tuning.cost.warmup_steps + tuning.cost.search_steps + tuning.cost.confirm_steps
+
+
+def _json(tuning: Tuning) -> dict[str, Any]:
+    """Units are SI and in the names; a gain is a fraction of the finalist's step time."""
+    raw: dict[str, Any] = msgspec.to_builtins(tuning)
+    same = ("complete", "reason", "engine", "np", "nodes", "method", "default_step_s", "winner_step_s")
+    return {
+        "kind": raw["kind"],
+        "what": tuning.what,
+        "decision": tuning.decision,
+        "knobs": {**tuning.held, **tuning.values},
+        "gain": raw["gain"],
+        "samples": len(searched(tuning)),
+        "pairs": tuning.gain.pairs if tuning.gain else 0,
+        "more": raw["more"],
+        "steps": _steps(tuning),
+        **{name: raw[name] for name in same},
+        "found": raw["values"],
+        **{name: raw[name] for name in ("finalist", "held", "left_out", "cost")},
+        "trials": [
+            {name: value for name, value in trial.items() if name not in ("kind", "version")}
+            | {"speedup": against_default(tuning, sample.step_s)}
+            for trial, sample in zip(raw["samples"], tuning.samples, strict=True)
+        ],
+        "searched": raw["knobs"],
+        **{name: raw[name] for name in ("cells", "prior", "notes", "command", "created", "scalescope")},
+    }
