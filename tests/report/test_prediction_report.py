@@ -8,27 +8,32 @@ import msgspec
 import pytest
 from made_predictions import both, checked, crowded, hopeless, large, predicted, single, too_large
 from made_scalings import NASTY
-from rich.console import Console
+from rendered import as_csv, as_latex, as_markdown
+from rendered import shown as rendered
 
 from scalescope.errors import WorkFailed
-from scalescope.records.prediction import Cell, Prediction
-from scalescope.report.prediction import efficient_words, grids, sentence, some_of, spaced, trust_words
-from scalescope.report.prediction_show import show
-from scalescope.report.prediction_tables import as_csv, as_document, as_markdown, write_tables
+from scalescope.records.prediction import STATED, Cell, Prediction
+from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
+from scalescope.show import document_of, files, terminal
 
 
-def shown(prediction: Prediction, width: int = 100, *, colours: bool = False) -> str:
-    text = io.StringIO()
-    system = "truecolor" if colours else None
-    show(prediction, Console(file=text, width=width, force_terminal=colours, color_system=system), details=True)  # type: ignore[arg-type]
-    return text.getvalue()
+def shown(prediction: Prediction, width: int = 100) -> str:
+    return rendered(prediction, width)
+
+
+def sentence(prediction: Prediction) -> str:
+    return document_of(prediction).answer
+
+
+def facts(prediction: Prediction) -> list[str]:
+    return list(document_of(prediction).sections[0].facts)
 
 
 def map_rows(text: str) -> dict[str, list[str]]:
-    """Cells as they are written, by what stands before them, of the first map."""
-    lines = text.split("processes", 1)[1].split("\n\n")[0].splitlines()[1:]
-    found = [re.findall(r"[(\[~]?[\d,.]+[)\]]?|mem|-", line) for line in lines if re.match(r" {0,9}\d", line)]
-    return {first: rest for first, *rest in found}
+    """Cells as they are written, by processes and without nodes, of the first map."""
+    heading, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
+    found = [line.split() for line in lines if re.match(r" {3,9}\d", line)]
+    return {first: rest["nodes" in heading :] for first, *rest in found}
 
 
 def test_the_map_shows_every_cell_and_tells_kinds_apart_without_colour() -> None:
@@ -55,31 +60,39 @@ def test_what_reads_one_is_not_called_slower() -> None:
     assert map_rows(shown(far)) == {"2": ["(0.99)"]}
 
 
-def test_nodes_begin_at_a_rule() -> None:
-    lines = shown(predicted()).splitlines()
-    (rule,) = [index for index, line in enumerate(lines) if " 2 nodes " in line]
-    assert lines[rule - 1].split()[0] == "4"
-    assert lines[rule + 1].split()[0] == "6"
-    assert "nodes" not in shown(predicted(slots=8))
-    many = shown(predicted(counts=range(1, 25), slots=1))
-    assert "─ " not in many
-    assert "12 on 12  " in many
+def test_rows_name_their_nodes_where_there_are_several() -> None:
+    heading, _, *lines = shown(predicted()).split("processes nodes", 1)[1].splitlines()[:8]
+    assert [line.split()[:2] for line in lines] == [
+        ["1", "1"],
+        ["2", "1"],
+        ["3", "1"],
+        ["4", "1"],
+        ["6", "2"],
+        ["8", "2"],
+    ]
+    assert "nodes" not in map_rows(shown(predicted(slots=8))) and "processes nodes" not in shown(predicted(slots=8))
 
 
 def test_ascii_terminals_get_ascii() -> None:
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, encoding="ascii")
-    show(checked(), Console(file=text, width=100), details=True)
+    terminal.show(document_of(checked()), terminal.open_console(file=text, width=100), details=True)
     text.flush()
-    assert b"-- 2 nodes --" in raw.getvalue()
+    assert b"[7.09]" in raw.getvalue()
 
 
 def test_colours_are_dark_below_one_and_bright_at_the_top() -> None:
-    text = shown(both(), colours=True)
+    def coloured(prediction: Prediction) -> str:
+        text = io.StringIO()
+        console = terminal.open_console(file=text, width=100, force_terminal=True, color_system="truecolor")
+        terminal.show(document_of(prediction), console, details=True)
+        return text.getvalue()
+
+    text = coloured(both())
     assert re.search(r"48;2;28;28;28m\(0\.25\)", text)
     assert re.search(r"48;2;253;231;37m\[7\.09\]", text)
-    assert re.search(r"48;2;53;95;141m 1\.00 ", text)
-    assert re.search(r"48;2;221;221;221m  mem ", shown(crowded(), colours=True))
+    assert re.search(r"48;2;53;95;141m1\.00", text)
+    assert re.search(r"48;2;221;221;221mmem", coloured(crowded()))
 
 
 def test_what_does_not_fit_is_said_and_the_rest_is_recommended() -> None:
@@ -99,20 +112,10 @@ def test_large_maps_are_thinned_and_say_so(width: int) -> None:
     rows = map_rows("\n".join(lines))
     columns = len(rows["1"])
     assert len(rows) == 30
+    assert columns == 12 or f"... {12 - columns} columns more on a wider terminal" in lines
     assert {"1", "2", "4", "8", "16", "32", "61", "64"} <= set(rows)  # 61 is recommended
-    assert re.search(rf"shown:\s+30\s+of\s+64\s+numbers\s+of\s+processes\s+and\s+{columns}\s+of", "\n".join(lines))
+    assert "shown: 30 of 64 numbers of processes and 12 of 1,024 batches" in " ".join(" ".join(lines).split())
     assert rows["61"][-1].startswith("[")
-
-
-def test_some_of_many_values_keeps_ends_and_powers_of_two() -> None:
-    assert some_of(range(1, 65), 12) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    assert some_of(range(1, 65), 4, [37]) == (1, 2, 37, 64)
-    assert some_of([5, 7, 9], 3) == (5, 7, 9)
-    odd = some_of(range(1, 200, 2), 10)
-    assert len(odd) == 10
-    assert odd[0] == 1
-    assert odd[-1] == 199
-    assert spaced(range(1, 17), 4) == [1, 8, 12, 16]
 
 
 @pytest.mark.parametrize(
@@ -133,18 +136,17 @@ def test_what_is_given_up_is_throughput_whatever_the_speedups_of_other_cells(reg
 
 def test_efficiency_is_not_spoken_of_where_nothing_fits() -> None:
     assert "no batch of the map fits into" in sentence(too_large())
-    assert efficient_words(too_large()) == ""
     assert "reaches an efficiency" not in shown(too_large())
 
 
 def test_why_no_number_of_processes_is_efficient_is_said() -> None:
-    assert efficient_words(hopeless()) == "no more than 1 process reaches an efficiency of 80 %"
+    assert "no more than 1 process reaches an efficiency of 80 %" in facts(hopeless())
     several = predicted("mlp", network_s=4.0, counts=(2, 4))
-    assert efficient_words(several) == "no number of processes of the map reaches an efficiency of 80 %"
+    assert "no number of processes of the map reaches an efficiency of 80 %" in facts(several)
     made = predicted(counts=(1, 2, 4))
     alone = tuple(msgspec.structs.replace(cell, fits=cell.np == 1) for cell in made.cells)
     made = msgspec.structs.replace(made, cells=alone, most_efficient_np=1)
-    assert efficient_words(made) == "nothing with more than 1 process fits into memory"
+    assert "nothing with more than 1 process fits into memory" in facts(made)
 
 
 def test_a_correction_that_reads_as_1_is_none() -> None:
@@ -158,7 +160,7 @@ def test_a_correction_that_reads_as_1_is_none() -> None:
     assert wrong.calibration
     for factor, said in ((0.9996, "on average; a spread of 3.1 % is left"), (1.002, "multiplied by 1.002 for that, a")):
         known = msgspec.structs.replace(wrong.calibration, factor=factor)
-        assert said in trust_words(msgspec.structs.replace(wrong, calibration=known))
+        assert said in "\n".join(facts(msgspec.structs.replace(wrong, calibration=known)))
 
 
 def test_the_lines_below_tell_advice_trust_and_checks() -> None:
@@ -214,7 +216,7 @@ def test_users_texts_are_no_markup() -> None:
 
 def test_the_document_holds_every_cell_with_every_field() -> None:
     prediction = checked()
-    document = json.loads(json.dumps(as_document(prediction)))
+    document = json.loads(json.dumps(document_of(prediction).json()))
     assert len(document["cells"]) == len(prediction.cells) == 94
     assert set(document["cells"][0]) == {field.name for field in msgspec.structs.fields(Cell)}
     (cell,) = [
@@ -231,7 +233,7 @@ def test_the_document_holds_every_cell_with_every_field() -> None:
     assert document["kind"] == "prediction"
     assert document["most_efficient_np"] == 8
     assert document["warnings"] == list(prediction.warnings)
-    assert as_document(too_large())["recommended"] is None
+    assert document_of(too_large()).json()["recommended"] is None
 
 
 def test_csv_has_all_cells_with_units_in_the_names() -> None:
@@ -248,31 +250,44 @@ def test_csv_has_all_cells_with_units_in_the_names() -> None:
     assert "'=1+1" in as_csv(predicted("=1+1"))
 
 
-def test_markdown_is_the_map_with_its_advice() -> None:
+def test_markdown_and_latex_are_the_map_with_its_advice() -> None:
     text = as_markdown(checked())
     table = [line for line in text.split("weak scaling")[1].splitlines() if line.startswith("|")]
     assert table[0] == "| processes | nodes | 4 | 8 | 16 | 32 | 64 | 128 | 256 | 512 |"
-    assert len(table) == 8
-    assert table[-1].startswith("| 8 | 2 | 1.34 |")
-    assert table[-1].endswith("| **7.09** |")
+    assert table[7].startswith("| 8 | 2 | 1.34 |")
+    assert table[7].endswith(r"| \[7.09\] |")
     strong = [line for line in text.split("weak scaling")[0].splitlines() if line.startswith("| 8 ")]
-    assert strong[0].startswith("| 8 | 2 |  | *0.25* | *0.40* |")
-    assert "- Recommended: 8 processes with batch 512 each give 7.09x" in text
+    assert strong[0].startswith("| 8 | 2 | - | (0.25) | (0.40) |")
+    assert r"\[ \] recommended; \~ beyond the profiled batches" in text
+    assert "8 processes with batch 512 each give 7.09x" in text
     assert "| mem | mem |" in as_markdown(crowded())
-    assert "shown: 40 of 64 numbers of processes and 16 of 1,024 batches" in as_markdown(large())
+    assert "shown: 30 of 64 numbers of processes and 12 of 1,024 batches" in as_markdown(large())
     assert "<img" not in as_markdown(predicted(NASTY))
+    assert re.search(r"8 & 2 & 1\.34 & .* & \[7\.09\] ", as_latex(checked()))
 
 
 def test_tables_are_written_into_a_new_folder(tmp_path: Path) -> None:
-    written = write_tables(both(), tmp_path / "new")
-    assert [path.name for path in written] == ["estimate.csv", "estimate.md"]
+    written = files.write_tables(document_of(both()), tmp_path / "new")
+    assert [path.name for path in written] == ["estimate.csv", "estimate.md", "estimate.tex"]
     assert all(path.stat().st_size > 1000 for path in written)
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkFailed, match="choose another folder"):
-        write_tables(both(), tmp_path / "file")
+        files.write_tables(document_of(both()), tmp_path / "file")
 
 
-def test_a_map_knows_where_nodes_begin() -> None:
-    (grid,) = grids(large())
-    assert grid.boundaries() == {9: 2, 17: 3, 25: 4, 33: 5, 41: 6, 49: 7, 57: 8}
-    assert len(grid.shown()) == 65_536
+def test_step_times_that_were_given_are_not_verified_here() -> None:
+    stated = msgspec.structs.replace(predicted(), warnings=(f"{STATED}; what a step consists of: profile.json",))
+    assert "--verify" not in shown(stated)
+    assert "scalescope measure runs cells for real where these step times were taken" in " ".join(shown(stated).split())
+
+
+def test_measured_cells_count_as_checks() -> None:
+    (cell,) = [each for each in both().cells if (each.scaling, each.np, each.batch) == ("weak", 4, 64)]
+    step = Estimate(value=1.1 * cell.step_s, low=cell.step_s, high=1.2 * cell.step_s, count=5, interval="t")
+    point = ScalingPoint(np=4, engine="ddp", batch=64, launches=5, step_s=step)
+    curve = Curve(scaling="weak", engine="ddp", batch=64, points=(point,), baseline_np=None, baseline_engine="ddp")
+    measured = Scaling(what="cnn", source="measurement", curves=(curve,))
+    text = " ".join(rendered(both(), 300, measured=measured).split())
+    assert "1 cell run for real: wrong by 9.1 %" in text
+    assert "weak 4 64 60.6 ms (57.6-63.6) 66.7 ms (60.6-72.7) -9.1 no" in text
+    assert document_of(both(), measured=measured).json()["checks"] == []

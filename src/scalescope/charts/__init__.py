@@ -15,14 +15,14 @@ from scalescope.show.charts.saving import FORMATS, USUAL, check_formats, save_ch
 
 __all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "start_renderer", "write_charts"]
 
-Drawable = Document | Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
+Drawable = Scaling | Prediction | Explanation | Autotune | Tuning | Cluster
 
 
-def write_charts(record: Drawable, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
+def write_charts(record: Drawable | Document, folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
     """Draw every figure of the record into the folder as NAME.FORMAT.
 
     Args:
-        record: What was measured, predicted, explained, tuned or probed.
+        record: What was measured, predicted, explained, tuned or probed; or its Document.
         folder: Where to write; made when it is not there.
         formats: Some of html, png, svg and pdf.
 
@@ -40,12 +40,12 @@ def write_charts(record: Drawable, folder: Path, formats: Sequence[str] = USUAL)
         return save_charts(charts(record), folder, formats)
 
 
-def charts(record: Drawable) -> dict[str, Any]:
+def charts(record: Drawable | Document) -> dict[str, Any]:
     """Every figure that the record has the numbers for, by name; the most telling first."""
     return {name: chart for name, chart in _drawn(record).items() if chart is not None}
 
 
-def _drawn(record: Drawable) -> dict[str, Any]:
+def _drawn(record: Drawable | Document) -> dict[str, Any]:
     if isinstance(record, Explanation):
         from scalescope.charts.accounting import accounting_chart
         from scalescope.charts.step import explained_step_chart

@@ -437,7 +437,7 @@ def efficient_words(prediction: Prediction) -> str:
         return f"no more than 1 process reaches {goal}"
     if np == 1 and max(cell.np for cell in prediction.cells) > 1:
         return "nothing with more than 1 process fits into memory"
-    if max(cell.efficiency for cell in prediction.cells if cell.np == np) < prediction.efficiency_goal:
+    if not any(cell.efficiency >= prediction.efficiency_goal for cell in prediction.cells if cell.np == np):
         return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
     return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
 

@@ -6,6 +6,7 @@ import altair as alt
 
 from scalescope.records.cluster import Cluster
 from scalescope.show.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
+from scalescope.show.charts.prediction import with_unit
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes
 
@@ -55,7 +56,7 @@ def costs_chart(cluster: Cluster) -> Any:
     for field, title, unit in (("seconds", "time", "s"), ("bandwidth", "bus bandwidth", "B/s")):
         low, high = logarithmic_domain([row[field] for row in rows])
         scale = alt.Scale(type="log", domain=[low, high], nice=False)
-        axis = alt.Axis(labelExpr=f"format(datum.value, '~s') + '{unit}'", values=powers_of_ten(low, high, 6))
+        axis = alt.Axis(labelExpr=with_unit("datum.value", f"'{unit}'"), values=powers_of_ten(low, high, 6))
         y = alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
         panels.append(
             alt.layer(

@@ -49,7 +49,7 @@ from scalescope.units import format_rate, format_seconds
 # What a map can show, by field of a cell: title, d3 format of a number, unit.
 QUANTITIES = {
     "speedup": ("speedup", ".2f", ""),
-    "efficiency": ("efficiency", ".0f", " %"),
+    "efficiency": ("efficiency", ".0f", "%"),
     "step_s": ("step time", ".3~s", "s"),
     "throughput": ("samples per second", ".3~s", "/s"),
     "exposed_s": ("exposed communication", ".3~s", "s"),
@@ -58,7 +58,7 @@ QUANTITIES = {
 }
 _WITH_NUMBERS = 16  # Columns up to which cells hold numbers; twice as many rows
 _BATCH_COLOURS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#e0b800")
-_MOST_COUNTS = 128  # Of a line
+_MOST_COUNTS, _MOST_TICKS = 128, 8  # Of a line
 _MOST_CHECKS = 30
 _INSIDE, _OUTSIDE = "measured within the predicted interval", "outside it"
 
@@ -88,7 +88,10 @@ def _map(
     side = int((most / len(whole)) ** 0.5)
     thinned = [reduced(grid, side, side, prediction) for grid in whole]
     cells = [cell for grid, _ in thinned for cell in grid.shown()]
-    info = {name: {"title": title, "form": form, "unit": unit} for name, (title, form, unit) in QUANTITIES.items()}
+    info = {
+        name: {"title": title, "form": form, "unit": unit, **_range(name, cells, prediction)}
+        for name, (title, form, unit) in QUANTITIES.items()
+    }
     advice = [f"recommended: {advice_words(prediction)}"]
     return alt.concat(
         *(_panel(grid, prediction, best, checks) for grid, _ in thinned),
@@ -112,6 +115,22 @@ def _map(
             *dict.fromkeys(left_out for _, left_out in thinned),
         ),
     )
+
+
+def _range(name: str, cells: Sequence[Cell], prediction: Prediction) -> dict[str, float]:
+    """From where to where colours go; what is below is black."""
+    values = [float(getattr(cell, name)) for cell in cells if cell.fits] or [1.0]
+    low, high = min(values), max(values)
+    if name == "speedup":
+        low = 1.0
+    elif name == "efficiency":
+        low, high = 100 * prediction.efficiency_goal, 100 * max(1.0, high)
+    return {"low": low, "high": high if high > low else 2 * low or 1.0}
+
+
+def with_unit(value: str, unit: str, form: str = "'.3~s'") -> str:
+    """An expression that writes a value as `100 ms`; all three are expressions."""
+    return f"replace(format({value}, {form}), regexp('[^0-9.]?$'), ' $&') + {unit}"
 
 
 def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequence[Check]) -> Any:
@@ -153,31 +172,32 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
         *(alt.Tooltip(f"{name}:Q", title=title, format=",") for name, title in _PLACES.items()),
         *(alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()),
         *(
-            alt.Tooltip(f"{name}:Q", title=f"{title} ({unit.strip() or 'x'})", format=form)
+            alt.Tooltip(f"{name}:Q", title=f"{title} ({unit or 'x'})", format=form)
             for name, (title, form, unit) in QUANTITIES.items()
         ),
         alt.Tooltip("note:N"),
     ]
     rim: dict[str, Any] = {"stroke": "white", "strokeWidth": 1} if has_numbers else {}
     flat = alt.when("datum.fits").then(alt.value(SLOWER_COLOUR)).otherwise(alt.value(DOES_NOT_FIT_COLOUR))
-    legend = alt.Legend(title=None, labelExpr="format(datum.value, '.3~s') + info.unit", offset=14)
-    bright = alt.Color("value:Q", scale=alt.Scale(type="sqrt", range=list(RAMP), zero=False), legend=legend)
+    legend = alt.Legend(title=None, labelExpr=with_unit("datum.value", "info.unit"), offset=14)
+    low, high = alt.ExprRef("info.low"), alt.ExprRef("info.high")
+    scale = alt.Scale(type="sqrt", range=list(RAMP), domainMin=low, domainMax=high, nice=False, clamp=True)
+    bright = alt.Color("value:Q", scale=scale, legend=legend)
     layers = [
         base.transform_filter("datum.value === null").mark_rect(**rim).encode(**place(), color=flat, tooltip=tips),
         base.transform_filter("datum.value !== null").mark_rect(**rim).encode(**place(), color=bright, tooltip=tips),
     ]
     if has_numbers:
-        shade = "(sqrt(datum.value) - sqrt(datum.low)) / (sqrt(datum.high) - sqrt(datum.low))"
+        shade = "(sqrt(datum.value) - sqrt(info.low)) / (sqrt(info.high) - sqrt(info.low))"
         light = f"datum.fits && (datum.value === null || {shade} < 0.4)"
-        words = base.transform_joinaggregate(low="min(value)", high="max(value)").transform_calculate(
-            words="datum.fits ? datum.mark + format(datum[quantity], info.form) + info.unit : 'mem'"
-        )
+        told = with_unit("datum[quantity]", "info.unit", "info.form")
+        words = base.transform_calculate(words=f"datum.fits ? datum.mark + {told} : 'mem'")
         letters = alt.when(light).then(alt.value("white")).otherwise(alt.value("black"))
         layers.append(words.mark_text(fontSize=11).encode(**place(), text="words:N", color=letters))
     if boundaries := grid.boundaries():
         edges = alt.Chart(data([{"np": np} for np in boundaries]))
         rule = edges.mark_rule(stroke="#333333", strokeWidth=1.2, strokeDash=[4, 2])
-        layers.append(rule.encode(x=alt.value(-6), x2=alt.value(width + 6), y=place(down=1.0)["y"]))
+        layers.append(rule.encode(x=alt.value(0), x2=alt.value(width), y=place(down=1.0)["y"]))
     if best and grid.cells.get((best.np, asked_batch(best))) is best:
         where = {"np": best.np, "column": asked_batch(best)}
         layers += [each.encode(**place()) for each in outline(where, RING_COLOUR, 3.0)]
@@ -226,8 +246,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "global": cell.global_batch,
         "fits": cell.fits,
         "mark": "=" if cell.verified else "" if cell.measured_batch else "~",
-        **{name: float(f"{getattr(cell, name):.4g}") for name in QUANTITIES},
-        "efficiency": float(f"{100 * cell.efficiency:.4g}"),
+        **{name: float(f"{getattr(cell, name):.6g}") for name in QUANTITIES},
+        "efficiency": float(f"{100 * cell.efficiency:.6g}"),
         "speedup_words": f"{cell.speedup_low:.3g} to {cell.speedup_high:.3g}",
         "step_words": f"{format_seconds(cell.low_s)} to {format_seconds(cell.high_s)}",
         "hidden": format_seconds(cell.hidden_s),
@@ -241,9 +261,10 @@ def throughput_chart(prediction: Prediction) -> Any:
     panels, notes, best = [], [], recommended_cell(prediction)
     for grid in grids(prediction):
         shown, left_out = reduced(grid, _MOST_COUNTS, most, prediction)
+        ticks = reduced(grid, _MOST_TICKS, most, prediction)[0].counts
         cells = [cell for cell in shown.shown() if cell.fits]
         if len({cell.np for cell in cells}) > 1:
-            panels.append(_lines(shown, cells, best))
+            panels.append(_lines(shown, cells, ticks, best))
             notes.append(left_out)
     if not panels:
         return None
@@ -261,7 +282,7 @@ def throughput_chart(prediction: Prediction) -> Any:
     )
 
 
-def _lines(grid: Grid, cells: Sequence[Cell], best: Cell | None) -> Any:
+def _lines(grid: Grid, cells: Sequence[Cell], ticks: Sequence[int], best: Cell | None) -> Any:
     rows: Rows = [
         {
             "at": cell.np,
@@ -279,7 +300,7 @@ def _lines(grid: Grid, cells: Sequence[Cell], best: Cell | None) -> Any:
     nodes = grid.nodes()
     several = max(nodes.values()) > 1
     labels = {float(np): f"{np} ({count})" for np, count in nodes.items()} if several else {}
-    counts = counts_axis("processes (nodes)" if several else "processes", [cell.np for cell in cells], labels)
+    counts = counts_axis("processes (nodes)" if several else "processes", ticks, labels)
     rates = [row[field] for row in rows for field in ("low", "high", "ideal")]
     x, y = counts.x, rate_axis(rates, logarithmic=counts.logarithmic)
     batches = sorted({asked_batch(cell) for cell in cells})
@@ -295,7 +316,7 @@ def _lines(grid: Grid, cells: Sequence[Cell], best: Cell | None) -> Any:
         base.mark_area(opacity=0.18).encode(x=x, y=y("low"), y2=alt.Y2("high"), color=color),
         base.mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.1, opacity=0.75).encode(x=x, y=y("ideal"), color=color),
         base.mark_line(strokeWidth=2).encode(x=x, y=y("rate"), color=color),
-        base.mark_point(filled=True, size=20, opacity=1).encode(x=x, y=y("rate"), color=color, tooltip=tips),
+        base.mark_point(filled=True, size=14, opacity=1).encode(x=x, y=y("rate"), color=color, tooltip=tips),
         *(ring(row).encode(x=x, y=y("rate")) for row, cell in zip(rows, cells, strict=True) if cell is best),
     ]
     return alt.layer(*layers, width=380, height=300, title=panel_title(f"{grid.scaling} scaling", 8))
@@ -321,7 +342,7 @@ def checks_chart(prediction: Prediction) -> Any:
     ]
     reach = 1.1 * max(abs(row[name]) for row in rows for name in ("error", "low", "high"))
     scale = alt.Scale(domain=[-reach, reach], nice=False)
-    axis = alt.Axis(labelExpr="datum.value == 0 ? '0' : format(datum.value, '+.0~%')", tickCount=5)
+    axis = alt.Axis(labelExpr="datum.value == 0 ? '0' : format(100 * datum.value, '+.0f') + ' %'", tickCount=5)
     x = shared_axis(alt.X, "error: predicted over measured, less one", scale, axis)
     y = alt.Y("configuration:N", title=None, sort=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=320))
     legend = alt.Legend(title=None, orient="bottom", symbolSize=90)
