@@ -42,6 +42,7 @@ _CAPTIONS = {
 def document(explanation: Explanation) -> Document:
     """Where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
     findings, whole, horovod = by_gain(explanation.findings), explanation.accounting, explanation.horovod
+    others = [_with_gain(each, explanation) for each in findings[1:]]
     changes, ranks = _over_time(explanation), _rank_lines(explanation)
     notes = [plain(note, 300) for note in explanation.notes]
     tables = [_accounting(explanation, whole, notes)] if whole else []
@@ -49,7 +50,7 @@ def document(explanation: Explanation) -> Document:
     more = "every rank, " if len(explanation.per_rank) > 1 else ""
     return Document(
         answer=sentence(explanation),
-        why=[*(_with_gain(each, explanation) for each in findings[1:]), *changes, *ranks, *notes],
+        why=[*others, *changes, *ranks, *notes] if whole else [_traced(explanation), *notes],
         do=plain(findings[0].change, 300) if findings else "",
         warnings=[words for words in (_loss_words(explanation), _tracing_words(explanation)) if words],
         brief=[_bar_alone(table, explanation) for table in tables],
@@ -84,7 +85,7 @@ def document(explanation: Explanation) -> Document:
             ),
             Section(
                 "findings",
-                "What to change, the largest gain first",
+                "What to change, the largest gain first" if findings else "What to change",
                 lines=[] if findings else [f"Nothing stands out: {nothing}."],
                 items=[_item(each, explanation) for each in findings],
             ),
@@ -281,8 +282,8 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
     rows = [_Row("all" if several else "mean", whole)]
     rows += [_Row(f"{each.rank:,}", each.parts, each.late_s) for each in accounts]
     shown = parts_of([row.parts for row in rows])
-    told = [f"The median step takes {format_seconds(explanation.step_s)}"] if explanation.step_s is not None else []
-    told += ["all: mean over ranks and steps"] if several else []
+    told = ["all: mean over ranks and steps" if several else "mean over steps"]
+    told[0] += f"; the median step takes {format_seconds(explanation.step_s)}" if explanation.step_s else ""
     absent = [part.name for part in PARTS if part.seconds(whole) is None]
     told += [f"not told by this source, and in other: {', '.join(absent)}"] if absent else []
     if (possibly := explanation.possibly_hidden_s) is not None and whole.step_s > 0:
@@ -313,12 +314,11 @@ def _bar(row: _Row, shown: Sequence[Part]) -> list[Bar]:
 
 
 def _bar_alone(table: Table, explanation: Explanation) -> Table:
-    """The mean step and its bar, with what the letters mean."""
+    """The mean step as a bar, with what the letters mean."""
     whole = table.rows[0].parts
     parts = [part for part in parts_of([whole]) if part.seconds(whole)]
     key = ", ".join(f"{part.letter} {part.name}" for part in parts)
-    columns = [column for column in table.columns if column.is_bar or column.heading == "step"]
-    return Table(columns, table.rows[:1], "", _traced(explanation), [key])
+    return Table(table.columns[-1:], table.rows[:1], "", _traced(explanation), [f"parts: {key}"])
 
 
 def ranks_in_order(explanation: Explanation) -> list[RankAccount]:
@@ -368,32 +368,30 @@ def _horovod_lines(account: HorovodAccount) -> list[str]:
 def _tensors(account: HorovodAccount) -> Table:
     spent = {
         "negotiation_s": "negotiation",
+        "collective_s": "collective",
+        "memcpy_s": "memcpy",
         "queue_s": "queue",
         "data_wait_s": "data",
-        "memcpy_s": "memcpy",
-        "collective_s": "collective",
-    }
+    }  # The last are left out first where there is no room
     columns = (
         Column("", lambda tensor: plain(tensor.name, 24), "tensor", words=True),
         Column("", attrgetter("bytes"), "size", write=format_bytes),
-        Column("", attrgetter("count"), "count", write="{:,}".format),
+        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
         *(
-            Column("", attrgetter(field), name, name.replace("negotiation", "negot."), format_seconds)
-            for field, name in spent.items()
+            Column("", attrgetter(field), name, name.replace("negotiation", "negot."), format_seconds, priority=at)
+            for at, (field, name) in enumerate(spent.items())
         ),
     )
     order = sorted(account.tensors, key=lambda each: -each.count * sum(getattr(each, field) for field in spent))
-    return Table(
-        columns, order, "Tensors that take longest, medians per operation.", noun="tensor", most=_MOST_ROWS
-    )
+    return Table(columns, order, "Tensors that take longest, medians per operation.", noun="tensor", most=_MOST_ROWS)
 
 
 def _transfers(explanation: Explanation) -> Table:
     columns = (
         Column("", lambda each: plain(each.operation, 16), "operation", words=True),
         Column("", attrgetter("bytes"), "size", write=format_bytes),
-        Column("", attrgetter("ranks"), "ranks", write="{:,}".format),
-        Column("", attrgetter("count"), "count", write="{:,}".format),
+        Column("", attrgetter("ranks"), "ranks", write="{:,}".format, priority=2),
+        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
         Column("", attrgetter("seconds"), "time", write=format_seconds),
         Column("", attrgetter("wait_s"), "wait", write=format_seconds),
         Column("", lambda each: each.bus_bytes_per_s / 1e6, "bus MB/s", write=format_rate),
