@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.study import Study, StudyPart
-from scalescope.report.study_parts import plan_lines
-from scalescope.report.terminal import encoded
+from scalescope.show.study import plan_lines
+from scalescope.show.terminal import encoded
 from scalescope.text import plain
 from scalescope.units import format_seconds
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from scalescope.records.tuning import Phase, Sample, Values
 from scalescope.report.progress import NowAndThen
-from scalescope.report.terminal import encoded
+from scalescope.show.terminal import encoded
 from scalescope.show.tuning import setting_words, times, with_error
 from scalescope.text import plain
 from scalescope.units import format_change, format_seconds

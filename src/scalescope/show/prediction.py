@@ -60,8 +60,8 @@ def document(
     facts += [trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
 
     def drawn(name: str) -> Any:
-        from scalescope.charts.step import step_chart
         from scalescope.show.charts import prediction as charts
+        from scalescope.show.charts.explanation import step_chart
 
         figures: dict[str, Callable[[], Any]] = {
             "map": lambda: charts.map_chart(prediction, checked.checks, most_cells or MOST_CELLS),
