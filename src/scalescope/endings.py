@@ -125,7 +125,7 @@ def ending_of(record: Any, request: Any, screen: Screen) -> Ending:
     """What a verb ends with, by the kind of its record."""
     if isinstance(record, list):
         return of_several(record, request, screen) if hasattr(request, "pattern") else of_report(record, request)
-    return {
+    endings: dict[str, Callable[[Any, Any, Screen], Ending]] = {
         "measurement": of_measurement,
         "prediction": of_prediction,
         "cluster": of_cluster,
@@ -136,7 +136,8 @@ def ending_of(record: Any, request: Any, screen: Screen) -> Ending:
         "study": of_study,
         "comparison": of_comparison,
         "checkup": of_checkup,
-    }[str(type(record).__struct_config__.tag)](record, request, screen)
+    }
+    return endings[str(type(record).__struct_config__.tag)](record, request, screen)
 
 
 # measure
@@ -271,7 +272,7 @@ def after_traces(explanation: "Explanation", request: "MeasureRequest | ExplainR
 def of_autotune(record: "Autotune", _request: Any, screen: Screen) -> Ending:
     """Of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
     from scalescope.records.store import save
-    from scalescope.show.autotune import next_command_of
+    from scalescope.show.autotune import next_commands
 
     folder, document = record.folder, document_of(record)
 
@@ -281,7 +282,7 @@ def of_autotune(record: "Autotune", _request: Any, screen: Screen) -> Ending:
         save(record, folder / "autotune.json")
         return [*screen.figures(document, folder), f"Records: {from_here(folder)}"]
 
-    return Ending(document, next_command_of(record), write)
+    return Ending(document, next_commands(record)[0], write)
 
 
 def of_scaling(scaling: "Scaling", request: "ExplainRequest", screen: Screen) -> Ending:
@@ -508,7 +509,7 @@ def with_commands(results: "Results", paths: Sequence[Path]) -> "Results":
 def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence[Path]) -> str:
     """What the verb that got furthest would say next."""
     from scalescope.records.request import ExplainRequest
-    from scalescope.show.autotune import next_command_of
+    from scalescope.show.autotune import next_commands
 
     folders = {each.verb: Path(each.folder) for each in results.done}
     if results.study:
@@ -521,7 +522,7 @@ def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence
     if results.scaling and requests.get("measure"):
         return after_measure(requests["measure"], results.scaling, folders["measure"])
     if results.autotune:
-        return next_command_of(results.autotune)
+        return next_commands(results.autotune)[0]
     if results.prediction and requests.get("estimate"):
         return after_estimate(requests["estimate"], results.prediction, folders["estimate"])
     if results.scaling:

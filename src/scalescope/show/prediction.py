@@ -61,14 +61,14 @@ def document(
 
     def drawn(name: str) -> Any:
         from scalescope.show.charts import prediction as charts
-        from scalescope.show.charts.explanation import step_chart
+        from scalescope.show.charts.explanation import timelines_chart
 
         figures: dict[str, Callable[[], Any]] = {
             "map": lambda: charts.map_chart(prediction, checked.checks, most_cells or MOST_CELLS),
             "efficiency": lambda: charts.efficiency_map(prediction, most_cells or MOST_CELLS),
             "throughput": lambda: charts.throughput_chart(prediction),
             "checks": lambda: charts.checks_chart(checked),
-            "step": lambda: step_chart(step, f"One step, predicted: {headline(prediction)}") if step else None,
+            "step": lambda: timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None,
         }
         return figures[name]()
 
@@ -236,6 +236,15 @@ _MARKS = {
 }
 
 
+def _cell_of(row: Any, batch: int) -> Cell | None:
+    found: Cell | None = row.cells.get(batch)
+    return found
+
+
+def _same_for_all(value: Any, _row: Any) -> Any:
+    return value
+
+
 def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequence[str] = ()) -> Table:
     """Speedups over processes and batches, a column each; with the key to its marks, and what there is to see."""
     shown, left_out = reduced(grid, rows, _BATCHES, prediction)
@@ -271,7 +280,7 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         *(
             Column(
                 "",
-                lambda row, batch=batch: row.cells.get(batch),
+                partial(_cell_of, batch=batch),
                 f"{batch:,}",
                 write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
                 priority=0 if batch in kept else 64 // (at & -at),  # on narrow terminals every second one goes first
@@ -345,7 +354,7 @@ def _cell_table(prediction: Prediction) -> Table:
     fields = [field.name for field in msgspec.structs.fields(Cell)]
     columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
     same = {name: getattr(prediction, name) for name in ("engine", "cluster", "what")}
-    columns += [Column(name, lambda _, value=value: value) for name, value in same.items()]
+    columns += [Column(name, partial(_same_for_all, value)) for name, value in same.items()]
     return Table(columns, prediction.cells, "")
 
 

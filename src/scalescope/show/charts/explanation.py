@@ -238,7 +238,7 @@ def timelines_chart(
     steps = {name: one_step(timeline, (exposed_s or {}).get(name)) for name, timeline in timelines.items()}
     longest = max((step.seconds for step in steps.values()), default=0.0)
     there = {span.activity for step in steps.values() for span in step.spans}
-    colours = {activity: colour for activity, colour in _ACTIVITIES.items() if activity in there}
+    colours: dict[str, str] = {activity: colour for activity, colour in _ACTIVITIES.items() if activity in there}
     if any(any(step.exposed.values()) for step in steps.values()):
         colours[EXPOSED.name] = EXPOSED.colour
     color = named("activity", colours, _BELOW)
