@@ -173,9 +173,7 @@ def document(scaling: Scaling, measurement: Measurement | None = None) -> Docume
         answer=sentence(scaling),
         why=why,
         warnings=scaling.warnings,
-        brief=[
-            table._replace(notes=table.notes[:1]) for each, table in zip(curves, tables, strict=True) if each is curve
-        ],
+        brief=[tables[curves.index(curve)]._replace(notes=())] if curve else (),
         sections=(
             Section("scaling", "Weak and strong scaling", tables=tables, figures=_figures(scaling, _OF_THROUGHPUT)),
             Section("speedups", "What each speedup answers", facts=questions, figures=_figures(scaling, _OF_SPEEDUP)),
