@@ -81,6 +81,15 @@ def test_a_winners_gain_is_shrunk_but_not_below_its_lower_end() -> None:
     assert told(wide).level == pytest.approx(0.95)
 
 
+def test_an_interval_that_tells_nothing_is_said_in_words() -> None:
+    few = [-0.05, -0.08, -0.06]
+    assert verdict(few, 24) == "gains nothing"
+    assert told(few).high - told(few).low > 2
+    assert told(few).words == "-6.1 %, too few pairs to tell how much"
+    assert told([0.01, -0.01] * 12).words == "0.0 % +- 0.5 %"
+    assert told([0.3, 0.26, 0.33, 0.29, 0.31]).words.startswith("+3")
+
+
 @pytest.mark.parametrize("gain", [0.05, 0.13])
 def test_the_gains_that_are_told_of_winners_are_near_the_truth(gain: float) -> None:
     won = [ratios for so_far, ratios in compared(gain, 0.1, 24, 400) if so_far == "wins"]

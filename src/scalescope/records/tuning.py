@@ -23,7 +23,6 @@ from scalescope.options import (
 from scalescope.records.job import KnobValue
 from scalescope.records.request import Engine, OneBatch, TrainingRequest
 from scalescope.records.store import Record
-from scalescope.text import plural
 from scalescope.units import format_change
 
 Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
@@ -249,11 +248,9 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """`+0.8 % +- 1.5 %`, or `-6.1 % in 3 pairs, too few to tell how much`."""
-        value = format_change(self.value)
-        if not self.is_told:
-            return f"{value} in {plural(self.pairs, 'pair')}, too few to tell how much"
-        return f"{value} +- {50 * (self.high - self.low):.1f} %"
+        """`+0.8 % +- 1.5 %`, or `-6.1 %, too few pairs to tell how much`."""
+        width = f" +- {50 * (self.high - self.low):.1f} %"
+        return format_change(self.value) + (width if self.is_told else ", too few pairs to tell how much")
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):
