@@ -22,7 +22,7 @@ help:
 	@echo "make test          lint, types and all tests, with real Horovod, Open MPI and Slurm"
 	@echo "make check         its fast part: lint, types and the tests that launch nothing"
 	@echo "make test-scripts  Lightning, transformers, ignite and other scripts under measure, explain and tune"
-	@echo "make goldens       write the kept help, terminal and JSON texts of the tests, and sessions in the docs, anew"
+	@echo "make goldens       write the texts of commands that tests keep, and sessions in the docs, anew"
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         the benchmarks; SECTION=name for one of them"
 	@echo "make docs          the documentation as a site in docs/_build/html, every link checked"

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.command import scalescope_words
 from benchmarks.namespaces import lab_of
 from benchmarks.tune_example import DDP
-from scalescope.report.study_parts import check_words
+from scalescope.show.study import check_words
 from scalescope.show.tuning import sentence
 from scalescope.studies.results import read_results
 

@@ -112,6 +112,11 @@ def test_a_room_without_a_kind_gives_more_of_the_others_until_it_has_none_left()
     assert Counter(each.room for each in drawn) == {"a": 3, "b": 17}
 
 
+def test_all_rooms_are_mutated_but_the_one_whose_tests_start_processes() -> None:
+    rooms = {path.name for path in (ROOT / "src" / "scalescope").iterdir() if (path / "__init__.py").exists()}
+    assert rooms - mutants.places(ROOT).keys() == {"agent"}
+
+
 SUMS = """
 def total(a, b):
     return a + b
@@ -123,10 +128,15 @@ def most(a, b):
     return max(a, b)
 """
 TEST = """
+from pathlib import Path
+
 from scalescope.sums import total
 
 def test_total():
     assert total(2, 1) == 3
+
+def test_hidden_files_are_there():
+    assert Path(__file__).with_name(".mark").exists()
 """
 OTHER_TEST = """
 from scalescope.sums import most
@@ -146,6 +156,7 @@ def test_what_quick_tests_notice_is_told_by_room_and_kept_for_the_next_run(
         "src/scalescope/__init__.py": "",
         "src/scalescope/sums/__init__.py": SUMS,
         "tests/sums/test_sums.py": TEST,
+        "tests/sums/.mark": "",
         "tests/others/test_others.py": OTHER_TEST,
         "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['launches: not quick', 'user_scripts: neither']\n",
     }.items():

@@ -101,6 +101,11 @@ def gpus() -> int:
     return len(cards())
 
 
+def threads_per_rank(cores: int, ranks: int) -> int:
+    """Threads of each of so many ranks that share these cores."""
+    return max(cores // max(ranks, 1), 1)
+
+
 def slots(device: str) -> int:
     """Ranks that have a device of their own here: one per GPU, or per logical core on `cpu` and without GPUs."""
     return (device != "cpu" and gpus()) or cores().logical

@@ -1,21 +1,20 @@
-"""A judged autotune log for people and programs: terminal, JSON, sentence and drawings."""
+"""A judged autotune log for people and programs: terminal, JSON, sentence and chart."""
 
-import io
 import json
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
-from rich.console import Console
+from rendered import shown
 
 from scalescope.charts import FORMATS, charts, write_charts
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
-from scalescope.report.autotune import as_document, next_command_of, next_commands, sentence, show
+from scalescope.show import document_of
+from scalescope.show.autotune import next_commands
 
 DATA = Path(__file__).parent.parent / "data" / "autotune"
 OLDER = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score"
@@ -32,11 +31,8 @@ def held() -> Autotune:
     return read_autotune(DATA / "gloo_fusion_held.csv")
 
 
-def shown(record: Autotune, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    show(record, console, details=True)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def sentence(record: Autotune) -> str:
+    return document_of(record).answer
 
 
 def words(text: str) -> str:
@@ -50,46 +46,23 @@ def of_rows(tmp_path: Path, *lines: str) -> Autotune:
 
 
 def test_the_terminal_tells_what_was_tried_and_what_to_set(walked: Autotune) -> None:
-    told = words(shown(walked))
-    assert "36 samples of 30 settings; finished: its last row selects line 33" in told
-    assert "tried both ways: hierarchical_allgather, cache_enabled" in told
+    told = words(shown(walked, details=False))
+    assert "36 samples of 30 settings; its last row selects line 33" in told
     assert "samples of one setting scatter by 26 %" in told
     assert "from settings that were sampled again, 6 repeats" in told
-    assert "the winner leads the next setting by 26 %" in told
-    assert "15 of 30 settings cannot be told apart from the winner" in told
+    assert "15 of 30 settings cannot be told apart from it" in told
     assert "the default (128 MiB, 1 ms) was never tried and lies outside of what autotune searches" in told
     assert "the score that won, 166.8, is the best of 3 samples of its setting: the lowest is 141.9" in told
+    assert "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_CACHE_CAPACITY=1024" in shown(walked, width=80)  # one line
     assert (
-        "export HOROVOD_FUSION_THRESHOLD=4194304 HOROVOD_CYCLE_TIME=5 HOROVOD_HIERARCHICAL_ALLGATHER=1 "
+        "Do: export HOROVOD_FUSION_THRESHOLD=4194304 HOROVOD_CYCLE_TIME=5 HOROVOD_HIERARCHICAL_ALLGATHER=1 "
         "HOROVOD_CACHE_CAPACITY=1024" in told
     )
 
 
-def test_a_narrow_terminal_keeps_the_numbers(walked: Autotune) -> None:
-    told = shown(walked, width=80)
-    (best,) = [line for line in told.splitlines() if "chosen, use" in line]
-    assert best.split() == [
-        "4",
-        "5",
-        "h.allgather,",
-        "cache",
-        "3",
-        "152",
-        "142-167",
-        "124",
-        "±",
-        "14",
-        "chosen,",
-        "use",
-    ]
-    assert "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_CACHE_CAPACITY=1024" in told  # can be copied in one go
-
-
-def test_what_is_held_is_not_called_outside(held: Autotune) -> None:
+def test_a_fusion_threshold_that_the_user_fixed_is_not_called_outside(held: Autotune) -> None:
     told = words(shown(held))
-    assert "the same in every row: fusion threshold (MiB) 128" in told
     assert "the default (128 MiB, 1 ms) was never tried: nothing here says" in told
-    assert "tried both ways" not in told
     assert "what a smooth surface through neighbouring settings leaves over" in told
     assert "outside" not in told
 
@@ -118,10 +91,9 @@ def test_a_choice_that_horovod_does_not_apply_is_warned_of(tmp_path: Path) -> No
 def test_little_is_said_about_little(tmp_path: Path) -> None:
     one = of_rows(tmp_path, "0,0,1,5,4,90")
     assert "which is the only setting that was tried; measure it against the default" in sentence(one)
-    assert "the winner is the only setting that was tried" in words(shown(one))
     two = of_rows(tmp_path, "0,0,1,5,4,90", "0,0,1,50,32,60")
     assert "leads the next setting by 50 %; the noise cannot be told from this few samples" in sentence(two)
-    assert as_document(two)["beat_the_noise"] is None
+    assert document_of(two).json()["beat_the_noise"] is None
     for record in (one, two):
         for chart in charts(record).values():
             chart.to_dict()
@@ -141,7 +113,7 @@ def test_a_name_cannot_paint_the_terminal_or_leave_its_page(walked: Autotune, tm
 
 
 def test_the_document_is_json_with_units(walked: Autotune) -> None:
-    document = json.loads(json.dumps(as_document(walked), allow_nan=False))
+    document = json.loads(json.dumps(document_of(walked).json(), allow_nan=False))
     assert document["kind"] == "autotune log"
     assert (document["samples"], document["settings"], len(document["tried"])) == (36, 30, 36)
     assert document["choice"]["score_bytes_per_s"] == pytest.approx(166.805e6)
@@ -158,57 +130,28 @@ def test_the_next_commands_measure_both_alike(walked: Autotune) -> None:
     assert "--np 4" in tuned
     assert "--env HOROVOD_FUSION_THRESHOLD=4194304 --env HOROVOD_CYCLE_TIME=5" in tuned
     assert "--env" not in default
-    assert next_command_of(walked).count("scalescope measure --np 2") == 2
+    assert document_of(walked).json()["next"] == next_commands(walked)
     assert tuned.split()[-2:] == default.split()[-2:] == ["--", "COMMAND"]
 
 
 def test_files_of_every_format_are_real(walked: Autotune, tmp_path: Path) -> None:
     written = write_charts(walked, tmp_path / "new", FORMATS)
-    assert {path.name for path in written} == {
-        f"{name}.{ending}" for name in ("autotune_scores", "autotune_landscape") for ending in FORMATS
-    }
+    assert {path.name for path in written} == {f"autotune_scores.{ending}" for ending in FORMATS}
     for path in written:
         if path.suffix == ".svg":
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
         assert path.stat().st_size > 5000
 
 
-def drawn(record: Autotune) -> dict[str, Any]:
-    return {name: with_data(chart) for name, chart in charts(record).items()}
-
-
 def test_scores_are_drawn_with_the_best_so_far_and_repeats_joined(walked: Autotune) -> None:
-    figure = drawn(walked)["autotune_scores"]
+    figure = with_data(charts(walked)["autotune_scores"])
     points, ring = (rows(layer) for layer in layers(figure, "point"))
     best, joined = (rows(layer) for layer in layers(figure, "line"))
     assert [row["score"] for row in points] == [sample.score for sample in walked.samples]
     assert [row["sample"] for row in best] == [1, 3, 6, 32, 36]
     assert [row["score"] for row in best] == sorted(row["score"] for row in best)
-    assert {row["repeats"] for row in joined} == {2, 3}
+    assert {row["samples of this setting"] for row in joined} == {2, 3}
     assert len(joined) == 10
     assert [row["sample"] for row in ring] == [32]
+    assert len({row["switches"] for row in points}) == 4
     assert "36 samples of 30 settings" in subtitle(figure)[1]
-
-
-def test_the_landscape_has_a_panel_per_position_of_the_switches(walked: Autotune) -> None:
-    figure = drawn(walked)["autotune_landscape"]
-    panels = figure["concat"]
-    assert [panel["title"]["text"] for panel in panels] == [
-        "hierarchical allgather off, cache off",
-        "hierarchical allgather on, cache off",
-        "hierarchical allgather off, cache on",
-        "hierarchical allgather on, cache on",
-    ]
-    assert sum(len(rows(layers(panel, "point", filled=True)[0])) for panel in panels) == 30
-    marks = [len(layers(panel, "point")) for panel in panels]
-    assert marks == [1, 1, 2, 3]  # settings; the default; square and ring
-
-
-def test_cycle_times_below_zero_stay_on_the_axis(tmp_path: Path) -> None:
-    record = of_rows(tmp_path, "0,0,1,-3,4,90", "0,0,1,5,-1,80", "0,0,1,50,200,60")
-    (panel,) = drawn(record)["autotune_landscape"]["concat"]
-    settings = rows(layers(panel, "point", filled=True)[0])
-    assert all(row["cycle"] > 0 for row in settings)
-    low, high = layers(panel, "point", filled=True)[0]["encoding"]["y"]["scale"]["domain"]
-    assert all(low < row["fusion"] < high for row in settings)
-    assert "3 settings outside of the space" in words(shown(record))

@@ -19,7 +19,7 @@ from scalescope.records.explanation import Explanation, StepAccount
 from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
 from scalescope.records.timeline import Breakdown
-from scalescope.report.comparison import as_document, sentence
+from scalescope.show import document_of
 from scalescope.studies.compare import compare
 
 HERE = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def only(comparison: Comparison, part: str) -> Pair:
 def test_the_whole_interval_decides() -> None:
     same = compare(measured(), measured(), 0.05)
     assert verdicts(same) == {"same"}
-    assert sentence(same) == "x1 is the same within 5 %: 6 times compared."
+    assert document_of(same).answer == "x1 is the same within 5 %: 6 times compared."
     pair = only(same, "step of 4 x ddp, batch 32 each")
     assert pair.ratio
     assert pair.ratio.value == pytest.approx(1.0)
@@ -57,7 +57,7 @@ def test_the_whole_interval_decides() -> None:
 def test_single_launches_decide_nothing() -> None:
     few = compare(measured(launches=1, interval="range"), measured(2.0, launches=1, interval="range"))
     assert verdicts(few) == {"undecided"}
-    assert "fewer than 3 launches each: repeat with --launches 5" in sentence(few)
+    assert "fewer than 3 launches each: repeat with --launches 5" in document_of(few).answer
     three = compare(measured(launches=3, interval="range"), measured(2.0, launches=3, interval="range"))
     assert verdicts(three) == {"slower"}
 
@@ -171,7 +171,7 @@ def test_findings_that_came_or_went_are_told() -> None:
 def test_few_steps_decide_nothing() -> None:
     short = compare(traced(made_explanation.ddp(2, 6)), traced(made_explanation.ddp(2, 6)))
     assert short.pairs[0].verdict == "undecided"
-    assert "fewer than 5 steady steps: trace more" in sentence(short)
+    assert "fewer than 5 steady steps: trace more" in document_of(short).answer
 
 
 def test_maps_are_compared_with_each_other_and_with_measurements() -> None:
@@ -206,7 +206,7 @@ def test_a_part_that_was_zero_has_no_ratio() -> None:
     nothing = msgspec.structs.replace(before, accounting=msgspec.structs.replace(whole, input_s=0.0), steps=())
     pair = only(compare(traced(nothing), traced(before)), "input")
     assert pair.ratio is None
-    assert as_document(compare(traced(nothing), traced(before)))["pairs"][0]["ratio"]["value"] > 0
+    assert document_of(compare(traced(nothing), traced(before))).json()["pairs"][0]["ratio"]["value"] > 0
 
 
 def test_the_verb_ends_with_3_when_slower_and_0_otherwise(scalescope, tmp_path: Path) -> None:

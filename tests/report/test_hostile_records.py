@@ -15,7 +15,6 @@ import made_tunings
 import msgspec
 import pytest
 from made_results import curves, folder_of
-from scalescope.report.scaling import show as show_scaling
 from test_measurement import measurement, run
 
 from command_line import CommandLine
@@ -24,9 +23,7 @@ from scalescope.errors import UsageError
 from scalescope.records.explanation import TRACE_RECORD, RankTrace, TraceFolder
 from scalescope.records.run import Failure, Measurement, Point
 from scalescope.records.store import Record, decode, encode
-from scalescope.report.explanation_show import show as show_explanation
-from scalescope.report.terminal import open_console
-from scalescope.report.tuning_show import show as show_tuning
+from scalescope.show import document_of, terminal
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m\u202ered"
 POINT = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
@@ -140,17 +137,11 @@ def test_paths_of_records_stay_inside_their_folder(scalescope: CommandLine, path
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@pytest.mark.parametrize(
-    ("make", "show"),
-    [
-        (made_scalings.measured, show_scaling),
-        (made_explanation.ddp, show_explanation),
-        (made_tunings.two_hosts, show_tuning),
-    ],
-)
-def test_no_line_of_a_terminal_ends_in_blanks(make: Callable[[], Record], show: Callable[..., None]) -> None:
+@pytest.mark.parametrize("make", [made_scalings.measured, made_explanation.ddp, made_tunings.two_hosts])
+def test_no_line_of_a_terminal_ends_in_blanks(make: Callable[[], Record]) -> None:
     written = io.StringIO()
-    show(make(), open_console(file=written, width=60, force_terminal=True, color_system="truecolor"), details=True)
+    console = terminal.open_console(file=written, width=60, force_terminal=True, color_system="truecolor")
+    terminal.show(document_of(make()), console, details=True)
     lines = written.getvalue().split("\n")
     assert any(COLOUR.search(line) for line in lines)
     assert [line for line in lines if COLOUR.sub("", line).endswith(" ")] == []

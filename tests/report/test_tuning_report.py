@@ -6,18 +6,23 @@ import json
 import msgspec
 import pytest
 from made_tunings import ALL, horovod, keep_default, many_knobs, one_knob, two_hosts, unfinished, without_prior
+from rendered import shown
 from rich.console import Console
 
 from scalescope.records.tuning import Gain, Tuning
-from scalescope.report.tuning import sentence
 from scalescope.report.tuning_progress import TuneProgress
-from scalescope.report.tuning_show import as_document, sample_rows, show
+from scalescope.show import document_of
+from scalescope.show.document import cell
 
 
-def shown(tuning: Tuning, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    show(tuning, console, details=True)
-    return written(console)
+def sentence(tuning: Tuning) -> str:
+    return document_of(tuning).answer
+
+
+def sample_rows(tuning: Tuning) -> list[list[str]]:
+    """The cells of all samples."""
+    (table,) = [table for section in document_of(tuning).sections for table in section.tables]
+    return [[cell(column, row) for column in table.columns] for row in table.rows]
 
 
 def written(console: Console) -> str:
@@ -33,13 +38,13 @@ def of_gain(tuning: Tuning, value: float, low: float, high: float) -> Tuning:
     return msgspec.structs.replace(tuning, gain=Gain(value=value, low=low, high=high, pairs=6))
 
 
-def test_the_sentence_names_the_winner_its_gain_and_when_the_search_has_paid_for_itself() -> None:
+def test_the_sentence_names_the_winner_its_gain_and_when_the_search_pays_for_itself() -> None:
     tuning = of_gain(two_hosts(), 0.58, 0.51, 0.66)
     cost = msgspec.structs.replace(tuning.cost, break_even_steps=60)
     assert sentence(msgspec.structs.replace(tuning, cost=cost)) == (
         "Use bucket_cap_mb 1 and hierarchical allreduce: 1.58x (1.51 to 1.66) faster steps than the default "
         "(353 ms instead of 557 ms), found in 8 samples, 6 pairs of blocks and 258 steps; "
-        "the search has paid for itself after 60 more steps."
+        "the search pays for itself after 60 more steps."
     )
     assert sentence(tuning).endswith("; the search has paid for itself already.")
     assert "6 pairs of launches" in sentence(horovod())
@@ -54,6 +59,9 @@ def test_the_sentence_says_how_sure_it_is_that_nothing_is_gained() -> None:
     )
     assert "bucket_cap_mb 2 is slower (-12 % +- 2.0 %)" in sentence(of_gain(none, -0.12, -0.14, -0.10))
     assert "the gain is too small to count (+0.3 % +- 0.1 %)" in sentence(of_gain(none, 0.003, 0.002, 0.004))
+    wide = of_gain(none, -0.061, -0.75, 5.6)
+    assert "no significant gain (-6.1 % in 6 pairs, too few to tell how much) from bucket_cap_mb 2" in sentence(wide)
+    assert "default 11.4 ms, -6.1 % in 6 pairs, too few to tell how much\n" in shown(wide)
     without = msgspec.structs.replace(none, gain=None, finalist={}, reason="no setting promised more than the noise.")
     assert sentence(without) == ("Keep the default: no setting promised more than the noise (6 samples and 227 steps).")
 
@@ -76,12 +84,12 @@ def test_an_unfinished_search_tells_what_it_found_and_what_to_do() -> None:
 def test_a_setting_that_was_given_is_not_called_found() -> None:
     given = msgspec.structs.replace(two_hosts(), samples=(), cells=(), gain=None)
     assert sentence(given) == "Use bucket_cap_mb 1 and hierarchical allreduce, as it was given: nothing was searched."
-    assert "What it cost" not in shown(given)
+    assert "What the search cost" not in shown(given)
 
 
 def test_the_document_holds_what_scripts_rely_on() -> None:
     tuning = two_hosts()
-    document = json.loads(json.dumps(as_document(tuning), allow_nan=False))
+    document = json.loads(json.dumps(document_of(tuning).json(), allow_nan=False))
     assert document["decision"] == "use"
     assert document["knobs"] == {"first_bucket_mb": 1.0, "bucket_cap_mb": 1.0, "hierarchical_allreduce": True}
     assert set(document["gain"]) >= {"value", "low", "high"}
@@ -92,59 +100,59 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
     assert [trial["phase"] for trial in document["trials"]].count("confirm") == 12
     assert document["trials"][1]["speedup"] == pytest.approx(1.57, abs=0.01)
     assert document["left_out"]["nccl_algo"] == "the backend is gloo"
-    kept = as_document(keep_default())
+    kept = document_of(keep_default()).json()
     assert (kept["decision"], kept["knobs"], kept["found"]) == ("keep_default", {}, {})
     assert kept["finalist"] == {"bucket_cap_mb": 2.0}
 
 
 def test_the_table_has_a_row_per_sample_of_the_search() -> None:
-    heading, default, winner, *_ = rows = sample_rows(two_hosts())
-    assert heading == ["setting", "sample", "predicted", "step", "speedup", "decision"]
-    assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "-", "what others are compared with"]
+    default, winner, *_ = rows = sample_rows(two_hosts())
+    assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "", "what others are compared with"]
     assert winner == [
-        "bucket_cap_mb 1, hierarchical allreduce",
+        "bucket_cap_mb 1 and hierarchical allreduce",
         "1",
         "378 ms",
         "354 ± 2.9 ms",
         "1.57x",
         "winner, best so far",
     ]
-    assert len(rows) == 9
-    assert sample_rows(two_hosts(), narrow=True)[0] == ["setting", "sample", "step", "speedup", "decision"]
+    assert len(rows) == 8
+    assert "predicted" in shown(two_hosts(), width=100)
+    assert "predicted" not in shown(two_hosts(), width=60).partition("What was searched")[0]
 
 
 def test_of_many_samples_the_default_and_the_fastest_are_shown() -> None:
     rows = sample_rows(many_knobs())
-    assert [row[0].partition(",")[0] for row in rows[1:3]] == ["the default", "bucket_cap_mb 8"]
-    assert rows[-1] == ["... 9 samples more"]
-    assert "the default and then the fastest" in shown(many_knobs())
+    assert [row[0].partition(",")[0] for row in rows[:2]] == ["the default", "bucket_cap_mb 8"]
+    told = shown(many_knobs())
+    assert "... 9 samples more" in told
+    assert "the default and then the fastest" in told
 
 
 def test_cut_and_failed_samples_say_so() -> None:
     (cut,) = [row for row in sample_rows(keep_default()) if row[0] == "bucket_cap_mb 0.5"]
     assert cut[-2:] == ["0.48x", "cut: clearly worse"]
     (failed,) = [row for row in sample_rows(without_prior()) if row[1] == "4"]
-    assert failed == ["bucket_cap_mb 2", "4", "failed", "-", "rank 1 ended with code 1"]
+    assert failed == ["bucket_cap_mb 2", "4", "", "failed", "", "rank 1 ended with code 1"]
 
 
-def test_the_terminal_tells_what_was_held_left_out_confirmed_and_spent() -> None:
+def test_the_terminal_tells_what_was_fixed_left_out_compared_and_spent() -> None:
     told = words(shown(two_hosts()))
-    assert "Tuning of train.py: ddp on 4 processes of 2 hosts, while training" in told
+    assert "train.py: ddp on 4 processes of 2 hosts, while training" in told
     assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB (default: 25)" in told
     assert "fixed: first_bucket_mb 1" in told
     assert "left out: static_graph: needs a relaunch: ask with --offline" in told
-    assert "6 pairs of blocks: finalist 353 ms, default 558 ms" in told
-    assert "with 95 % confidence over all looks: it wins" in told
+    assert "6 pairs of blocks: finalist 353 ms, default 558 ms, 1.58x (1.57 to 1.60), with 95 % confidence over" in told
     assert "94 steps of search, 144 of confirmation, 20 of warm-up before; 1 min 44 s" in told
     assert "the search gained 27.7 s against the default" in told
     kept = words(shown(keep_default()))
-    assert "it does not win, the default stays" in kept
+    assert "default 11.4 ms, -0.5 % +- 1.3 %, with 95 % confidence over all looks" in kept
     assert "the search lost 131 ms against the default, 95 % of its throughput" in kept
     assert "the slowest sample took 2.09x as long as the default" in kept
     assert "the default stays, so this cost is not recovered" in kept
     early = words(shown(unfinished()))
-    assert "not reached - ended early: the training ended after 66 steps" in early
-    assert "paid for itself" not in early
+    assert "ended: the training ended after 66 steps" in early
+    assert "against the default," not in early
 
 
 @pytest.mark.parametrize("width", [60, 120])
@@ -179,12 +187,12 @@ def followed(tuning: Tuning, console: Console, *, quiet: bool = False, verbose: 
 def test_when_verbose_every_sample_has_a_line() -> None:
     lines = followed(two_hosts(), Console(file=io.StringIO(), width=200), verbose=True).splitlines()
     assert lines[0] == "About 20 [bold]samples."
-    assert lines[1] == "sample 0: the default: 556 +- 4.6 ms; what others are compared with"
+    assert lines[1] == "sample 0: the default: 556 ± 4.6 ms; what others are compared with"
     assert lines[2] == (
-        "sample 1: bucket_cap_mb 1, hierarchical allreduce: 354 +- 2.9 ms, 1.57x faster than the default; best so far"
+        "sample 1: bucket_cap_mb 1 and hierarchical allreduce: 354 ± 2.9 ms, 1.57x faster than the default; best so far"
     )
-    assert lines[9] == "confirming, pair 1: bucket_cap_mb 1, hierarchical allreduce: 356 +- 2.9 ms"
-    assert lines[10] == "confirming, pair 1: the default: 558 +- 4.6 ms · +57 % so far"
+    assert lines[9] == "confirming, pair 1: bucket_cap_mb 1 and hierarchical allreduce: 356 ± 2.9 ms"
+    assert lines[10] == "confirming, pair 1: the default: 558 ± 4.6 ms · +57 % so far"
     assert lines[-2:] == ["[rank 0] loss [red]0.1", "Use it."]
     assert len(lines) == 1 + 20 + 2
     failed = followed(without_prior(), Console(file=io.StringIO(), width=200), verbose=True)

@@ -1,43 +1,23 @@
 """The verbs as functions: they take what the command line takes, by the same names, and return records.
 
-Rooms are imported where they are used: a verb loads what it needs, and explain needs no torch.
+`__init__.pyi` next to this file lists the keywords of every verb; scripts/api_stub writes it from the options.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any
 
-from scalescope.api.display import as_html
-from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions
 from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
 from scalescope.records.store import Record
+from scalescope.verbs import explain as explained
+from scalescope.verbs import find_verb, limits_of
 
-if TYPE_CHECKING:
-    from scalescope.api.reports import compare, write_report
-    from scalescope.api.studies import study
-    from scalescope.api.tune_request import TuneOptions
-    from scalescope.records.autotune import Autotune
-    from scalescope.records.cluster import Cluster
-    from scalescope.records.explanation import Explanation
-    from scalescope.records.machine import Machine
-    from scalescope.records.prediction import Prediction
-    from scalescope.records.profile import WorkloadSpec
-    from scalescope.records.request import ProbeRequest
-    from scalescope.records.run import Measurement
-    from scalescope.records.scaling import Scaling
-    from scalescope.records.tuning import Tuning
-    from scalescope.simulator.grid import Question, predict
-    from scalescope.tuner.context import apply_tuned, tuning
-
-CLUSTER_FILE = "cluster.toml"
-Record.shown_as = as_html  # in notebooks
 _ELSEWHERE = {
     "Question": "scalescope.simulator.grid",
     "predict": "scalescope.simulator.grid",
     "apply_tuned": "scalescope.tuner.context",
-    "compare": "scalescope.api.reports",
-    "study": "scalescope.api.studies",
     "tuning": "scalescope.tuner.context",
     "write_report": "scalescope.api.reports",
 }
@@ -66,8 +46,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What is a function of a room as it is, imported when it is first used."""
-    from importlib import import_module
-
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'scalescope.api' has no attribute '{name}'")
@@ -80,57 +58,50 @@ class Silent:
         return lambda *told, **named: None
 
 
-def doctor() -> "Machine":
-    """What this machine has."""
-    from scalescope.jobs.machine import describe_machine
-
-    return describe_machine()
+def _run(verb: str, listener: Any, options: dict[str, Any]) -> Any:
+    """Run a verb by its options, or resume it."""
+    found, folder = find_verb(verb), options.pop("resume", "")
+    if not folder:
+        return found.run(found.ask(**options), listener or Silent())
+    if not isinstance(folder, str | Path):
+        raise UsageError(f"resume takes the folder of the {verb} to resume: resume='results/...'")
+    assert found.resume
+    return found.resume(Path(folder), limits_of(found, options), listener or Silent())
 
 
 @takes_paths
-def measure(
-    model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: Unpack[MeasureOptions]
-) -> "Measurement":
+def doctor() -> Any:
+    """What this machine has."""
+    return _run("doctor", None, {}).machine
+
+
+@takes_paths
+def measure(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
     """Launch a model, or a command instead, at every point; `scaling` makes curves of what was measured.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
-        listener: Is told how it goes on, as `measurement.sweep` describes; nobody by default.
-        **options: As the options of `scalescope measure`, by the names in `MeasureOptions`: `np=[1, 2]`,
-            `batch=[32]`, `hosts="a:2,b:2"`, `knobs={"bucket_cap_mb": 4}`, `budget_s="10m"`.
+        listener: Progress callbacks; none by default.
+        **options: As the options of `scalescope measure`: `np=[1, 2]`, `batch=[32]`, `hosts="a:2,b:2"`,
+            `knobs={"bucket_cap_mb": 4}`, `budget_s="10m"`. `resume` names the folder of a measurement to resume.
 
     Returns:
-        Every launch, with its steps and phases.
+        Every launch, with its steps and phases; `folder` is the result folder.
 
     Raises:
         UsageError: The request cannot be carried out as it is.
         WorkFailed: No launch succeeded.
     """
-    from scalescope.api.requests import measure_request
-    from scalescope.measurement import sweep
-
-    return sweep.measure(measure_request(model, **options), listener or Silent())[1]
+    return _run("measure", listener, {"model": model, **options})
 
 
 @takes_paths
-def resume(
-    folder: str | Path,
-    *,
-    launches: int | None = None,
-    precision: str | float | None = None,
-    budget_s: str | float | None = None,
-    timeout_s: str | float | None = None,
-    listener: Any = None,
-) -> "Measurement":
+def resume(folder: str | Path, *, listener: Any = None, **limits: Any) -> Any:
     """Resume an interrupted measurement, or add launches to a finished one; the limits replace those it had."""
-    from scalescope.api.requests import checked_options
-    from scalescope.measurement.sweep import continue_measurement
-
-    limits = {"launches": launches, "precision": precision, "budget_s": budget_s, "timeout_s": timeout_s}
-    return continue_measurement(Path(folder), checked_options(limits), listener or Silent())[1]
+    return _run("measure", listener, {"resume": folder, **limits})
 
 
-def scaling(measurement: "Measurement") -> "Scaling":
+def scaling(measurement: Any) -> Any:
     """The curves of a measurement: speedups with intervals, what limits them, and sentences."""
     from scalescope.measurement.study import study
 
@@ -138,68 +109,39 @@ def scaling(measurement: "Measurement") -> "Scaling":
 
 
 @takes_paths
-def estimate(model: "str | WorkloadSpec", *, listener: Any = None, **options: Unpack[EstimateOptions]) -> "Prediction":
+def estimate(model: Any, *, listener: Any = None, **options: Any) -> Any:
     """How fast a model would be at every number of processes and batch size.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description.
-        listener: Is told how it goes on, as `estimation.estimate` describes; nobody by default.
-        **options: As the options of `scalescope estimate`, by the names in `EstimateOptions`.
+        listener: Progress callbacks; none by default.
+        **options: As the options of `scalescope estimate`.
 
     Returns:
-        The map, with the recommended cell and the checks.
+        The map, with the recommended cell and the checks; `folder` is the result folder.
 
     Raises:
         UsageError: The request cannot be carried out as it is.
     """
-    from scalescope.api.requests import estimate_request
-    from scalescope.estimation import estimate as work
-
-    return work.estimate(estimate_request(model, **options), listener or Silent())[1]
+    return _run("estimate", listener, {"model": model, **options})
 
 
 @takes_paths
-def probe(*, listener: Any = None, **options: Unpack[ProbeOptions]) -> "Cluster":
+def probe(*, listener: Any = None, **options: Any) -> Any:
     """What collectives cost among the ranks of this machine or of named hosts; also written as cluster.toml."""
-    from scalescope.api.requests import probe_request
-
-    return run_probe(probe_request(**options), listener or Silent())[1]
-
-
-def run_probe(request: "ProbeRequest", listener: Any) -> "tuple[Path, Cluster]":
-    """Probe into a folder of its own; the folder and what was found."""
-    from msgspec.structs import replace
-
-    from scalescope.estimation.probe import probe_cluster
-    from scalescope.jobs.folders import result_folder
-    from scalescope.records.cluster_file import write_cluster
-
-    with result_folder("probe", request.folder) as folder:
-        if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
-            raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
-        cluster = probe_cluster(replace(request, folder=str(folder)), listener)
-        write_cluster(cluster, folder / CLUSTER_FILE)
-    return folder, cluster
+    return _run("probe", listener, options)
 
 
 @takes_paths
-def explain(
-    paths: str | Path | Sequence[str | Path] = (),
-    *,
-    model: "str | WorkloadSpec" = "",
-    estimate: str | Path = "",
-    listener: Any = None,
-    **options: Unpack[CaptureOptions],
-) -> "Scaling | Explanation | Autotune":
+def explain(paths: Any = (), *, model: Any = "", listener: Any = None, **options: Any) -> Any:
     """Where the time goes: in files that are there, or in a model or a command that is captured now.
 
     Args:
         paths: Traces of all ranks, a folder of measure or explain, logs, a scaling table, an autotune log.
         model: Trained and captured, instead of paths; or pass `command`.
-        estimate: A folder of estimate, or a cluster.toml, to compare the trace with.
-        listener: Is told how a capture goes on; nobody by default.
-        **options: Of a capture, as `measure` takes them, and `from_start` and `cpu_detail`. For logs: `np`, the
-            number of processes of each, and `pattern`, a regular expression with named groups for the lines to read.
+        listener: Progress callbacks of a capture; none by default.
+        **options: As the options of `scalescope explain`. For logs: `np`, the number of processes of each, and
+            `pattern`, a regular expression with named groups for the lines to read.
 
     Returns:
         An Explanation of traces, a Scaling of tables, logs and measurements, an Autotune of Horovod's autotune log.
@@ -207,78 +149,111 @@ def explain(
     Raises:
         UsageError: A file cannot be read, or the request cannot be carried out as it is.
     """
-    from scalescope.api.requests import log_counts, traced_request
-    from scalescope.diagnosis.sources import explain as read
-
-    given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    beside = Path(estimate) if estimate else None
-    if not model and not options.get("command"):
-        counts = log_counts(options.get("np", ()))
-        return read(given, np=counts, pattern=options.get("pattern", ""), estimate=beside)
-    if given:
-        raise UsageError("name files, a MODEL or a command to explain, and only one of them")
-    from scalescope.measurement.trace import traced_run
-
-    captured = traced_run(traced_request(model, **options), listener or Silent())
-    return read([captured], estimate=beside)
+    asked = find_verb("explain").ask(paths=paths, model=model, **options)
+    return explained(asked, listener or Silent())
 
 
 @takes_paths
-def tune(model: "str | WorkloadSpec" = "", *, listener: Any = None, **options: "Unpack[TuneOptions]") -> "Tuning":
+def tune(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
     """Search for faster knobs of a model, or a command; the default is kept unless another setting is clearly faster.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
-        listener: Is told how it goes on, as `tuner.journal` describes; nobody by default.
-        **options: As the options of `scalescope tune`, by the names in `TuneOptions`.
+        listener: Progress callbacks; none by default.
+        **options: As the options of `scalescope tune`. `resume` names the folder of a search to resume.
 
     Returns:
-        What was tried and decided.
+        What was tried and decided; `folder` is the result folder.
 
     Raises:
         UsageError: The request cannot be carried out as it is.
     """
-    from scalescope.api.tune_request import tune_request
-    from scalescope.tuner.run import tune as search
-
-    return search(tune_request(model, **options), listener or Silent())[1]
+    return _run("tune", listener, {"model": model, **options})
 
 
 @takes_paths
-def draw(
-    record: "Measurement | Scaling | Prediction | Explanation | Autotune | Tuning",
-    folder: str | Path,
-    formats: Sequence[str] = ("html", "png"),
-) -> list[Path]:
+def study(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
+    """Estimate, measure, explain, tune and check one training within a time budget, and write the page.
+
+    Args:
+        model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
+        listener: Progress callbacks; none by default.
+        **options: As the options of `scalescope study`. `resume` names the folder of a study to resume; finished
+            parts stay.
+
+    Returns:
+        Every answer, and what became of every part; the page is report.html in the folder.
+
+    Raises:
+        UsageError: The request cannot be carried out as it is; nothing was launched.
+        WorkFailed: No part has a result.
+    """
+    from scalescope.show.page import PAGE, write_page
+    from scalescope.studies.results import read_results
+
+    place = _run("study", listener, {"model": model, **options}).folder
+    (results,) = read_results([place])
+    write_page([results], place / PAGE)
+    return results
+
+
+@takes_paths
+def compare(a: str | Path, b: str | Path, **options: Any) -> Any:
+    """What changed from A to B: every time that both have, with intervals and a verdict.
+
+    Args:
+        a: A result folder, or a file that explain reads.
+        b: The same, later.
+        **options: `tolerance`, `5%` or 0.05: a change within it is none.
+
+    Returns:
+        Pairs of times; `slower` says whether B is beyond the tolerance.
+
+    Raises:
+        UsageError: They cannot be read, or have no time in common.
+    """
+    return _run("compare", None, {"a": a, "b": b, **options})
+
+
+@takes_paths
+def draw(record: Any, folder: str | Path, formats: Sequence[str] = ("html", "png")) -> list[Path]:
     """Draw what was measured, read, predicted, explained or tuned; the files."""
-    from scalescope.charts import write_charts
-    from scalescope.records.run import Measurement
+    from scalescope.show.files import write_figures
 
-    return write_charts(scaling(record) if isinstance(record, Measurement) else record, Path(folder), formats)
+    return write_figures(_document(record), Path(folder), formats)
 
 
-def tabulate(
-    record: "Measurement | Scaling | Prediction | Explanation",
-    form: Literal["csv", "markdown", "latex"] = "markdown",
-) -> str:
+def tabulate(record: Any, form: str = "markdown") -> str:
     """What was measured, read, predicted or explained as a table for a paper, a proposal or another program."""
-    from scalescope.records.explanation import Explanation
-    from scalescope.records.prediction import Prediction
+    from scalescope.show.files import as_csv, as_latex, as_markdown
+
+    document = _document(record)
+    if not document.files:
+        raise UsageError(f"a {type(record).__name__} has no table: tabulate a measurement, prediction or explanation")
+    (name, table), *_ = document.files.items()
+    forms = {
+        "csv": lambda: as_csv(table),
+        "markdown": lambda: as_markdown(document),
+        "latex": lambda: as_latex(document, name),
+    }
+    return forms[form]()
+
+
+def _document(record: Any) -> Any:
+    """The Document of a record; of a measurement that of its curves."""
     from scalescope.records.run import Measurement
+    from scalescope.show import document_of
 
-    if isinstance(record, Prediction | Explanation):
-        from scalescope.report import explanation_tables as of_explanation
-        from scalescope.show import document_of, files
+    return document_of(scaling(record) if isinstance(record, Measurement) else record)
 
-        if isinstance(record, Explanation):
-            if form == "latex":
-                raise UsageError("an explanation is written as csv or markdown: choose one of them")
-            return of_explanation.as_csv(record) if form == "csv" else of_explanation.as_markdown(record)
-        document = document_of(record)
-        if form == "csv":
-            return files.as_csv(document.files["estimate"])
-        return files.as_latex(document, "estimate") if form == "latex" else files.as_markdown(document)
-    from scalescope.report.tables import as_csv, as_latex, as_markdown
 
-    curves = scaling(record) if isinstance(record, Measurement) else record
-    return {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}[form](curves)
+def _as_html(record: Any) -> str | None:
+    """What a notebook shows for a record; None where it is no result."""
+    from scalescope.records.run import Measurement
+    from scalescope.show import describes
+    from scalescope.show.notebook import as_html
+
+    return as_html(_document(record)) if isinstance(record, Measurement) or describes(record) else None
+
+
+Record.shown_as = _as_html

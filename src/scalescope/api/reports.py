@@ -37,29 +37,6 @@ def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "r
     return Path(page)
 
 
-@takes_paths
-def compare(a: str | Path, b: str | Path, tolerance: str | float = 0.05) -> "Comparison":
-    """What changed from A to B: every time that both have, with intervals and a verdict.
-
-    Args:
-        a: A result folder, or a file that explain reads.
-        b: The same, later.
-        tolerance: `5%` or 0.05: a change within it is none.
-
-    Returns:
-        Pairs of times; `slower` says whether B is beyond the tolerance.
-
-    Raises:
-        UsageError: They cannot be read, or have no time in common.
-    """
-    from scalescope.studies.compare import compare as compared
-    from scalescope.studies.results import read_results
-    from scalescope.units import parse_fraction
-
-    (first,), (second,) = read_results([a]), read_results([b])
-    return compared(first, second, parse_fraction(str(tolerance), "tolerance"))
-
-
 def comparison_of(results: Sequence["Results"]) -> "Comparison | None":
     """What changed from the first to the second; None where there is one, or they have nothing in common."""
     from scalescope.studies.compare import compare as compared

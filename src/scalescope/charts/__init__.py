@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalescope.charts.saving import FORMATS, USUAL, check_formats, save_charts, start_renderer
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
 from scalescope.records.explanation import Explanation
@@ -12,6 +11,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
 from scalescope.show import Document, document_of
+from scalescope.show.charts.saving import FORMATS, USUAL, check_formats, save_charts, start_renderer
 
 __all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "start_renderer", "write_charts"]
 

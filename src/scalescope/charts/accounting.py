@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame, lane_axis, named
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import Breakdown
 from scalescope.report.explanation import (
@@ -19,6 +18,7 @@ from scalescope.report.explanation import (
     share,
     straggler_words,
 )
+from scalescope.show.charts.parts import Rows, data, frame, lane_axis, named
 from scalescope.text import plain, plural
 from scalescope.units import format_seconds, unit_of
 

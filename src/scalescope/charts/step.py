@@ -6,10 +6,20 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import LOSS_COLOUR, ON_MARK, Rows, data, frame, lane_axis, named, panel_title, shared_axis
 from scalescope.charts.step_spans import OneStep, coarse, one_step, tracks
 from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import EXCHANGE, Activity, Span, Timeline
+from scalescope.show.charts.parts import (
+    LOSS_COLOUR,
+    ON_MARK,
+    Rows,
+    data,
+    frame,
+    lane_axis,
+    named,
+    panel_title,
+    shared_axis,
+)
 from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds, unit_of
 

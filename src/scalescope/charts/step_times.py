@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame, shared_axis
 from scalescope.records.explanation import Explanation, Period
 from scalescope.report.explanation import first_steady, step_seconds
+from scalescope.show.charts.parts import Rows, data, frame, shared_axis
 from scalescope.text import plain
 from scalescope.units import format_seconds, unit_of
 

@@ -4,9 +4,18 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_DASH, Rows, data, frame, logarithmic_domain, named, powers_of_ten, size_axis
 from scalescope.records.explanation import Explanation, Transfer
 from scalescope.report.explanation import engine_words
+from scalescope.show.charts.parts import (
+    IDEAL_DASH,
+    Rows,
+    data,
+    frame,
+    logarithmic_domain,
+    named,
+    powers_of_ten,
+    size_axis,
+)
 from scalescope.text import plain
 from scalescope.units import format_bytes, format_seconds
 

@@ -1,33 +1,31 @@
-"""The command line: one verb per file, one visible list of verbs, errors caught once."""
+"""The command line: every verb is parsed, run, shown and ended by one driver; errors are caught once."""
 
 import contextlib
+import inspect
 import io
 import os
 import re
 import signal
 import sys
+import warnings
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import typer
 import typer.core
 
-from scalescope.cli.compare import compare
-from scalescope.cli.doctor import doctor
-from scalescope.cli.estimate import estimate
-from scalescope.cli.explain import explain
-from scalescope.cli.measure import measure
-from scalescope.cli.probe import probe
-from scalescope.cli.report import report
-from scalescope.cli.study import study
-from scalescope.cli.tune import tune
-from scalescope.cli.tune_options import VERB, split_at_command
-from scalescope.errors import ScalescopeError, UsageError
+from scalescope import __version__
+from scalescope.endings import Screen, ending_of
+from scalescope.errors import Interrupted, ScalescopeError, UsageError
 from scalescope.named_paths import named_paths
+from scalescope.options import options_of, parameters, read
+from scalescope.records.request import RunOptions
 from scalescope.text import clean, trimmed
+from scalescope.verbs import VERBS, Verb, limits_of, planned_request
 
-VERBS = (study, estimate, probe, measure, explain, tune, report, compare, doctor)
 _INTERRUPTED = 130
 # typer's error for every misuse of options; it has no public name in all versions.
 _BadWords: Any = typer.BadParameter.__base__
@@ -48,9 +46,13 @@ def run(words: list[str]) -> int:
         return _fail(f"the argument {broken[0]!r} is not UTF-8: rename the file or retype it", UsageError.exit_code)
     try:
         arguments, command = split_at_dashes(words)
-        if arguments[:1] == [VERB]:
-            arguments, command = split_at_command(arguments, command)
+        if arguments[:1] == ["tune"]:
+            from scalescope.cli.horovodrun import as_typed_here
+
+            options, command = as_typed_here(arguments[1:], command)
+            arguments = ["tune", *options]
         _refuse_empty(arguments)
+        _refuse_former(arguments)
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
@@ -77,6 +79,16 @@ def _refuse_empty(words: list[str]) -> None:
             raise UsageError(f"{word[:-1]} is empty: give it a value, or leave it out")
 
 
+def _refuse_former(words: list[str]) -> None:
+    """Options that have another name, or take a value, since an earlier version."""
+    verb = next((verb for verb in VERBS if verb.name in words[:1]), None)
+    for option in options_of(verb.request) if verb else ():
+        if option.opt.was and any(word.split("=")[0] == f"--{option.opt.was}" for word in words):
+            raise UsageError(f"--{option.opt.was} is now {option.flag}: type {option.flag} {option.opt.kind.metavar}")
+    if verb and any(word == "--resume" and after[:1] in ("", "-") for word, after in pairwise([*words, ""])):
+        raise UsageError(f"--resume takes the folder to resume: type scalescope {verb.name} --resume DIR")
+
+
 def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """The words before the first `--` and the user's command after it."""
     if "--" not in words:
@@ -96,10 +108,114 @@ def application() -> typer.Typer:
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
     )
-    app.callback(help=__doc_for_users__)(lambda: None)
+    app.callback(help=__doc_for_users__)(_top)
     for verb in VERBS:
-        app.command(cls=_Command)(verb)
+        app.command(verb.name, help=inspect.cleandoc(verb.help), cls=_Command)(command_of(verb))
     return app
+
+
+def _top(
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Show the version and exit.",
+        callback=lambda value: _show_version(value),
+        is_eager=True,
+    ),
+) -> None:
+    pass
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"scalescope {__version__}")
+        raise typer.Exit
+
+
+def command_of(verb: Verb) -> Any:
+    """The verb as typer takes it: its parameters are the options of its request, and of how one run goes."""
+
+    def run_verb(context: typer.Context, **values: Any) -> None:
+        sources = {name: str(context.get_parameter_source(name)) for name in values}
+        typed = {name: value for name, value in values.items() if sources[name].endswith("COMMANDLINE")}
+        drive(verb, typed, context.obj or ())
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    found = [context, *parameters(verb.request), *parameters(RunOptions, verb.takes)]
+    run_verb.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    run_verb.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+    return run_verb
+
+
+def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> None:
+    """One verb from what was typed to its exit code."""
+    of_run = {option.keyword for option in options_of(RunOptions)}
+    given = {name: value for name, value in typed.items() if name not in of_run}
+    shown = RunOptions(**read(RunOptions, {name: value for name, value in typed.items() if name in of_run}))
+    screen = Screen(shown, str(given.get("folder", "")))
+    if command:
+        given["command"] = command
+    request, limits = None, {}
+    if shown.resume:
+        if shown.dry_run:
+            raise UsageError("--resume keeps what was asked: leave --dry-run out")
+        limits = limits_of(verb, given)
+    elif not shown.join:
+        with _remarks(screen):
+            request = verb.ask(**given)
+    if shown.dry_run and verb.dry_run:
+        print(*verb.dry_run(request), sep="\n")
+        return
+    try:
+        with _progress(verb, screen) as progress:
+            if shown.join:
+                record = _joined(Path(shown.join), progress)
+            elif verb.resume and shown.resume:
+                record = verb.resume(Path(shown.resume), limits, progress)
+            else:
+                record = verb.run(request, progress)
+    except KeyboardInterrupt as stopped:
+        said = str(stopped) or shown.resume
+        raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
+    if request is None:
+        request = planned_request(verb.name, record.folder)
+    ending = ending_of(record, request, screen)
+    screen.tell(ending)
+    if ending.code:
+        raise typer.Exit(ending.code)
+
+
+@contextlib.contextmanager
+def _remarks(screen: Screen) -> Iterator[None]:
+    """Show what reading a request remarks, unless quiet."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for remark in found if not screen.shown.quiet else ():
+        screen.say(str(remark.message))
+
+
+def _joined(folder: Path, progress: Any) -> Any:
+    """The search for a script that tunes itself: `with scalescope.tuning(model):` starts this next to rank 0."""
+    from scalescope.records.store import in_folder
+    from scalescope.tuner.context import search_for
+
+    tuning = search_for(folder, progress)
+    if tuning is None:
+        raise typer.Exit(1)
+    return in_folder(tuning, folder)
+
+
+def _progress(verb: Verb, screen: Screen) -> Any:
+    from scalescope.report.progress import EstimateProgress, MeasureProgress
+    from scalescope.report.study_progress import StudyProgress
+    from scalescope.report.tuning_progress import TuneProgress
+
+    shown: dict[str, Any] = {"quiet": screen.shown.quiet, "verbose": screen.shown.verbose}
+    if verb.name in ("estimate", "probe"):
+        return EstimateProgress(screen.console, **shown)
+    kind: Any = {"tune": TuneProgress, "study": StudyProgress}.get(verb.name, MeasureProgress)
+    return kind(screen.console, show_output=screen.shown.show_output, **shown)
 
 
 class _HelpText(io.StringIO):

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -15,11 +15,19 @@ from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.probe import ProbeListener, probe_cluster
 from scalescope.estimation.profile import check_profile, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.estimation.step_time import check_device, device_of, on_gpu, profile_from_step_times, stated_warning
+from scalescope.estimation.step_time import (
+    check_device,
+    device_of,
+    known_times,
+    on_gpu,
+    profile_from_step_times,
+    stated_warning,
+)
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
+from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
 from scalescope.measurement.sweep import Listener as MeasureListener
@@ -29,13 +37,14 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
-from scalescope.records.store import load, save
+from scalescope.records.store import in_folder, load, save
 from scalescope.simulator.grid import Question, predict, recommend
 from scalescope.simulator.step import predicted_step
 from scalescope.text import plural
 from scalescope.units import doublings, format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
+_MOST_CELLS = 1_000_000
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
 Kept = TypeVar("Kept", ModelProfile, Cluster)
@@ -51,8 +60,26 @@ class EstimateListener(ProbeListener, MeasureListener, Protocol):
         """The map is there, and its checks begin."""
 
 
-def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path, Prediction]:
-    """The folder of the results and the map, corrected by its checks where some were asked for.
+def estimate_request(**given: Any) -> EstimateRequest:
+    """What estimate is asked for, from texts of the command line or from Python values.
+
+    Raises:
+        UsageError: Something cannot be read, or contradicts something else.
+    """
+    asked = fields_of(EstimateRequest, given, "estimate")
+    if times := asked.get("step_time"):
+        asked |= known_times(times, asked.get("batch", ()))
+        if asked.get("verify"):
+            raise UsageError("--verify measures on this machine, --step-time is of another one: leave one of them out")
+    request = EstimateRequest(**asked)
+    cells = len(request.np) * len(request.batch) * len(request.scaling)
+    if cells > _MOST_CELLS:
+        raise UsageError(f"the map would have {cells:,} cells: ask for at most {_MOST_CELLS:,}, by --np and --batch")
+    return request
+
+
+def estimate(request: EstimateRequest, listener: EstimateListener) -> Prediction:
+    """The map, corrected by its checks where some were asked for.
 
     Every part is kept as soon as it is there: after an interruption the same request continues.
     """
@@ -106,7 +133,7 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> tuple[Path
             save(drawn, folder / STEP)
         save(prediction, folder / PREDICTION)
         save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
-    return folder, prediction
+    return in_folder(prediction, folder)
 
 
 def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
@@ -220,8 +247,8 @@ def _threads(request: EstimateRequest, described: Cluster | None, processes: Seq
     if request.threads_per_rank:
         return request.threads_per_rank
     if described and described.device == "cpu":
-        return max(described.cores_per_node // described.slots_per_node, 1)
-    return max(host.cores().physical // max(min(max(processes), _slots_here(request)), 1), 1)
+        return host.threads_per_rank(described.cores_per_node, described.slots_per_node)
+    return host.threads_per_rank(host.cores().physical, min(max(processes), _slots_here(request)))
 
 
 def _profile(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,16 +22,21 @@ from scalescope.estimation.probe_ranks import (
     disagreement,
     file_of,
 )
+from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
+from scalescope.options import read
 from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
+from scalescope.records.cluster_file import write_cluster
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
-from scalescope.records.store import complete_lines
+from scalescope.records.store import complete_lines, in_folder
 from scalescope.stats import standard_error
 from scalescope.units import format_share
 
+CLUSTER_FILE = "cluster.toml"
 _ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
+_MOST_PER_CORE = 8  # Ranks that a probe starts: more of them only wait for each other
 _TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
 _OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
 
@@ -69,6 +74,33 @@ class ProbeListener(Protocol):
 
     def tick(self, done: int) -> None:
         """Lines of it that are there."""
+
+
+def probe_request(**given: Any) -> ProbeRequest:
+    """What probe is asked for, from texts or Python values; without a backend the one that DDP uses here.
+
+    Raises:
+        UsageError: Something cannot be read, or is more than this machine can run.
+    """
+    asked = read(ProbeRequest, given)
+    cores, slots = host.cores().logical, asked.get("slots", 0)
+    if not asked.get("hosts") and slots > _MOST_PER_CORE * cores:
+        raise UsageError(
+            f"--slots {slots} is too many for the {cores} cores of this machine, with {_MOST_PER_CORE} ranks for each: "
+            f"take at most {_MOST_PER_CORE * cores}, or name --hosts"
+        )
+    usual = "gloo" if asked.get("device") == "cpu" or not host.gpus() else "nccl"
+    return ProbeRequest(**{"backends": (usual,), **asked})
+
+
+def probe(request: ProbeRequest, listener: ProbeListener) -> Cluster:
+    """Probe into a folder of its own, which the cluster names."""
+    with result_folder("probe", request.folder) as folder:
+        if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
+            raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
+        cluster = probe_cluster(msgspec.structs.replace(request, folder=str(folder)), listener)
+        write_cluster(cluster, folder / CLUSTER_FILE)
+    return in_folder(cluster, folder)
 
 
 def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:

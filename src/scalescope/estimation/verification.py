@@ -72,7 +72,7 @@ def _measure(
     process would not be alone there, and whole launches have to do.
     """
     if (folder / "plan.json").exists():
-        return continue_measurement(folder, {"timeout_s": request.timeout_s}, listener)[1]
+        return continue_measurement(folder, {"timeout_s": request.timeout_s}, listener)
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
     asked = MeasureRequest(
@@ -90,7 +90,7 @@ def _measure(
         budget_s=_BLOCKS_S * len(batches) * request.launches if interleaved else None,
         folder=str(folder),
     )
-    return measure(asked, listener)[1]
+    return measure(asked, listener)
 
 
 def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:

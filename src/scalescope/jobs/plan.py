@@ -11,7 +11,7 @@ import msgspec
 from scalescope.engines import DDP, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
-from scalescope.host import Cores
+from scalescope.host import Cores, threads_per_rank
 from scalescope.jobs.environment import horovod_speaks_mpi, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
@@ -112,7 +112,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
     physical = {name: found.physical for name, found in cores.items()}
     if through_slurm:  # a node may have more cores than Slurm gave of it
         physical |= {host.name: min(physical[host.name], host.slots) for host in hosts if host.name in physical}
-    threads = [physical[name] // count for name, count in placed.items() if name in physical]
+    threads = [threads_per_rank(physical[name], ranks) for name, ranks in placed.items() if name in physical]
     return Settings(
         request=request,
         folder=str(folder),
@@ -123,7 +123,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         hosts=hosts,
         slots=slots,
         node_slots=node_slots,
-        threads_per_rank=request.threads_per_rank or (max(min(threads), 1) if threads else None),
+        threads_per_rank=request.threads_per_rank or (min(threads) if threads else None),
         physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
         env=env,

@@ -1,48 +1,76 @@
-"""Reads what a user asks of measure: hosts, variables, the command and its placeholders."""
+"""Reads what a user asks of measure: the model, the command and its placeholders."""
 
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from scalescope.engines import PLAIN, engine_of_source
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.own_ranks import is_launch_line
-from scalescope.records.job import Host
-from scalescope.records.request import MeasureRequest
-from scalescope.text import MASK, assignment, plain
-from scalescope.units import MOST_PER_HOST
+from scalescope.options import options_of, read
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
+from scalescope.workloads import spec_from_options
 
 PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
-    """`a:2,b:2` as hosts with slots."""
-    hosts = []
-    for part in text.split(",") if text else ():
-        match = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9a-fA-F:]+\]):(\d{1,30})", part.strip())
-        if not match or match[1].startswith("-") or int(match[2]) < 1:
-            raise UsageError(f"--hosts takes name:slots pairs such as a:2,b:2, not '{plain(part, 60)}'")
-        if int(match[2]) > MOST_PER_HOST:
-            raise UsageError(f"--hosts gives {match[1]} {match[2]} slots: no host has more than {MOST_PER_HOST:,}")
-        hosts.append(Host(match[1], int(match[2])))
-    if len({host.name for host in hosts}) < len(hosts):
-        raise UsageError("--hosts names a host twice: add up its slots")
-    return tuple(hosts)
+def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str) -> dict[str, Any]:
+    """Fields of a request that trains something: options are read, and those of a MODEL become its workload.
+
+    Raises:
+        UsageError: Something cannot be read, or not exactly one thing is to be trained.
+    """
+    model = given.get("model", "")
+    described = isinstance(model, WorkloadSpec)
+    fields = read(request, {**given, "model": ""} if described else given)
+    own = {option.field: option for option in options_of(request) if option.inside == "workload"}
+    of_model = {name: fields.pop(name) for name in own if name in fields}
+    if bool(model) == bool(fields.get("command")):
+        raise UsageError(f"name one thing to {verb}: a MODEL such as cnn, or -- and your command")
+    if described:
+        return {**fields, "workload": model}
+    if model:
+        return {**fields, "workload": spec_from_options(**of_model)}
+    for name in (name for name, value in of_model.items() if value != own[name].default):
+        if name not in ("optimizer", "learning_rate"):
+            raise UsageError(f"{own[name].flag} goes with a MODEL: let your command do it")
+    return fields
 
 
-def parse_environment(assignments: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` texts as variables."""
-    variables = {}
-    for text in assignments:
-        name, value = assignment(text, "--env", "NCCL_DEBUG=INFO")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env: '{plain(name)}' cannot name a variable: write it like NCCL_DEBUG=INFO")
-        if value == MASK:
-            raise UsageError(f"--env {name}={MASK} is how a value is shown: type the value itself")
-        variables[name] = value
-    return variables
+def measure_request(**given: Any) -> MeasureRequest:
+    """What measure is asked for, from texts of the command line or from Python values.
+
+    Raises:
+        UsageError: Something cannot be read, or contradicts something else.
+    """
+    fields = fields_of(MeasureRequest, given, "measure")
+    usual = {"np": (1,)} if fields.get("engines") == (PLAIN.name,) else {}
+    return MeasureRequest(**{**usual, **fields})
+
+
+def traced_request(asked: ExplainRequest) -> MeasureRequest:
+    """The one launch of a model or a command that explain captures."""
+    if len(asked.np) > 1:
+        shown = ",".join(map(str, asked.np))
+        raise UsageError(f"--np takes one number of processes with a MODEL or a command, not '{shown}'")
+    shared = {field.name: getattr(asked, field.name) for field in msgspec.structs.fields(TrainingRequest)}
+    return MeasureRequest(
+        **shared,
+        np=asked.np or (2,),
+        batch=(asked.batch,) if asked.batch else (),
+        engines=(asked.engine,) if asked.engine else (),
+        knobs=asked.knobs,
+        pattern=asked.pattern,
+        from_start=asked.from_start,
+        cpu_detail=asked.cpu_detail,
+        trace=True,
+    )
 
 
 def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:

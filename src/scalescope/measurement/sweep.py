@@ -2,7 +2,6 @@
 
 import contextlib
 import platform
-import shlex
 import shutil
 import sys
 import time
@@ -41,7 +40,7 @@ from scalescope.measurement.study import points_of_round, why_it_stopped
 from scalescope.records.explanation import TRACE_RECORD
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
-from scalescope.records.store import append, save
+from scalescope.records.store import append, in_folder, save
 from scalescope.stats import FEWEST
 from scalescope.text import plain
 
@@ -76,21 +75,21 @@ def traced_after(request: MeasureRequest) -> list[Point]:
     return points_to_trace(points(settle_here(request, Path(request.folder or "results").absolute())), request)
 
 
-def measure(request: MeasureRequest, listener: Listener) -> tuple[Path, Measurement]:
-    """Launch every point as often as it takes; the folder of the results and what was measured."""
+def measure(request: MeasureRequest, listener: Listener) -> Measurement:
+    """Launch every point as often as it takes."""
     if request.pattern:
         compile_pattern(request.pattern, live=True)
     settings = settle_here(request, Path(request.folder or "results").absolute())
     points(settings)
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
-    with begin(request) as started, _says_how_to_resume(started.folder):
+    with begin(request) as started, _says_where(started.folder):
         return _run_rounds(started, listener)
 
 
-def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> tuple[Path, Measurement]:
+def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> Measurement:
     """Resume a measurement that was interrupted; `changes` are new limits."""
-    with resume(folder, changes) as started, _says_how_to_resume(started.folder):
+    with resume(folder, changes) as started, _says_where(started.folder):
         check_requirements(settle_here(started.plan.request, started.folder))
         return _run_rounds(started, listener)
 
@@ -128,7 +127,7 @@ def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
-def _run_rounds(started: Started, listener: Listener) -> tuple[Path, Measurement]:
+def _run_rounds(started: Started, listener: Listener) -> Measurement:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
@@ -140,15 +139,15 @@ def _run_rounds(started: Started, listener: Listener) -> tuple[Path, Measurement
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
         save_plan(plan, folder)
-    return folder, _Rounds(settings, planned, plan, started, listener).make()
+    return in_folder(_Rounds(settings, planned, plan, started, listener).make(), folder)
 
 
 @contextlib.contextmanager
-def _says_how_to_resume(folder: Path) -> Iterator[None]:
+def _says_where(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"scalescope measure --resume {shlex.quote(str(folder))}") from None
+        raise KeyboardInterrupt(str(folder)) from None
 
 
 class _Rounds:

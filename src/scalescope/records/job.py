@@ -1,9 +1,15 @@
 """What is to be run: an engine's knobs, a Job, the commands that a launcher makes of it, and how they ended."""
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from scalescope.errors import UsageError
+from scalescope.options import Kind
+from scalescope.text import plain
+from scalescope.units import MOST_PER_HOST
 
 KnobValue = bool | int | float | str
 
@@ -41,6 +47,28 @@ class Host(msgspec.Struct, frozen=True):
 
     name: str
     slots: int
+
+
+def parse_hosts(text: Any, flag: str = "--hosts") -> tuple[Host, ...]:
+    """`a:2,b:2` as hosts with slots."""
+    if not isinstance(text, str):
+        return tuple(text)
+    hosts = []
+    for part in text.split(",") if text else ():
+        match = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9a-fA-F:]+\]):(\d{1,30})", part.strip())
+        if not match or match[1].startswith("-") or int(match[2]) < 1:
+            raise UsageError(f"{flag} takes name:slots pairs such as a:2,b:2, not '{plain(part, 60)}'")
+        if int(match[2]) > MOST_PER_HOST:
+            raise UsageError(f"{flag} gives {match[1]} {match[2]} slots: no host has more than {MOST_PER_HOST:,}")
+        hosts.append(Host(match[1], int(match[2])))
+    if len({host.name for host in hosts}) < len(hosts):
+        raise UsageError(f"{flag} names a host twice: add up its slots")
+    return tuple(hosts)
+
+
+HOSTS = Kind(
+    parse_hosts, lambda hosts: ",".join(f"{host.name}:{host.slots}" for host in hosts), metavar="HOST:SLOTS,..."
+)
 
 
 def place(np: int, hosts: Sequence[Host], *, oversubscribe: bool) -> tuple[tuple[str, int], ...]:

@@ -1,26 +1,59 @@
 """What is trained, and what one device needs for a step of it at several batch sizes."""
 
+import math
+from typing import Annotated as A
 from typing import ClassVar
 
 import msgspec
 
+from scalescope.options import ASSIGNMENTS, TEXT, TEXTS, Opt, choice, count, number
 from scalescope.records.cluster import Device
 from scalescope.records.store import Record
 
 Scalar = int | float | bool | str | None
+# Values are typed by the annotations of the factory, which is imported later.
+_ARGUMENTS = ASSIGNMENTS._replace(
+    read=lambda value, _flag: value, write=lambda value: [f"{name}={each}" for name, each in value.items()]
+)
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A model by name or `file.py:factory`, its arguments, and how its inputs, loss and optimizer are made."""
 
-    model: str
-    model_args: dict[str, Scalar] = {}
-    inputs: tuple[str, ...] = ()
-    loss: str | None = None
-    optimizer: str = "sgd"
-    learning_rate: float | None = None
-    dtype: str = "fp32"  # bf16: forward and loss under autocast; parameters and gradients stay what they are
-    accumulate: int = 1  # Passes that a step's batch is split into; gradients are exchanged after the last
+    model: A[
+        str,
+        Opt("Built-in name, package.module:factory or file.py:factory; or -- COMMAND instead.", TEXT, argument=True),
+    ]
+    model_args: A[
+        dict[str, Scalar],
+        Opt("Constructor argument; repeatable.", _ARGUMENTS, flag="--model-arg", group="Model"),
+    ] = {}
+    inputs: A[
+        tuple[str, ...],
+        Opt(
+            "3x224x224 or int64:128:vocab=30000; once per input.",
+            TEXTS,
+            flag="--input",
+            metavar="SHAPE",
+            group="Model",
+        ),
+    ] = ()
+    loss: A[str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model")] = None
+    optimizer: A[str, Opt("Name or file.py:function.", TEXT, group="Model")] = "sgd"
+    learning_rate: A[
+        float | None,
+        Opt(
+            "Learning rate of a named optimizer.",
+            number(lambda value: 0 <= value < math.inf, "a number from 0 on, such as 0.1"),
+            group="Model",
+        ),
+    ] = None
+    # bf16: forward and loss under autocast; parameters and gradients stay what they are
+    dtype: A[str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model")] = "fp32"
+    # Gradients are exchanged after the last pass
+    accumulate: A[
+        int, Opt("Gradient accumulation: passes that a step's batch is split into.", count(), group="Model")
+    ] = 1
 
 
 class Gradient(msgspec.Struct, frozen=True, kw_only=True):

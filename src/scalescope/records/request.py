@@ -1,14 +1,41 @@
-"""What a user asks of measure, probe and estimate, and the plans that interrupted work is resumed from."""
+"""What a user asks of each verb, one declaration per option, and the plans that interrupted work is resumed from."""
 
+import re
+from typing import Annotated as A
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.job import Host
+from scalescope.errors import UsageError
+from scalescope.options import (
+    ASSIGNMENTS,
+    COUNT,
+    COUNTS,
+    FILE,
+    FILES,
+    FLAG,
+    FRACTION,
+    NAMES,
+    SECONDS,
+    TEXT,
+    TEXTS,
+    VARIABLES,
+    WORDS,
+    Also,
+    Kind,
+    Opt,
+    choice,
+    count,
+)
+from scalescope.records.job import HOSTS, Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
 from scalescope.records.training_name import training_name
 from scalescope.stats import FEWEST
+from scalescope.text import plain
+from scalescope.units import MOST_COUNTS, MOST_PER_HOST, doublings
+
+EFFICIENCY_GOAL = 0.8  # Efficiency from which on a setting counts as efficient, unless another is asked for
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,44 +57,105 @@ QUICK_PRECISION = (
     0.05  # A quick launch ends when its speedup is known within this fraction, unless another is asked for
 )
 
+_THREADS = count(most=MOST_PER_HOST)
+_SCALING = choice(*SCALINGS)._replace(
+    read=lambda value, flag: value if isinstance(value, tuple) else SCALINGS[choice(*SCALINGS).read(value, flag)],
+    write=lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
+)
+_TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch")
 
-class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope measure` can be told."""
+
+def _read_relative_to(value: Any, flag: str) -> bool:
+    if value not in (True, False, "smallest"):
+        raise UsageError(
+            f"{flag} takes 'smallest', not '{plain(str(value), 60)}': leave it out to compare with 1 process"
+        )
+    return bool(value)
+
+
+def _read_log_counts(value: Any, flag: str) -> tuple[int, ...]:
+    """Numbers of processes in the order of the logs; a range is of runs."""
+    if not isinstance(value, str) or ".." in value:
+        return tuple(COUNTS.read(value, flag))
+    parts = [part.strip() for part in value.split(",")]
+    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
+        raise UsageError(f"{flag} takes whole numbers such as 1,2,4, one per log, not '{plain(value, 60)}'")
+    return tuple(int(part) for part in parts)
+
+
+_RELATIVE_TO = Kind(_read_relative_to, lambda _: "smallest", "bool", "smallest")
+_OF_LOGS = COUNTS._replace(read=_read_log_counts)
+# `97ms` belongs to the one batch size, so all of it is read when the batch is known.
+_STEP_TIME = Kind(
+    lambda value, _flag: value,
+    lambda value: ",".join(f"{batch}={seconds * 1e3:g}ms" for batch, seconds in value.items()),
+    "str | float | Mapping[int, float]",
+)
+
+Folder = A[
+    str,
+    Opt(
+        "Folder for the results.", FILE, "-o", short="--output", metavar="DIR", group="Output", of_run=True, place=True
+    ),
+]
+Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
+Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
+Scaling = A[tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)]
+Engine = A[str, Opt("ddp or horovod (default: what the script imports; ddp for a MODEL).", TEXT)]
+OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
+Pattern = A[
+    str,
+    Opt(
+        "Regular expression for the lines to read, with a named group: step_s, epoch_s, examples_per_s, "
+        "examples_per_s_total or examples_per_s_per_worker. measure also takes one without groups: a line per step.",
+        TEXT,
+        metavar="REGEX",
+    ),
+]
+
+
+class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What every verb can be told that starts processes."""
+
+    device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
+    timeout_s: A[float, _TIMEOUT] = 600.0
+
+
+class HostsRequest(WorkRequest, frozen=True, kw_only=True):
+    """Where processes are started."""
+
+    hosts: A[
+        tuple[Host, ...],
+        Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",)),
+    ] = ()
+    env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
+    ssh: A[str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch")] = "ssh"
+
+
+class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
+    """What is launched and how."""
 
     workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()  # The user's own training, instead of a workload
-    np: tuple[int, ...] = (1, 2)
-    batch: tuple[int, ...] = ()
-    scaling: tuple[ScalingKind, ...] = ("weak",)
-    engines: tuple[str, ...] = ()
-    launcher: str = ""
-    hosts: tuple[Host, ...] = ()
-    knobs: tuple[str, ...] = ()
-    threads_per_rank: int | None = None
-    env: dict[str, str] = {}
-    launcher_args: tuple[str, ...] = ()
-    steps: int | None = None
-    pattern: str = ""
-    device: str = "auto"
-    timeout_s: float = 600.0
-    port: int | None = None
-    ssh: str = "ssh"
-    oversubscribe: bool = False
-    folder: str = ""
-    launches: int | None = None  # Most launches per configuration; None: 5, or 30 with a precision
-    precision: float | None = None  # Stop when every steady speedup is known within this fraction
-    budget_s: float | None = None  # Start no launch that would end later than this
-    quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
-    smallest: bool = False  # Speedups are relative to the smallest number of processes when that is not 1
-    trace: bool = False  # One more launch of every point, in which some steps are captured
-    from_start: bool = False  # Captured are the first steps, not steady ones
-    cpu_detail: bool = False  # Operators of the CPU are captured, too, where GPUs do the work
-    seed: int | None = None  # Random seed for the launch order
+    command: A[
+        tuple[str, ...],
+        Opt("The user's own training, instead of a MODEL.", TEXTS, after_dashes=True),
+    ] = ()
+    launcher: A[
+        str,
+        Opt("torchrun, mpirun, horovodrun, srun or own (default: the usual one of the engine).", TEXT, group="Launch"),
+    ] = ""
+    launcher_args: A[
+        tuple[str, ...], Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch")
+    ] = ()
+    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
 
-    @property
-    def most_launches(self) -> int:
-        """The largest number of launches of a point."""
-        return self.launches or (1 if self.quick else 30 if self.precision else FEWEST)
+
+class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
+    """What every verb can be told that launches a training."""
+
+    threads_per_rank: Threads = None
+    steps: A[int | None, Opt("Stop after N steps (default: when the script ends).", COUNT, group="Launch")] = None
+    folder: Folder = ""
 
     @property
     def what(self) -> str:
@@ -75,24 +163,117 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
         return training_name(self.workload, self.command)
 
 
-# What is launched and how, under one name in every request that launches.
-_LAUNCHED = (
-    "workload",
-    "command",
-    "launcher",
-    "hosts",
-    "env",
-    "launcher_args",
-    "device",
-    "timeout_s",
-    "ssh",
-    "oversubscribe",
-)
-
-
-def launch_of(request: msgspec.Struct) -> dict[str, Any]:
+def launch_of(request: LaunchRequest) -> dict[str, Any]:
     """The training of a request, and where and how it is started: what `measure`, `tune` and `study` have in common."""
-    return {name: getattr(request, name) for name in _LAUNCHED}
+    return {field.name: getattr(request, field.name) for field in msgspec.structs.fields(LaunchRequest)}
+
+
+class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
+    """Everything that `scalescope measure` can be told."""
+
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS)] = (1, 2)
+    batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
+    scaling: Scaling = ("weak",)
+    engines: A[
+        tuple[str, ...],
+        Opt(
+            "ddp, horovod, ddp,horovod, or none for a command without a launcher (default: what the script "
+            "imports; ddp for a MODEL).",
+            NAMES,
+            flag="--engine",
+            keyword="engine",
+            metavar="TEXT",
+        ),
+    ] = ()
+    knobs: Knobs = ()
+    pattern: Pattern = ""
+    port: A[
+        int | None, Opt("Port of rank 0 (default: a free one).", count(most=65535), metavar="PORT", group="Launch")
+    ] = None
+    trace: A[
+        bool,
+        Opt("Add one launch per point that captures steps for scalescope explain.", FLAG, group="Launch", of_run=True),
+    ] = False
+    launches: A[
+        int | None,
+        Opt(
+            "Maximum launches per configuration (default: 5; 30 with --precision).",
+            COUNT,
+            group="Statistics",
+            of_run=True,
+            again=True,
+        ),
+    ] = None
+    precision: A[
+        float | None,
+        Opt(
+            "Launch until steady speedups are known within this: 5%.",
+            FRACTION,
+            group="Statistics",
+            of_run=True,
+            again=True,
+        ),
+    ] = None
+    # No launch begins that would end later
+    budget_s: A[
+        float | None,
+        Opt(
+            "Stop launching after this long: 90s, 10m, 2h.",
+            SECONDS,
+            flag="--budget",
+            group="Statistics",
+            of_run=True,
+            again=True,
+        ),
+    ] = None
+    # Speedups are relative to the smallest number of processes when that is not 1
+    smallest: A[
+        bool,
+        Opt(
+            "'smallest': baseline is the smallest number of processes (default: 1 process).",
+            _RELATIVE_TO,
+            flag="--relative-to",
+            group="Statistics",
+        ),
+    ] = False
+    seed: A[
+        int | None,
+        Opt("Random seed for the launch order.", count(0, 2**63 - 1), group="Statistics", of_run=True),
+    ] = None
+    timeout_s: A[float, _TIMEOUT._replace(again=True)] = 600.0
+    quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
+    from_start: bool = False  # Captured are the first steps, not steady ones
+    cpu_detail: bool = False  # Operators of the CPU are captured, too, where GPUs do the work
+
+    @property
+    def most_launches(self) -> int:
+        """The largest number of launches of a point."""
+        return self.launches or (1 if self.quick else 30 if self.precision else FEWEST)
+
+
+class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
+    """Everything that `scalescope explain` can be told."""
+
+    paths: A[
+        tuple[str, ...],
+        Opt(
+            "Horovod timelines, profiler traces of all ranks, a folder of scalescope measure, training logs, "
+            "a scaling table or a Horovod autotune log (CSV). Or a MODEL, or -- COMMAND, to run and capture.",
+            FILES,
+            argument=True,
+        ),
+    ] = ()
+    np: A[tuple[int, ...], Opt("Processes of every log, in their order: 1,2,4; or of the run (2).", _OF_LOGS)] = ()
+    pattern: Pattern = ""
+    estimate: A[
+        str, Opt("Folder of scalescope estimate, or a cluster.toml, to compare with.", FILE, metavar="PATH")
+    ] = ""
+    export: A[str, Opt("Write the steps of all ranks as one trace for Perfetto.", FILE, of_run=True, place=True)] = ""
+    engine: Engine = ""
+    batch: OneBatch = None
+    knobs: Knobs = ()
+    from_start: A[bool, Opt("Capture the first steps, to explain a slow first epoch.", FLAG)] = False
+    cpu_detail: A[bool, Opt("On GPUs capture operators of the CPU and message sizes, too; slows steps.", FLAG)] = False
 
 
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):
@@ -109,43 +290,100 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
-class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
     """Everything that `scalescope probe` can be told."""
 
-    backends: tuple[str, ...] = ()  # Empty: gloo, or nccl where there are GPUs
-    hosts: tuple[Host, ...] = ()
-    slots: int | None = None  # Ranks of a node; None: its GPUs, or its cores over the threads of a rank
-    threads_per_rank: int = 1
-    device: str = "auto"
-    seconds: float = 8.0  # For each group of ranks
+    # Empty: gloo, or nccl where there are GPUs
+    backends: A[
+        tuple[str, ...],
+        Opt(
+            "gloo, nccl, horovod-gloo, horovod-mpi, separated by commas (default: the one that DDP uses here).",
+            NAMES,
+            flag="--backend",
+        ),
+    ] = ()
+    slots: A[int | None, Opt("Ranks per host (default: its GPUs, or its cores).", _THREADS)] = None
+    threads_per_rank: A[int, Opt("Threads per rank.", _THREADS)] = 1
+    seconds: A[float, Opt("Time per group of ranks.", SECONDS)] = 8.0
     rounds: int = 6
-    env: dict[str, str] = {}
-    ssh: str = "ssh"
-    timeout_s: float = 600.0
-    folder: str = ""
+    folder: Folder = ""
 
 
-class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
+class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     """Everything that `scalescope estimate` can be told."""
 
     workload: WorkloadSpec
-    np: tuple[int, ...] = ()  # Empty: as many as the cluster has slots
-    batch: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
-    scaling: tuple[ScalingKind, ...] = ("weak",)
-    engine: str = "ddp"
-    knobs: tuple[str, ...] = ()
-    cluster: str = ""  # A file; empty: this machine, probed on the way
-    profile: str = ""  # A file; empty: taken here
-    step_time: dict[int, float] = {}  # Known seconds of one process by batch, so that nothing is profiled
-    threads_per_rank: int | None = None
-    device: str = "auto"
-    seconds: float = 35.0  # For the profile
-    repeats: int = 8  # Blocks of steps of each batch size, as far as time allows
-    efficiency: float = 0.8
-    verify: int = 0
-    launches: int = 3  # Of every cell that is verified
-    timeout_s: float = 600.0
-    folder: str = ""
+    # Empty: as many as the cluster has slots
+    np: A[
+        tuple[int, ...],
+        Opt(
+            "Numbers of processes: 1..32 or 1,2,4 (default: all slots).",
+            COUNTS,
+            also=(
+                Also(
+                    "--max-np",
+                    "Short for --np 1..N.",
+                    lambda text, flag: range(1, count(most=MOST_COUNTS).read(text, flag) + 1),
+                    "N",
+                ),
+            ),
+        ),
+    ] = ()
+    batch: A[
+        tuple[int, ...],
+        Opt(
+            "Batch sizes: 32,64 or 8,16,...,512.",
+            COUNTS,
+            also=(
+                Also(
+                    "--max-batch",
+                    "Batch sizes 1, 2, 4, ... up to N.",
+                    lambda text, flag: doublings(COUNT.read(text, flag)),
+                    "N",
+                ),
+            ),
+        ),
+    ] = (8, 16, 32, 64, 128, 256, 512)
+    scaling: Scaling = ("weak",)
+    engine: A[str, Opt("ddp or horovod.", TEXT)] = "ddp"
+    knobs: Knobs = ()
+    # Empty: this machine, probed on the way
+    cluster: A[str, Opt("cluster.toml that describes the cluster (default: this machine, probed).", FILE)] = ""
+    # Empty: taken here
+    profile: A[
+        str,
+        Opt(
+            "profile.json taken earlier or elsewhere (default: taken now).",
+            FILE,
+            group="Statistics",
+            of_run=True,
+            place=True,
+        ),
+    ] = ""
+    # Known seconds of one process by batch, so that nothing is profiled
+    step_time: A[
+        dict[int, float],
+        Opt(
+            "Known step time of one process, instead of a profile: 97ms for one --batch, or 32=97ms,64=180ms.",
+            _STEP_TIME,
+            metavar="TIME",
+            group="Statistics",
+        ),
+    ] = {}
+    threads_per_rank: Threads = None
+    repeats: A[int, Opt("Blocks of steps per batch size.", COUNT, short="-it", group="Statistics", of_run=True)] = 8
+    seconds: A[float, Opt("Maximum time for the profile.", SECONDS, group="Statistics", of_run=True)] = 35.0
+    efficiency: A[float, Opt("Minimum efficiency of the recommended setting.", FRACTION, group="Statistics")] = (
+        EFFICIENCY_GOAL
+    )
+    verify: A[
+        int,
+        Opt(
+            "Measure N cells of the map and correct the prediction by them.", count(0), group="Statistics", of_run=True
+        ),
+    ] = 0
+    launches: A[int, Opt("Launches per verified cell.", COUNT, group="Statistics", of_run=True)] = 3
+    folder: Folder = ""
 
 
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
@@ -154,3 +392,70 @@ class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
     request: EstimateRequest  # Without its folder
     fingerprint: Fingerprint
     finished: bool = False
+
+
+class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `scalescope compare` can be told."""
+
+    a: A[
+        str,
+        Opt(
+            "Before. A result folder, or files that scalescope explain reads: timelines, traces, tables, logs.",
+            FILE,
+            argument=True,
+        ),
+    ]
+    b: A[str, Opt("After.", FILE, argument=True)]
+    tolerance: A[float, Opt("A change within this fraction is none.", FRACTION)] = 0.05
+
+
+class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `scalescope report` can be told."""
+
+    paths: A[
+        tuple[str, ...],
+        Opt(
+            "Folders of scalescope study, estimate, measure, explain and tune, or files that explain reads. Those of "
+            "one training are shown together, others are compared.",
+            FILES,
+            argument=True,
+        ),
+    ]
+    page: A[str, Opt("The page (default: report.html in the first result folder).", FILE, "-o", short="--output")] = ""
+    figures: A[str, Opt("Write every figure there as PDF, SVG and PNG.", FILE, metavar="DIR")] = ""
+    tables: A[str, Opt("Write tables there as LaTeX and CSV.", FILE, metavar="DIR")] = ""
+    proposal: A[str, Opt("Write one PDF page for an allocation: speedups over nodes, plot, method.", FILE)] = ""
+
+
+class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`scalescope doctor` asks for nothing."""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run goes and what it shows; no part of a plan. A verb takes some of them."""
+
+    resume: A[
+        str,
+        Opt(
+            "Resume what was interrupted in this folder; only limits may be given anew.",
+            FILE,
+            metavar="DIR",
+            group="Statistics",
+            again=True,
+        ),
+    ] = ""
+    dry_run: A[bool, Opt("Print what would be started, and start nothing.", FLAG, group="Output")] = False
+    show_output: A[
+        bool, Opt("Show what the ranks print, tagged with their rank.", FLAG, group="Output", again=True)
+    ] = False
+    json: A[
+        bool, Opt("Print one JSON document on stdout, everything else on stderr.", FLAG, group="Output", again=True)
+    ] = False
+    details: A[bool, Opt("Show all tables, not only the answer.", FLAG, group="Output", again=True)] = False
+    quiet: A[bool, Opt("Show only the answer.", FLAG, short="-q", group="Output", again=True)] = False
+    verbose: A[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True)] = False
+    formats: A[
+        tuple[str, ...],
+        Opt("Formats of the pictures, out of html, png, svg and pdf.", NAMES, group="Output", again=True),
+    ] = ("html", "png")
+    join: A[str, Opt("", FILE, hidden=True)] = ""  # Started by scalescope.tuning(), on rank 0

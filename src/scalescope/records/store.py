@@ -16,7 +16,7 @@ _INSIDE = r"(?s)^(?!/|(.*/)?\.\.(/|$))"
 Inside = Annotated[str, msgspec.Meta(pattern=_INSIDE)]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", dict=True):
     """A versioned record; a subclass states its kind as tag and its version in `current_version`."""
 
     current_version: ClassVar[int] = 1
@@ -29,11 +29,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         if self.version == 0:
             msgspec.structs.force_setattr(self, "version", type(self).current_version)
 
+    @property
+    def folder(self) -> Path | None:
+        """The result folder that it was made in, which is not written; None for a record that was read or computed."""
+        return self.__dict__.get("folder")
+
     def _repr_html_(self) -> str | None:
         return Record.shown_as(self) if Record.shown_as else None
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def in_folder(record: AnyRecord, folder: Path) -> AnyRecord:
+    """The record, which names its result folder from now on."""
+    record.__dict__["folder"] = folder
+    return record
 
 
 class _Header(msgspec.Struct):

@@ -1,45 +1,67 @@
 """A study: what was asked, the parts it is made of, and what became of each; written as it goes."""
 
-from typing import ClassVar, Literal
+from typing import Annotated as A
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.job import Host
-from scalescope.records.profile import WorkloadSpec
-from scalescope.records.request import Fingerprint
+from scalescope.errors import UsageError
+from scalescope.options import COUNTS, NAMES, SECONDS, Opt
+from scalescope.records.request import Fingerprint, TrainingRequest
 from scalescope.records.store import Record
-from scalescope.records.training_name import training_name
 
 STUDY = "study.json"  # The record, in the study's folder
 # not needed: what the part would tell is known already; left out: the budget did not hold it.
 State = Literal["planned", "running", "done", "failed", "not needed", "left out"]
+_LEAST_BUDGET_S = 10.0
 
 
-class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
+def _read_budget(value: Any, flag: str) -> float:
+    """A time in which something can be launched."""
+    seconds = float(SECONDS.read(value, flag))
+    if seconds < _LEAST_BUDGET_S:
+        raise UsageError(f"{flag} {seconds:g}s is too short for anything: give a minute or more, such as 5m")
+    return seconds
+
+
+_BUDGET = SECONDS._replace(read=_read_budget)
+
+
+class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope study` can be told."""
 
-    workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()  # The user's own training, instead of a workload
-    np: tuple[int, ...] = ()  # Empty: 1 and doublings up to all slots
-    batch: tuple[int, ...] = ()  # Of the map; measured is the recommended one. Empty: 8 to 512, or the script's own
-    engines: tuple[str, ...] = ()  # Empty: DDP and, where installed, Horovod; of a script what it imports
-    launcher: str = ""
-    hosts: tuple[Host, ...] = ()
-    threads_per_rank: int | None = None
-    env: dict[str, str] = {}
-    launcher_args: tuple[str, ...] = ()
-    steps: int | None = None  # Of every launch that is measured
-    device: str = "auto"
-    timeout_s: float = 600.0
-    ssh: str = "ssh"
-    oversubscribe: bool = False
-    budget_s: float = 300.0  # For everything together
-    folder: str = ""
-
-    @property
-    def what(self) -> str:
-        """The model or the command, for people."""
-        return training_name(self.workload, self.command)
+    # Empty: 1 and doublings up to all slots
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)] = ()
+    batch: A[
+        tuple[int, ...],
+        Opt(
+            "Batch sizes of the map: 32,64 or 8,16,...,512; the recommended one is measured (default: 8 to 512, "
+            "as far as the budget allows; of a command the script's own).",
+            COUNTS,
+        ),
+    ] = ()
+    engines: A[
+        tuple[str, ...],
+        Opt(
+            "ddp, horovod or ddp,horovod; the first one is tuned (default: what the script imports; for a MODEL "
+            "ddp and, where installed, horovod).",
+            NAMES,
+            flag="--engine",
+            keyword="engine",
+            metavar="TEXT",
+        ),
+    ] = ()
+    budget_s: A[
+        float,
+        Opt(
+            "Time for everything together: 5m, 1h; what does not fit is left out.",
+            _BUDGET,
+            flag="--budget",
+            group="Statistics",
+            of_run=True,
+            again=True,
+        ),
+    ] = 300.0
 
 
 class StudyPlan(Record, frozen=True, kw_only=True, tag="study_plan"):

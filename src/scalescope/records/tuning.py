@@ -1,13 +1,28 @@
 """What a search for better knobs tried, measured and decided."""
 
-from typing import ClassVar, Literal
+from typing import Annotated as A
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from scalescope.records.job import Host, KnobValue
-from scalescope.records.profile import WorkloadSpec
+from scalescope.errors import UsageError
+from scalescope.options import (
+    ASSIGNMENTS,
+    COUNT,
+    COUNTS,
+    FILE,
+    SECONDS,
+    TEXTS,
+    Also,
+    Kind,
+    Opt,
+    choice,
+    count,
+    number,
+)
+from scalescope.records.job import KnobValue
+from scalescope.records.request import Engine, OneBatch, TrainingRequest
 from scalescope.records.store import Record
-from scalescope.records.training_name import training_name
 from scalescope.text import plural
 from scalescope.units import format_change
 
@@ -17,45 +32,163 @@ Decision = Literal["use", "keep_default", "undecided"]
 Method = Literal["online", "offline", "native"]
 _TELLS_NOTHING = 2.0  # Width of an interval, such as -100 % to +100 %
 
+_MOST_NOISE = 100  # Horovod's alpha; its own default is 0.8
 
-class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
+
+def _read_one_count(value: Any, flag: str) -> int:
+    counts = COUNTS.read(value, flag)
+    if len(counts) > 1:
+        shown = ",".join(map(str, counts))
+        raise UsageError(f"{flag} takes one number of processes, not '{shown}': tune them one after another")
+    return int(counts[0])
+
+
+_ONE_COUNT = COUNTS._replace(read=_read_one_count, python="str | int | None")
+_FOUND = Kind(lambda value, _flag: value, python="str | Path | Mapping[str, Any] | None")  # A file is read later
+
+
+class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope tune` can be told."""
 
-    workload: WorkloadSpec | None = None
-    command: tuple[str, ...] = ()  # The user's own training, instead of a workload
-    np: int = 2
-    batch: int | None = None  # Per process; None: 32 for a model, as it is for a script
-    engine: str = ""
-    launcher: str = ""
-    hosts: tuple[Host, ...] = ()
+    np: A[
+        int,
+        Opt(
+            "Number of processes (default: 2, or all slots of --hosts).",
+            _ONE_COUNT,
+            metavar="N",
+            horovodrun=("-np", "--num-proc"),
+        ),
+    ] = 2
+    batch: OneBatch = None
+    engine: Engine = ""
     # None: online where knobs can change while training, offline otherwise
-    method: Method | None = None
-    hold: tuple[str, ...] = ()  # name=value texts: knobs that stay fixed
-    search: tuple[str, ...] = ()  # Knobs that are searched on request only
-    start_from: Values | None = None  # A setting found earlier: used at once, without a search
+    method: A[
+        Method | None,
+        Opt(
+            "online: while it trains (default); offline: one launch per setting; native: Horovod's own autotune.",
+            choice("online", "offline", "native"),
+            group="Search",
+            of_run=True,
+            also=(Also("--offline", "Short for --method offline.", lambda _text, _flag: "offline"),),
+        ),
+    ] = None
+    # name=value texts: knobs that stay fixed
+    knobs: A[
+        tuple[str, ...],
+        Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob", was="hold"),
+    ] = msgspec.field(name="hold", default=())
+    search: A[
+        tuple[str, ...],
+        Opt(
+            "Also search gradient_as_bucket_view (off by default: scripts that keep references to gradients "
+            "may break).",
+            TEXTS,
+            metavar="KNOB",
+            group="Search",
+        ),
+    ] = ()
+    # A setting found earlier: used at once, without a search
+    start_from: A[
+        Values | None,
+        Opt(
+            "Train with a setting found earlier, without a search: tuned.yaml, tuning.json or their folder.",
+            _FOUND,
+            metavar="PATH",
+            group="Search",
+            of_run=True,
+            place=True,
+        ),
+    ] = None
+    # Read when the search begins: its values are in other fields then
+    config_file: A[
+        str,
+        Opt(
+            "Knobs and search options from a config file of horovodrun, or a tuned.yaml.",
+            FILE,
+            metavar="YAML",
+            of_run=True,
+            place=True,
+        ),
+    ] = ""
     confirm: Values | None = None  # A setting found earlier: compared with the default, without a search
-    # Warm-up length, in samples; None: as the method has it.
-    warmup_samples: int | None = None
-    steps_per_sample: int | None = None
-    max_samples: int | None = None
-    gp_noise: float | None = None  # Relative standard deviation of a sample; None: as measured
-    autotune_noise: float | None = None  # The same as Horovod has it: a variance over that of the scores
-    budget_s: float | None = None  # By relaunch: no launch begins that would end after it
-    threads_per_rank: int | None = None
-    env: dict[str, str] = {}
-    launcher_args: tuple[str, ...] = ()
-    steps: int | None = None  # Stop the training after this many steps
-    device: str = "auto"
-    timeout_s: float = 600.0
-    ssh: str = "ssh"
-    oversubscribe: bool = False
-    log_file: str = ""  # CSV, one row per sample; empty: tune.csv in the folder
-    folder: str = ""
-
-    @property
-    def what(self) -> str:
-        """The model or the command, for people."""
-        return training_name(self.workload, self.command)
+    # None: as the method has it
+    warmup_samples: A[
+        int | None,
+        Opt(
+            "Warm-up length, in samples.",
+            count(0),
+            group="Search",
+            of_run=True,
+            horovodrun=("--autotune-warmup-samples",),
+        ),
+    ] = None
+    steps_per_sample: A[
+        int | None,
+        Opt(
+            "Measured steps per setting.",
+            COUNT,
+            group="Search",
+            of_run=True,
+            horovodrun=("--autotune-steps-per-sample",),
+        ),
+    ] = None
+    max_samples: A[
+        int | None,
+        Opt(
+            "Maximum number of settings to try; the search stops earlier when no gain is left.",
+            COUNT,
+            group="Search",
+            of_run=True,
+            horovodrun=("--autotune-bayes-opt-max-samples",),
+        ),
+    ] = None
+    # Relative standard deviation of a sample; None: as measured
+    gp_noise: A[
+        float | None,
+        Opt(
+            "Noise of a sample as a fraction of its step time, 0 to 1 (default: measured).",
+            number(lambda value: 0 <= value <= 1, "a fraction of the step time from 0 to 1"),
+            group="Search",
+            of_run=True,
+        ),
+    ] = None
+    # The same as Horovod has it: a variance over that of the scores
+    autotune_noise: A[
+        float | None,
+        Opt(
+            "Noise in Horovod's units: variance of the noise over that of the scores.",
+            number(lambda value: 0 < value <= _MOST_NOISE, f"a number above 0, up to {_MOST_NOISE}"),
+            flag="--autotune-gaussian-process-noise",
+            group="Search",
+            of_run=True,
+            hidden=True,
+        ),
+    ] = None
+    # No launch begins that would end after it
+    budget_s: A[
+        float | None,
+        Opt(
+            "By relaunch: stop launching after this long (default: no limit).",
+            SECONDS,
+            flag="--budget",
+            group="Search",
+            of_run=True,
+            again=True,
+        ),
+    ] = None
+    # Empty: tune.csv in the folder
+    log_file: A[
+        str,
+        Opt(
+            "CSV with one row per sample (default: tune.csv in the results); Horovod's own with --method native.",
+            FILE,
+            metavar="CSV",
+            group="Search",
+            of_run=True,
+            place=True,
+            horovodrun=("--autotune-log-file",),
+        ),
+    ] = ""
 
 
 class SearchedKnob(msgspec.Struct, frozen=True, kw_only=True):

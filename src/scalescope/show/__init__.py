@@ -19,6 +19,11 @@ _DOCUMENTS = {
 }
 
 
+def describes(record: Any) -> bool:
+    """Whether there is a Document of such a record."""
+    return type(record).__name__ in _DOCUMENTS
+
+
 def document_of(record: Any, **context: Any) -> Document:
     """The Document of a record; `context` as the record's file in this room takes it."""
     module = import_module(f"scalescope.show.{_DOCUMENTS[type(record).__name__]}")

@@ -46,7 +46,7 @@ def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> l
         UsageError: A format is not known, or the folder cannot be written to.
         WorkFailed: Figures cannot be drawn.
     """
-    from scalescope.charts.saving import check_formats, save_charts, start_renderer
+    from scalescope.show.charts.saving import check_formats, save_charts, start_renderer
 
     check_formats(formats)
     start_renderer()

@@ -33,7 +33,7 @@ def _text(text: str) -> str:
 def _pictures(document: Document) -> Any:
     from altair.utils.schemapi import debug_mode
 
-    from scalescope.charts.saving import rendered
+    from scalescope.show.charts.saving import rendered
 
     for figure in document.figures:
         with debug_mode(False):

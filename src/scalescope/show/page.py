@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalescope import __version__
-from scalescope.charts.saving import rendered, start_renderer, vega_script
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.named_paths import reading
 from scalescope.records.comparison import Comparison
 from scalescope.records.results import Results
 from scalescope.records.store import write_whole
 from scalescope.show import document_of
+from scalescope.show.charts.saving import rendered, start_renderer, vega_script
 from scalescope.show.document import Document, Figure, Section, Table, cell, shown_columns, shown_rows
 from scalescope.show.files import full_caption
 from scalescope.show.words import capital

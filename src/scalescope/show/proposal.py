@@ -56,7 +56,7 @@ def write_proposal(results: Sequence[Results], path: Path) -> list[str]:
     Raises:
         UsageError: Nothing was measured at two sizes, or the file is there and no PDF.
     """
-    from scalescope.charts.saving import rendered, svg_as_pdf
+    from scalescope.show.charts.saving import rendered, svg_as_pdf
     from scalescope.show.charts.scaling import proposal_chart
 
     first = check_proposal(results, path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from scalescope import __version__
 from scalescope.records.comparison import Comparison
+from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Cell, device_hours
 from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
@@ -78,7 +79,7 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         found[f"explanation-{index}" if several else "explanation"] = _numbered(told, index) if several else told
     if several:
         last = f"explanation-{len(results.explanations)}"
-        found[last] = found[last]._replace(sections=[*found[last].sections, _over_np(results)])
+        found[last] = found[last]._replace(sections=[*found[last].sections, over_np(results.explanations)])
     if results.tuning:
         told = document_of(results.tuning)
         first, *rest = told.sections
@@ -105,11 +106,13 @@ def _numbered(told: Document, index: int) -> Document:
     )
 
 
-def _over_np(results: Results) -> Section:
+def over_np(explanations: Sequence[Explanation]) -> Section:
+    """Where the mean step of every traced launch goes."""
+
     def draw() -> Any:
         from scalescope.show.charts.explanation import accounting_over_np
 
-        return accounting_over_np(results.explanations)
+        return accounting_over_np(explanations)
 
     caption = "The mean step of every traced launch: which part grows with the ranks?"
     return Section("over_np", "Over the number of ranks", figures=[Figure("accounting_over_np", draw, caption)])

@@ -12,7 +12,7 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, device_hours
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import ScalingKind
+from scalescope.records.request import EFFICIENCY_GOAL, ScalingKind
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.gpu import own_cost
@@ -20,7 +20,6 @@ from scalescope.simulator.step import steps
 from scalescope.stats import PREDICTED, normal_width
 from scalescope.units import format_share
 
-EFFICIENT = 0.8  # Minimum efficiency of the recommended setting, unless another is asked for
 _NEARLY = 0.9  # Part of the efficiency goal from which on the interval of a cell may make up for the rest
 _REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = normal_width(PREDICTED)
@@ -38,7 +37,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[int, ...]  # Per process for weak scaling, of all processes for strong scaling
     scalings: tuple[ScalingKind, ...] = ("weak",)
     calibration: Calibration | None = None
-    efficiency_goal: float = EFFICIENT
+    efficiency_goal: float = EFFICIENCY_GOAL
     accumulate: int = 1  # Passes that the batch of each process is split into
 
 

@@ -161,8 +161,8 @@ class Parts(Expectations):
     def _launched(self, request: MeasureRequest, place: Path, limits: dict[str, Any]) -> Measurement:
         """Measure, or continue what is there."""
         if (place / PLAN).exists():
-            return continue_measurement(place, limits, self._listener)[1]
-        return measure(msgspec.structs.replace(request, **limits), self._listener)[1]
+            return continue_measurement(place, limits, self._listener)
+        return measure(msgspec.structs.replace(request, **limits), self._listener)
 
     def _measure(self, seconds: float) -> None:
         """The launches that measure check the map, which is corrected by them before anybody sees it."""

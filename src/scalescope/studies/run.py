@@ -13,18 +13,18 @@ import msgspec
 
 from scalescope import host
 from scalescope.engines import DDP, exchanging, find_engine
-from scalescope.errors import ScalescopeError, UsageError, WorkFailed
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, load_plan, save_plan
 from scalescope.jobs.folders import check, held, mark_of, result_folder
 from scalescope.jobs.launch import rehearse
 from scalescope.jobs.plan import Settings, points
 from scalescope.jobs.rank_program import starting_s
-from scalescope.jobs.request import engine_of_script
+from scalescope.jobs.request import engine_of_script, fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_requirements, settle_here
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
-from scalescope.records.store import load, save
+from scalescope.records.store import in_folder, load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies.budget import conduct, planned
 from scalescope.studies.parts import Parts
@@ -35,8 +35,17 @@ _LONGEST_STEP = 1 / 200  # Of the budget: batches whose step takes longer are no
 _FEWEST_BATCHES = 3
 
 
-def study(request: StudyRequest, listener: Any) -> tuple[Path, Study]:
-    """Everything from the profile to the checked setting; its folder, and what became of every part.
+def study_request(**given: Any) -> StudyRequest:
+    """What study is asked for, from texts of the command line or from Python values.
+
+    Raises:
+        UsageError: Something cannot be read, or contradicts something else.
+    """
+    return StudyRequest(**fields_of(StudyRequest, given, "study"))
+
+
+def study(request: StudyRequest, listener: Any) -> Study:
+    """Everything from the profile to the checked setting: what became of every part.
 
     Raises:
         UsageError: The request cannot be carried out as it is; nothing was launched.
@@ -51,10 +60,10 @@ def study(request: StudyRequest, listener: Any) -> tuple[Path, Study]:
         save_plan(plan, folder)
         parts = Parts(plan, folder, listener)
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return folder, _conducted(begun, parts, folder, listener, time.monotonic() - began)
+        return in_folder(_conducted(begun, parts, folder, listener, time.monotonic() - began), folder)
 
 
-def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[Path, Study]:
+def resume(folder: Path, listener: Any, budget_s: float | None = None) -> Study:
     """Continue a study; finished parts stay. `budget_s`: for the rest, instead of what is left of its own."""
     folder = folder.absolute()
     if mark_of(folder) != "study":
@@ -76,7 +85,7 @@ def resume(folder: Path, listener: Any, budget_s: float | None = None) -> tuple[
             kept = _with_new_time(kept, parts)
             if budget_s:
                 kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
-            return folder, _conducted(kept, parts, folder, listener)
+            return in_folder(_conducted(kept, parts, folder, listener), folder)
 
 
 def _with_new_time(kept: Study, parts: Parts) -> Study:
@@ -105,42 +114,12 @@ def dry_run(request: StudyRequest) -> Study:
         return planned(begun, parts, request.budget_s)
 
 
-def find_unfinished(request: StudyRequest) -> Path:
-    """The newest study of the same training below results/.
-
-    Raises:
-        UsageError: There is none.
-    """
-    for path in sorted(Path("results").glob(f"study-*/{PLAN}"), reverse=True):
-        with contextlib.suppress(ScalescopeError, OSError):
-            if _is_same(load(path, StudyPlan).request, request):
-                return path.parent
-    raise UsageError("there is no study of this training below results/ to resume: name its folder with -o")
-
-
-def check_same(folder: Path, request: StudyRequest) -> None:
-    """Refuse to resume the study of another training."""
-    plan = load(folder / PLAN, StudyPlan)
-    if not _is_same(plan.request, request):
-        raise UsageError(
-            f"{folder} holds a study of {plan.request.what} with other options: "
-            f"type scalescope study --resume -o {shlex.quote(str(folder))}, or start anew without --resume"
-        )
-
-
-def _is_same(one: StudyRequest, other: StudyRequest) -> bool:
-    """Whether both ask for the same training; limits and values of variables may differ."""
-    of_one_run: dict[str, Any] = {"folder": "", "budget_s": 0.0, "timeout_s": 0.0}
-    first, second = (
-        msgspec.structs.replace(each, **of_one_run, env=dict.fromkeys(each.env, "")) for each in (one, other)
-    )
-    return first == second
-
-
 def _refuse_a_second(folder: Path) -> None:
     check(folder, "study")
     if (folder / PLAN).exists():
-        raise UsageError(f"{folder} already holds a study: add --resume, or choose another folder with -o")
+        raise UsageError(
+            f"{folder} already holds a study: resume it with --resume {shlex.quote(str(folder))}, or choose another folder with -o"
+        )
 
 
 @contextlib.contextmanager

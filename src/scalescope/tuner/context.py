@@ -29,7 +29,7 @@ _FINISH_WITHIN_S = 120.0
 def tuning(
     model: Any,
     *,
-    hold: Mapping[str, KnobValue] | None = None,
+    knobs: Mapping[str, KnobValue] | None = None,
     search: Sequence[str] = (),
     warmup_samples: int | None = None,
     steps_per_sample: int | None = None,
@@ -55,8 +55,8 @@ def tuning(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
         engine=DDP.name,
-        hold=tuple(f"{name}={value}" for name, value in (hold or {}).items()),
-        search=check_searched(DDP.name, search, hold or {}),
+        knobs=tuple(f"{name}={value}" for name, value in (knobs or {}).items()),
+        search=check_searched(DDP.name, search, knobs or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,
         max_samples=max_samples,
@@ -89,7 +89,7 @@ def _begin(
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    fixed = parse_held(DDP.name, request.hold)
+    fixed = parse_held(DDP.name, request.knobs)
     if refused := cannot_agree(model):
         return place, None, refused
     group = TorchControlGroup(model.process_group)
@@ -152,7 +152,9 @@ def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
-    search = OnlineSearch(request, folder, folder / TRAINING, parse_held(DDP.name, request.hold), listener, over.is_set)
+    search = OnlineSearch(
+        request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), listener, over.is_set
+    )
     try:
         search.run()
         return search.found()

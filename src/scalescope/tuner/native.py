@@ -161,7 +161,7 @@ def _autotune_steps(request: TuneRequest, *, nccl_build: bool = False) -> int:
 
 def _free_switches(request: TuneRequest) -> list[str]:
     """Variables of switches that an NCCL build has and nobody fixed."""
-    held = set(map(knob_name, request.hold))
+    held = set(map(knob_name, request.knobs))
     return [name for name in _OF_NCCL if name.removeprefix("HOROVOD_").lower() not in held]
 
 
@@ -174,7 +174,7 @@ def autotune_variables(request: TuneRequest, log: Path, *, nccl_build: bool) -> 
         "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.autotune_noise or request.gp_noise,
     }
     told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
-    held = {f"HOROVOD_{knob_name(text).upper()}" for text in request.hold}
+    held = {f"HOROVOD_{knob_name(text).upper()}" for text in request.knobs}
     inert = {} if nccl_build else _OF_NCCL
     fixed = {name: text for name, text in {**_FIXED, **inert}.items() if name not in held}
     return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **fixed, **told}

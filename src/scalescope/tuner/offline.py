@@ -192,7 +192,7 @@ def use_setting(
 
 def fixed_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
     """The knobs that --hold and --threads-per-rank name; not what was settled, such as Horovod's controller."""
-    named = set(map(knob_name, request.hold))
+    named = set(map(knob_name, request.knobs))
     fixed = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
     if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
         fixed[THREADS] = settings.threads_per_rank

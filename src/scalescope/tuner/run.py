@@ -19,7 +19,7 @@ from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines, writing
+from scalescope.records.store import complete_lines, drop_torn_line, in_folder, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.text import assignment, knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
@@ -35,8 +35,8 @@ _SEARCHES: dict[Method, _Search] = {"online": tune_online, "offline": tune_offli
 _BY_RELAUNCH: dict[Method, _Search] = {**_SEARCHES, "online": tune_offline, "native": tune_native_by_relaunch}
 
 
-def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
-    """Search for better knobs; the folder of the results and what was decided."""
+def tune(request: TuneRequest, listener: TuneListener) -> Tuning:
+    """Search for better knobs."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
     _check_sample(request, method)
@@ -55,13 +55,13 @@ def tune(request: TuneRequest, listener: TuneListener) -> tuple[Path, Tuning]:
         check_reachable(settings, point, folder)
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
-            return folder, use_setting(request, settings, point, folder, method, steps, listener)
+            return in_folder(use_setting(request, settings, point, folder, method, steps, listener), folder)
         search = _search(request, settings, point, method, listener)
         found = search(request, settings, point, folder, listener)
         if method == "native" and request.log_file and (folder / AUTOTUNE_LOG).exists():
             with writing(Path(request.log_file)):
                 Path(request.log_file).write_bytes((folder / AUTOTUNE_LOG).read_bytes())
-        return folder, found
+        return in_folder(found, folder)
 
 
 def _search(request: TuneRequest, settings: Settings, point: Point, method: Method, listener: TuneListener) -> _Search:
@@ -76,7 +76,7 @@ def _search(request: TuneRequest, settings: Settings, point: Point, method: Meth
     return _BY_RELAUNCH[method]
 
 
-def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) -> tuple[Path, Tuning]:
+def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) -> Tuning:
     """Resume a search by relaunch, or a comparison that was not decided; finished samples are kept."""
     folder = folder.absolute()
     if not (folder / PLAN).exists():
@@ -103,8 +103,10 @@ def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) 
             end_orphans(str(folder), request.hosts, request.ssh)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             if method == "online":
-                return folder, tune_online(request, settings, point, folder, listener, finished=finished)
-            return folder, tune_offline(request, settings, point, folder, listener, finished, notes)
+                found = tune_online(request, settings, point, folder, listener, finished=finished)
+            else:
+                found = tune_offline(request, settings, point, folder, listener, finished, notes)
+            return in_folder(found, folder)
 
 
 def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
@@ -169,10 +171,10 @@ def _method(request: TuneRequest, engine: str) -> Method:
 
 def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     """Settings of every launch, and the one point that is launched."""
-    threads = [assignment(text, "--hold", f"{THREADS}=2")[1] for text in request.hold if knob_name(text) == THREADS]
+    threads = [assignment(text, "--knob", f"{THREADS}=2")[1] for text in request.knobs if knob_name(text) == THREADS]
     if threads and not (threads[-1].isdigit() and int(threads[-1])):
         raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
-    holds = tuple(text for text in request.hold if knob_name(text) != THREADS)
+    holds = tuple(text for text in request.knobs if knob_name(text) != THREADS)
     settings = settle_here(
         MeasureRequest(
             **launch_of(request),

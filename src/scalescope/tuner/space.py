@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from scalescope import host
 from scalescope.engines import ENGINES, find_engine
 from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
@@ -192,7 +193,7 @@ def _no_hierarchy(hosts: Sequence[str], *, inert: bool) -> str:
 
 
 def _thread_counts(cores: int, ranks: int, threads: int) -> tuple[int, ...]:
-    most = max(cores // ranks, 1)
+    most = host.threads_per_rank(cores, ranks)
     powers = itertools.takewhile(lambda count: count <= most, (2**power for power in range(16)))
     return tuple(sorted({*powers, threads}))
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError
 from scalescope.records.profile import Scalar, WorkloadSpec
@@ -99,25 +99,21 @@ class Workload:
 def spec_from_options(
     model: str,
     *,
-    model_args: Sequence[str] = (),
+    model_args: Sequence[str] | Mapping[str, Scalar] = (),
     inputs: Sequence[str] = (),
     loss: str | None = None,
     optimizer: str = "sgd",
-    learning_rate: float | None = None,
-    dtype: str = "fp32",
-    accumulate: int = 1,
+    **how: Any,
 ) -> WorkloadSpec:
     """The spec that command-line texts describe.
 
     Args:
         model: A built-in name, `package.module:factory` or `path/file.py:factory`.
-        model_args: `name=value` texts, typed by the factory's annotations.
+        model_args: `name=value` texts, typed by the factory's annotations; or values.
         inputs: One `[DTYPE:]SHAPE[:vocab=N]` for each positional input.
         loss: A name or a reference; None: that of a built-in model, the mean square for a user's.
         optimizer: A name or a reference.
-        learning_rate: For a named optimizer; None: its own default.
-        dtype: fp32, or bf16 for autocast.
-        accumulate: Passes that a step's batch is split into.
+        **how: Other fields of the spec, as they are.
 
     Raises:
         UsageError: A text cannot be read, or a model argument does not fit its annotation.
@@ -131,19 +127,17 @@ def spec_from_options(
     if is_builtin(model):
         builtin.find(model)
     annotations: dict[str, object] = {}
-    if model_args:
+    if model_args and not isinstance(model_args, Mapping):
         # Only arguments are worth an import of the model here: their types are the factory's.
         factory = builtin.factory_of(model) if is_builtin(model) else own_factory(model)[0]
         annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
     return WorkloadSpec(
         model=model,
-        model_args=parse_model_args(model_args, annotations),
+        model_args=dict(model_args) if isinstance(model_args, Mapping) else parse_model_args(model_args, annotations),
         inputs=tuple(inputs),
         loss=loss,
         optimizer=optimizer,
-        learning_rate=learning_rate,
-        dtype=dtype,
-        accumulate=accumulate,
+        **how,
     )
 
 

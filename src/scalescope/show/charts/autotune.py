@@ -4,9 +4,9 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, named, palette, ring
 from scalescope.records.autotune import Autotune
 from scalescope.show.autotune import SWITCHES, knob_words, verdict_words
+from scalescope.show.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, named, palette, ring
 from scalescope.text import plain, plural
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")

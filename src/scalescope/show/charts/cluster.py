@@ -4,8 +4,8 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.records.cluster import Cluster
+from scalescope.show.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.show.charts.prediction import with_unit
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes

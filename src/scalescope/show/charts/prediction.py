@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import (
+from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.show.charts.parts import (
     IDEAL_COLOUR,
     IDEAL_DASH,
     LOSS_COLOUR,
@@ -24,7 +25,6 @@ from scalescope.charts.parts import (
     shared_axis,
     tick_words,
 )
-from scalescope.records.prediction import Cell, Check, Prediction
 from scalescope.show.prediction import (
     BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,

@@ -5,7 +5,18 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from scalescope.charts.parts import (
+from scalescope.records.run import TRAIN
+from scalescope.records.scaling import (
+    SPEEDUP_NAMES,
+    SPEEDUPS,
+    BestBatch,
+    Curve,
+    Estimate,
+    Scaling,
+    ScalingPoint,
+    best_batch,
+)
+from scalescope.show.charts.parts import (
     APART,
     BARS,
     GAIN_COLOUR,
@@ -32,17 +43,6 @@ from scalescope.charts.parts import (
     rate_axis,
     shared_axis,
     ticks_at,
-)
-from scalescope.records.run import TRAIN
-from scalescope.records.scaling import (
-    SPEEDUP_NAMES,
-    SPEEDUPS,
-    BestBatch,
-    Curve,
-    Estimate,
-    Scaling,
-    ScalingPoint,
-    best_batch,
 )
 from scalescope.show.proposal import Study
 from scalescope.show.scaling import (

@@ -7,7 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.charts.parts import (
+from scalescope.records.job import KnobValue
+from scalescope.records.tuning import Cell, Sample, SearchedKnob, Tuning, Values
+from scalescope.show.charts.parts import (
     IDEAL_COLOUR,
     IDEAL_DASH,
     RING_COLOUR,
@@ -21,8 +23,6 @@ from scalescope.charts.parts import (
     ring,
     shared_axis,
 )
-from scalescope.records.job import KnobValue
-from scalescope.records.tuning import Cell, Sample, SearchedKnob, Tuning, Values
 from scalescope.show.tuning import (
     conditions,
     digits,

@@ -1,78 +1,46 @@
 """What tune is asked for: fixed knobs and search options from the call and from files, checked against each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from scalescope.api.requests import (
-    Assignments,
-    LaunchOptions,
-    ModelOptions,
-    Place,
-    Seconds,
-    checked_options,
-    texts_of,
-    workload_of,
-)
 from scalescope.engines import DDP, ENGINES, exchanging, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
-from scalescope.jobs.request import engine_of_script
+from scalescope.jobs.request import engine_of_script, fields_of
+from scalescope.options import EMPTY, flags
 from scalescope.records.job import Host, Knob, KnobValue
-from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.text import assignment, did_you_mean, knob_name, plain
 from scalescope.tuner.journal import check_log_file
 from scalescope.tuner.settings import THREADS, SettingsFile, read_found, read_settings, shown_value
 from scalescope.tuner.space import check_searched
 
-_MOST_NOISE = 100  # Horovod's alpha; its own default is 0.8
 
+def tune_request(**given: Any) -> TuneRequest:
+    """What tune is asked for, from texts of the command line or from Python values.
 
-class TuneOptions(ModelOptions, LaunchOptions, total=False):
-    """What tune takes."""
-
-    np: str | int  #: 2 or more
-    batch: int | None  #: Per process
-    method: str | None  #: online, offline or native
-    hold: Assignments | None  #: Knobs that are not searched
-    search: Sequence[str] | None  #: Knobs that are searched on request only
-    config_file: Place  #: As horovodrun takes it
-    start_from: Place | Values  #: A setting found earlier, used at once
-    warmup_samples: int | None
-    steps_per_sample: int | None
-    max_samples: int | None
-    gp_noise: float | None  #: 0 to 1 of the step time
-    autotune_noise: float | None  #: The same in Horovod's units
-    budget_s: Seconds | None  #: By relaunch: for all launches together
-    log_file: Place
-
-
-def tune_request(
-    model: str | WorkloadSpec = "", note: Callable[[str], None] = lambda text: None, **options: Unpack[TuneOptions]
-) -> TuneRequest:
-    """What tune is asked for.
-
-    Args:
-        model: By name or described; empty for a command.
-        note: Is told what a file says that is of no use here.
-        **options: As `tune` takes them.
+    What a file says that is of no use here is a warning.
 
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
     """
-    asked = checked_options(options)
-    workload = workload_of(model, asked, "tune")
+    for name, (flag, option) in flags(TuneRequest).items():
+        searches = option.opt.group == "Search" and option.field != "start_from"
+        if given.get("start_from") and searches and given.get(name) not in (*EMPTY, False):
+            raise UsageError(f"--start-from uses a setting without a search: leave {flag} out, or --start-from")
+    asked = fields_of(TuneRequest, given, "tune")
     files = _files(asked.pop("config_file", None), asked.get("start_from"))
     for text in (text for file in files.values() for text in file.notes):
-        note(text)
+        warnings.warn(text, stacklevel=2)
     config = files.get("--config-file") or SettingsFile(engine="")
     engine = _engine(asked.get("engine", ""), asked.get("command", ()), files)
     if not asked.get("engine") and not any(file.engine for file in files.values()):
         asked["engine"] = ""  # settled where it is launched
     else:
         asked["engine"] = engine
-    held = _held(engine, config.values, texts_of(asked.get("hold", ())))
+    held = _held(engine, config.values, asked.get("knobs", ()))
     _check_threads(asked.get("threads_per_rank"), held)
     asked = {**config.options, **asked}
     _check_search(asked)
@@ -82,22 +50,15 @@ def tune_request(
     return TuneRequest(
         **{
             **asked,
-            "workload": workload,
-            "np": _processes(asked.get("np", ()), asked.get("hosts", ())),
-            "batch": asked["batch"][0] if "batch" in asked else None,
-            "hold": tuple(f"{name}={shown_value(value)}" for name, value in held.items()),
+            "np": _processes(asked.get("np"), asked.get("hosts", ())),
+            "knobs": tuple(f"{name}={shown_value(value)}" for name, value in held.items()),
             "search": check_searched(engine, asked.get("search", ()), held),
-            "start_from": _unopposed(start, held) if isinstance(start, dict) else None,
+            "start_from": _unopposed(start, held) if start is not None else None,
         }
     )
 
 
-def budget_of(said: Seconds | None) -> float | None:
-    """Seconds of --budget."""
-    return TuneRequest(**checked_options({"budget_s": said})).budget_s
-
-
-def _files(config_file: Place, start_from: Place | Values) -> dict[str, SettingsFile]:
+def _files(config_file: str | None, start_from: str | Path | Values | None) -> dict[str, SettingsFile]:
     files = {"--config-file": read_settings(Path(config_file))} if config_file else {}
     if isinstance(start_from, str | Path):
         files["--start-from"] = read_found(Path(start_from))
@@ -121,7 +82,7 @@ def _held(engine: str, from_file: Values, texts: Sequence[str]) -> Values:
     """What stays fixed; the call outranks the file and must not contradict itself."""
     said: dict[str, KnobValue] = {}
     for text in texts:
-        name, value = assignment(text, "--hold", "bucket_cap_mb=25")
+        name, value = assignment(text, "--knob", "bucket_cap_mb=25")
         name = knob_name(name)
         parsed = parse_value(_find_knob(engine, name), value.strip())
         if said.setdefault(name, parsed) != parsed:
@@ -141,7 +102,7 @@ def _find_knob(engine: str, name: str) -> Knob:
                 f"{name} is a knob of {other.name} and this is {engine}: leave it out, or add --engine {other.name}"
             )
     near = did_you_mean(name, known)
-    raise UsageError(f"--hold: {engine} has no knob '{plain(name, 60)}'{near}: use one of {', '.join(sorted(known))}")
+    raise UsageError(f"--knob: {engine} has no knob '{plain(name, 60)}'{near}: use one of {', '.join(sorted(known))}")
 
 
 def _check_threads(threads: int | None, held: Values) -> None:
@@ -153,14 +114,7 @@ def _check_threads(threads: int | None, held: Values) -> None:
 
 def _check_search(asked: Mapping[str, KnobValue]) -> None:
     """Options of the search that cannot be, told before anything starts."""
-    noise, steps, each = asked.get("gp_noise"), asked.get("steps"), asked.get("steps_per_sample")
-    if noise is not None and not 0 <= float(noise) <= 1:
-        raise UsageError(f"--gp-noise takes a fraction of the step time from 0 to 1, not {noise:g}")
-    alpha = asked.get("autotune_noise")
-    if alpha is not None and not 0 < float(alpha) <= _MOST_NOISE:
-        raise UsageError(
-            f"--autotune-gaussian-process-noise takes a number above 0, up to {_MOST_NOISE}, not {alpha:g}"
-        )
+    steps, each = asked.get("steps"), asked.get("steps_per_sample")
     if steps and each and int(steps) < int(each):
         raise UsageError(f"--steps {steps} ends the training before one sample of {each} steps: raise it")
     if log_file := asked.get("log_file"):
@@ -175,12 +129,9 @@ def _unopposed(found: Values, held: Values) -> Values:
     return found
 
 
-def _processes(counts: tuple[int, ...], hosts: Sequence[Host]) -> int:
+def _processes(count: int | None, hosts: Sequence[Host]) -> int:
     """How many ranks: as asked, all slots of the hosts, or 2."""
-    counts = counts or (sum(host.slots for host in hosts) or 2,)
-    if len(counts) > 1:
-        shown = ",".join(map(str, counts))
-        raise UsageError(f"--np takes one number of processes, not '{shown}': tune them one after another")
-    if counts[0] < 2:
+    count = count or sum(host.slots for host in hosts) or 2
+    if count < 2:
         raise UsageError("one process has no communication to tune: take 2 or more, by --np or --hosts")
-    return counts[0]
+    return count
