@@ -148,7 +148,7 @@ def of_measurement(measurement: "Measurement", request: "MeasureRequest", screen
     from scalescope.measurement.study import study
     from scalescope.records.explanation import TRACE_RECORD, TraceFolder
     from scalescope.records.store import load, save
-    from scalescope.show.explanation import sentence_of_trace
+    from scalescope.show.scaling import trace_words
 
     folder, scaling = _folder_of(measurement), study(measurement)
     document = document_of(scaling, measurement=measurement)
@@ -156,7 +156,7 @@ def of_measurement(measurement: "Measurement", request: "MeasureRequest", screen
     def write() -> list[str]:
         save(scaling, folder / "scaling.json")
         traces = [folder / path for path in measurement.traces]
-        told = (sentence_of_trace(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces)
+        told = (trace_words(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces)
         return [*screen.files(document, folder), *told]
 
     return Ending(document, after_measure(request, scaling, folder), write)
@@ -195,11 +195,11 @@ def of_prediction(prediction: "Prediction", request: "EstimateRequest", screen: 
 
 
 def after_estimate(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:
-    """Estimate again what cannot be trusted; verify here; measure elsewhere, and what has been verified."""
+    """Estimate again what cannot be trusted; verify here; measure elsewhere, and what was verified or stated."""
     if not prediction.trusted:
         return retyped("estimate", request, profile=request.profile, verify=request.verify or None)
     advice = prediction.recommended
-    if advice and (request.cluster or prediction.checks):
+    if advice and (request.cluster or prediction.checks or request.step_time):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = (1, advice.np) if advice.np > 1 else (1,)
         return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,))

@@ -306,7 +306,8 @@ def test_wrong_arguments_end_with_one_line(shell: CommandLine) -> None:
 @pytest.mark.launches
 def test_doctor_describes_every_part_of_a_machine(shell: CommandLine) -> None:
     told = shell.in_this_process("doctor", "--json")
-    rows = [line.split("  ")[0] for line in told.stderr.split("\n\n")[0].splitlines() if not line.startswith(" ")]
+    table = told.stderr.split("─\n", 1)[1].split("\n\n")[0]
+    rows = [line.split()[0] for line in table.splitlines() if not line.startswith(" ")]
     document = json.loads(told.stdout)
     keys = [*sorted(document), "", *sorted(document["machine"])]
     compare("doctor.txt", "\n".join([*rows, "", *keys, ""]))

@@ -150,7 +150,11 @@ def as_latex(document: Document, name: str) -> str:
                     f"  \\label{{tab:{name}-{index}-{label}}}",
                     f"  \\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in columns)}}}",
                     r"    \toprule",
-                    *(f"    {' & '.join(half[at] for half in halves)} \\\\" for at in (0, 2)),
+                    *(
+                        f"    {' & '.join(half[at] for half in halves)} \\\\"
+                        for at in (0, 2)
+                        if any(half[at] for half in halves)
+                    ),
                     r"    \midrule",
                     *(
                         f"    {' & '.join(latex_text(cell(column, row)) or '--' for column in columns)} \\\\"
