@@ -78,10 +78,11 @@ def as_markdown(document: Document) -> str:
                 notes = "\n".join(f"- {markdown_text(note)}" for note in table.notes)
                 blocks += [markdown_text(table.caption), lines, notes]
         for at, item in enumerate(section.items, start=1):
-            gain = f" ({item.gain})" if item.gain else ""
-            blocks.append(f"{at}. {markdown_text(item.sentence)}{markdown_text(gain)}\n   {markdown_text(item.change)}")
-    noted = {note for section in document.sections for table in section.tables for note in table.notes}
-    told = [line for line in (*document.reasons, *document.warnings) if line not in noted]
+            gain = f" ({markdown_text(item.gain)})" if item.gain else ""
+            blocks.append(f"{at}. {markdown_text(item.sentence)}{gain}\n   {markdown_text(item.change)}")
+    noted = [note for section in document.sections for table in section.tables for note in table.notes]
+    noted += [item.sentence.removesuffix(".") for section in document.sections for item in section.items]
+    told = [line for line in (*document.reasons, *document.warnings) if not line.startswith(tuple(filter(None, noted)))]
     blocks += ["\n".join(f"- {markdown_text(line)}" for line in told), markdown_text(document.answer)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -97,7 +98,7 @@ def _markdown_table(table: Table) -> str:
         *([markdown_text(cell(column, row)) or "-" for column in columns] for row in rows),
     ]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{text}\n\n{plural(left_out, table.noun)} more: the CSV file has them" if left_out else text
+    return f"{text}\n\n{plural(left_out, table.noun)} more" if left_out else text
 
 
 def markdown_text(text: str) -> str:

@@ -15,7 +15,7 @@ from scalescope.show.document import Bar, Column, Document, Item, Section, Table
 from scalescope.text import clean, plural
 
 _WARNINGS = 3  # Shown without --details; one of them may be why the figures mean something else
-_LEAST_BAR, _MOST_BAR = 12, 40  # Letters of a bar
+_LEAST_BAR, _MOST_BAR = 8, 40  # Letters of a bar
 _LIGHT = 0.45  # Luminance from which on letters are black
 
 
@@ -117,7 +117,8 @@ def _table(table: Table, console: Console, most: int) -> None:
     while sum(widths.values()) > console.width and any(column.priority for column in columns):
         columns.remove(worst := max(columns, key=lambda column: column.priority))
         del widths[worst]
-    room = min(_MOST_BAR, console.width - sum(widths.values()) - 1)
+    taken = sum(widths[column] for column in columns if not column.is_bar)
+    room = min(_MOST_BAR, console.width - taken - 1)
     columns = [column for column in columns if not column.is_bar or room >= _LEAST_BAR]
     grid = Grid(box=SIMPLE_HEAD, padding=0, show_edge=False, pad_edge=True)
     for column in columns:
