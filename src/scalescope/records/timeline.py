@@ -1,7 +1,7 @@
 """What ranks did when: the one form in which predicted and traced steps are drawn and broken down."""
 
-from collections.abc import Collection, Iterable
-from typing import ClassVar, Literal
+from collections.abc import Collection, Iterable, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -65,6 +65,48 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
         if self.exposed_s is None or self.waiting_s is None:
             return None
         return max(self.exposed_s - self.waiting_s, 0.0)
+
+
+class Part(NamedTuple):
+    """One part of a step, and its looks everywhere."""
+
+    key: str  # In JSON
+    field: str  # Of a Breakdown
+    name: str
+    short: str  # In narrow columns
+    letter: str  # In a bar of letters
+    colour: str
+
+    def seconds(self, parts: Breakdown) -> float | None:
+        """Its time; None where the source cannot tell. A rounding error below zero is zero."""
+        seconds: float | None = getattr(parts, self.field)
+        return None if seconds is None else 0.0 if -1e-6 < seconds < 0 else seconds
+
+    def share(self, parts: Breakdown) -> float | None:
+        """As a fraction of the step."""
+        seconds = self.seconds(parts)
+        return None if seconds is None else seconds / parts.step_s if parts.step_s > 0 else 0.0
+
+
+EXPOSED = Part("exposed_communication", "exposed_s", "exposed communication", "exposed", "e", "#d55e00")
+PARTS = (
+    Part("compute", "compute_s", "compute", "compute", "c", "#3b87c0"),
+    EXPOSED,
+    Part("input", "input_s", "input", "input", "i", "#999999"),
+    Part("optimizer", "optimizer_s", "optimizer", "optim.", "o", "#3fae8a"),
+    Part("other", "other_s", "other", "other", ".", "#d0d0d0"),
+)  # They add up to the step
+WAITING = Part("waiting", "waiting_s", "waiting for other ranks", "waiting", "w", "#8a3b00")
+TRANSFER = Part("transfer", "transfer_s", "exposed transfer", "transfer", "t", "#d55e00")
+HIDDEN = Part("hidden_communication", "hidden_s", "hidden communication", "hidden", "h", "#f0b83c")  # Under compute
+
+
+def parts_of(several: Sequence[Breakdown]) -> tuple[Part, ...]:
+    """Parts that add up to each of these steps; exposed communication is divided where all of them tell."""
+    exposing = [each for each in several if each.exposed_s is not None]
+    if not exposing or any(each.waiting_s is None for each in exposing):
+        return PARTS
+    return tuple(shown for part in PARTS for shown in ((WAITING, TRANSFER) if part is EXPOSED else (part,)))
 
 
 def moments(spans: Iterable[Span], activities: Collection[Activity]) -> Intervals:

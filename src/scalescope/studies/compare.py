@@ -11,7 +11,7 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Prediction
 from scalescope.records.results import Results
 from scalescope.records.scaling import Estimate, Scaling, ScalingPoint
-from scalescope.records.timeline import Breakdown
+from scalescope.records.timeline import Breakdown, parts_of
 from scalescope.records.tuning import Tuning
 from scalescope.stats import FEWEST, PREDICTED, half_width, normal_width
 from scalescope.text import plain, plural
@@ -20,15 +20,6 @@ TOLERANCE = 0.05
 _FEWEST_OF_A_RANGE = 3  # Launches below which a range says nothing
 _BLOCKS = 10  # Into which the steps of a trace are cut: neighbouring steps are alike
 _VISIBLE = 0.005  # Parts below it in both steps are left out
-_PARTS = {
-    "compute_s": "compute",
-    "waiting_s": "waiting for other ranks",
-    "transfer_s": "exposed transfer",
-    "exposed_s": "exposed communication",
-    "input_s": "input",
-    "optimizer_s": "optimizer",
-    "other_s": "other",
-}
 _ONCE = "fewer than 3 launches each: repeat with --launches 5"
 _NO_SPREAD = "no spread is known"
 
@@ -222,13 +213,10 @@ def _of_traces(a: Explanation, b: Explanation, tolerance: float) -> list[Pair]:
     if a.accounting is None or b.accounting is None:
         return []
     pairs = [_pair(f"step of {_job(a, b)}", _part(a, "step_s"), _part(b, "step_s"), tolerance)]
-    told = {field for field in _PARTS if None not in (getattr(a.accounting, field), getattr(b.accounting, field))}
-    for field, name in _PARTS.items():
-        if field not in told or (field == "exposed_s" and "waiting_s" in told):  # then it is told by its two parts
-            continue
-        first, second = _part(a, field), _part(b, field)
-        if max(first.value / a.accounting.step_s, second.value / b.accounting.step_s) >= _VISIBLE:
-            pairs.append(_pair(name, first, second, tolerance, is_part=True))
+    for part in parts_of([a.accounting, b.accounting]):
+        shares = part.share(a.accounting), part.share(b.accounting)
+        if None not in shares and max(share or 0.0 for share in shares) >= _VISIBLE:
+            pairs.append(_pair(part.name, _part(a, part.field), _part(b, part.field), tolerance, is_part=True))
     return pairs
 
 
