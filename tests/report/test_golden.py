@@ -20,9 +20,6 @@ import typer
 
 from command_line import CommandLine
 from scalescope.cli import VERBS, application
-from scalescope.report.explanation import sentence as explanation_sentence
-from scalescope.report.explanation_show import show as show_explanation
-from scalescope.report.explanation_tables import as_document as explanation_document
 from scalescope.report.machine import show as show_cluster
 from scalescope.report.measurement import points_document as scaling_document
 from scalescope.report.measurement import sentence as scaling_sentence
@@ -34,6 +31,7 @@ from scalescope.report.terminal import open_console
 from scalescope.report.tuning import sentence as tuning_sentence
 from scalescope.report.tuning_show import as_document as tuning_document
 from scalescope.report.tuning_show import show as show_tuning
+from scalescope.show import document_of, terminal
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "golden"
@@ -83,6 +81,14 @@ def test_no_option_goes_without_a_word() -> None:
     compare("options.txt", "\n".join(sorted(lines)) + "\n")
 
 
+def show_document(record: Any, console: Any, *, details: bool) -> None:
+    terminal.show(document_of(record), console, details=details)
+
+
+def json_of(record: Any) -> Any:
+    return document_of(record).json()
+
+
 RECORDS: dict[str, tuple[Callable[[], Any], Callable[..., None], Callable[[Any], str], Callable[[Any], Any]]] = {
     **{
         f"measure/{name}": (make, show_scaling, scaling_sentence, scaling_document)
@@ -105,7 +111,7 @@ RECORDS: dict[str, tuple[Callable[[], Any], Callable[..., None], Callable[[Any],
         }.items()
     },
     **{
-        f"explain/{name}": (make, show_explanation, explanation_sentence, explanation_document)
+        f"explain/{name}": (make, show_document, lambda record: document_of(record).answer, json_of)
         for name, make in {
             "ddp": made_explanation.ddp,
             "bare_horovod": made_explanation.bare_horovod,

@@ -23,10 +23,10 @@ from scalescope.errors import UsageError
 from scalescope.records.explanation import TRACE_RECORD, RankTrace, TraceFolder
 from scalescope.records.run import Failure, Measurement, Point
 from scalescope.records.store import Record, decode, encode
-from scalescope.report.explanation_show import show as show_explanation
 from scalescope.report.scaling import show as show_scaling
 from scalescope.report.terminal import open_console
 from scalescope.report.tuning_show import show as show_tuning
+from scalescope.show import document_of, terminal
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m\u202ered"
 POINT = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
@@ -144,7 +144,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
     ("make", "show"),
     [
         (made_scalings.measured, show_scaling),
-        (made_explanation.ddp, show_explanation),
+        (made_explanation.ddp, lambda record, *where, **options: terminal.show(document_of(record), *where, **options)),
         (made_tunings.two_hosts, show_tuning),
     ],
 )

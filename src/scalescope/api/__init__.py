@@ -267,13 +267,14 @@ def tabulate(
     from scalescope.records.run import Measurement
 
     if isinstance(record, Prediction | Explanation):
-        from scalescope.report import explanation_tables as of_explanation
         from scalescope.report import prediction_tables as of_prediction
+        from scalescope.show import document_of, files
 
         if form == "latex":
             raise UsageError("a prediction or an explanation is written as csv or markdown: choose one of them")
         if isinstance(record, Explanation):
-            return of_explanation.as_csv(record) if form == "csv" else of_explanation.as_markdown(record)
+            document = document_of(record)
+            return files.as_csv(document.files["explanation"]) if form == "csv" else files.as_markdown(document)
         return of_prediction.as_csv(record) if form == "csv" else of_prediction.as_markdown(record)
     from scalescope.report.tables import as_csv, as_latex, as_markdown
 

@@ -70,17 +70,9 @@ def _drawn(record: Drawable) -> dict[str, Any]:
             "checks": checks_chart(record),
         }
     if isinstance(record, Explanation):
-        from scalescope.charts.accounting import accounting_chart
-        from scalescope.charts.step import explained_step_chart
-        from scalescope.charts.step_times import step_times_chart
-        from scalescope.charts.transfers import transfers_chart
+        from scalescope.show import document_of
 
-        return {
-            "accounting": accounting_chart(record),
-            "step": explained_step_chart(record),
-            "step_times": step_times_chart(record),
-            "transfers": transfers_chart(record),
-        }
+        return {figure.name: figure.draw() for figure in document_of(record).figures}
     if isinstance(record, Tuning):
         from scalescope.charts.convergence import convergence_chart
         from scalescope.charts.landscape import landscape_chart

@@ -16,11 +16,10 @@ def results_charts(results: Results, *, most_cells: int = MOST_CELLS) -> dict[st
         most_cells: Cells that the map draws.
     """
     from scalescope.charts import charts
-    from scalescope.charts.accounting import accounting_over_np
     from scalescope.charts.checks import checks_chart
     from scalescope.charts.map import map_chart
-    from scalescope.charts.step import step_chart
     from scalescope.report.study import with_measured
+    from scalescope.show.charts.explanation import accounting_over_np, timelines_chart
 
     drawn: dict[str, Any] = {}
     if results.prediction:
@@ -33,7 +32,7 @@ def results_charts(results: Results, *, most_cells: int = MOST_CELLS) -> dict[st
         of_scaling = charts(results.scaling)
         drawn |= {name: of_scaling.get(name) for name in ("strong", "weak", "batch", "speedup", "waterfall", "phases")}
     if results.predicted_step and not results.explanations:
-        drawn["step"] = step_chart(results.predicted_step, "One step, predicted: the recommended setting")
+        drawn["step"] = timelines_chart({"": results.predicted_step}, "One step, predicted: the recommended setting")
     for index, explanation in enumerate(results.explanations, start=1):
         ending = f"-{index}" if len(results.explanations) > 1 else ""
         of_traces = charts(explanation)
@@ -50,7 +49,7 @@ def results_charts(results: Results, *, most_cells: int = MOST_CELLS) -> dict[st
 
 def compared_charts(several: Sequence[Results]) -> dict[str, Any]:
     """The accounting of several jobs in one figure; empty where fewer than two have steps."""
-    from scalescope.charts.accounting import accounting_over_np
+    from scalescope.show.charts.explanation import accounting_over_np
 
     traced = [each for each in several if each.explanations]
     if len(traced) < 2:

@@ -147,10 +147,10 @@ def _tell(ending: Ending, request: "EstimateRequest", prediction: "Prediction", 
 
 def _draw(prediction: "Prediction", folder: Path, formats: Sequence[str]) -> list[Path]:
     from scalescope.charts import save_charts, write_charts
-    from scalescope.charts.step import step_chart
     from scalescope.estimation.estimate import STEP, step_to_draw
     from scalescope.records.store import load
     from scalescope.records.timeline import Timeline
+    from scalescope.show.charts.explanation import timelines_chart
     from scalescope.text import plural
 
     written = write_charts(prediction, folder, formats)
@@ -159,7 +159,7 @@ def _draw(prediction: "Prediction", folder: Path, formats: Sequence[str]) -> lis
         return written
     timeline = load(folder / STEP, Timeline)
     title = f"One step, predicted: {plural(cell.np, 'process')} of {prediction.what} with batch {cell.batch}"
-    return [*written, *save_charts({"step": step_chart(timeline, title)}, folder, formats)]
+    return [*written, *save_charts({"step": timelines_chart({"": timeline}, title)}, folder, formats)]
 
 
 def next_command(request: "EstimateRequest", prediction: "Prediction", folder: Path) -> str:

@@ -30,15 +30,16 @@ def tell_traces(
 ) -> None:
     """Of traces: where the steps' time went, and what the first finding leads to."""
     from scalescope.records.store import save
-    from scalescope.report.explanation import sentence
-    from scalescope.report.explanation_show import show
-    from scalescope.report.explanation_tables import as_document, write_tables
+    from scalescope.show import document_of, terminal
+    from scalescope.show.files import write_tables
+
+    document = document_of(explanation)
 
     def write() -> list[str]:
         said = ["Pictures and tables: add -o DIR"]
         if folder:
             save(explanation, folder / "explanation.json")
-            write_tables(explanation, folder)
+            write_tables(document, folder, ("csv", "md"))
             here = from_here(folder)
             said = [*ending.drawn(explanation, folder), f"Tables: {here}/explanation.csv, .md", f"Records: {here}"]
         if export:
@@ -46,11 +47,11 @@ def tell_traces(
         return said
 
     ending.tell(
-        show,
-        explanation,
-        answer=sentence(explanation),
+        terminal.show,
+        document,
+        answer=document.answer,
         follow=next_after_traces(explanation, request or request_behind(explanation, files)),
-        document=lambda: as_document(explanation),
+        document=document.json,
         write=write,
     )
 
@@ -109,10 +110,9 @@ def tell_scaling(
 ) -> None:
     """Of tables, logs and measurements: the curves, and what traced launches show."""
     from scalescope.diagnosis.sources import explain_traces
-    from scalescope.report.explanation import sentence
-    from scalescope.report.explanation_tables import as_document
     from scalescope.report.measurement import sentence as told_by
     from scalescope.report.scaling import show
+    from scalescope.show import document_of
 
     traced = {place: explain_traces([place]) for place in _traces_of(files)}
 
@@ -120,7 +120,7 @@ def tell_scaling(
         said = ending.write_scaling(scaling, folder) if folder else []
         if folder and len(traced) > 1:
             said += ending.pictures(lambda formats: _draw_over_np(list(traced.values()), folder, formats), folder)
-        return [*said, *(f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items())]
+        return [*said, *(f"{place.name}: {document_of(each).answer}" for place, each in traced.items())]
 
     ending.tell(
         show,
@@ -129,7 +129,7 @@ def tell_scaling(
         follow=folder_command("explain", list(traced)[-1])
         if traced
         else next_after_table(scaling, files, folder, told),
-        document=lambda: _document(scaling) | {"traces": [as_document(each) for each in traced.values()]},
+        document=lambda: _document(scaling) | {"traces": [document_of(each).json() for each in traced.values()]},
         write=write,
     )
 
@@ -160,7 +160,7 @@ def tell_several(ending: Ending, files: list[Path], folder: Path | None) -> None
 
 def _draw_over_np(explanations: "Sequence[Explanation]", folder: Path, formats: Sequence[str]) -> list[Path]:
     from scalescope.charts import save_charts
-    from scalescope.charts.accounting import accounting_over_np
+    from scalescope.show.charts.explanation import accounting_over_np
 
     chart = accounting_over_np(explanations)
     return save_charts({"accounting_over_np": chart}, folder, formats) if chart is not None else []

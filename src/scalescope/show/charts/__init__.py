@@ -1,0 +1,1 @@
+"""Figures of records, one file per record."""

@@ -1,0 +1,655 @@
+"""Figures of an explanation: parts of a step by rank, one step as lanes, step times over a run, bandwidths."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import altair as alt
+import msgspec
+
+from scalescope.charts.parts import (
+    IDEAL_DASH,
+    LOSS_COLOUR,
+    Rows,
+    data,
+    frame,
+    lane_axis,
+    logarithmic_domain,
+    named,
+    panel_title,
+    powers_of_ten,
+    shared_axis,
+    size_axis,
+)
+from scalescope.intervals import Intervals
+from scalescope.records.explanation import Explanation, Period
+from scalescope.records.timeline import (
+    BUSY,
+    EXCHANGE,
+    EXPOSED,
+    HIDDEN,
+    PARTS,
+    Breakdown,
+    Span,
+    Step,
+    Timeline,
+    exposed,
+    moments,
+    parts_of,
+)
+from scalescope.show.explanation import (
+    MOST_RANKS,
+    engine_words,
+    first_steady,
+    ranks_in_order,
+    step_seconds,
+    straggler_words,
+)
+from scalescope.text import plain, plural
+from scalescope.units import format_bytes, format_rate, format_seconds, unit_of
+
+_WIDTH = 720
+_POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
+_BELOW = alt.Legend(title=None, orient="bottom", symbolType="square", columns=5, labelLimit=200)
+
+
+def _tooltip(**titles: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
+
+
+class _Bar(NamedTuple):
+    """One step."""
+
+    label: str
+    parts: Breakdown
+    possibly_s: float | None
+    late_s: float | None = None
+
+
+def accounting_chart(explanation: Explanation) -> Any:
+    """The typical steady step of every rank; None without steps."""
+    if explanation.accounting is None:
+        return None
+    possibly_s = explanation.possibly_hidden_s
+    shown = sorted(ranks_in_order(explanation)[:MOST_RANKS], key=lambda account: account.rank)
+    bars = [
+        _Bar(
+            f"rank {account.rank}" + (" (straggler)" if account.rank == explanation.straggler else ""),
+            account.parts,
+            possibly_s if len(shown) == 1 else None,
+            account.late_s,
+        )
+        for account in shown
+    ] or [_Bar("mean", explanation.accounting, possibly_s)]
+    count = len(explanation.per_rank)
+    return _accounting(
+        bars,
+        f"Where a step goes: {plain(explanation.what, 60)}",
+        f"mean over steady steps, {engine_words(explanation)}",
+        straggler_words(explanation),
+        f"{len(shown)} of {count:,} ranks are drawn" if len(shown) < count else "",
+    )
+
+
+def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str] = ()) -> Any:
+    """The mean step of several jobs, from few ranks to many; None without steps.
+
+    Args:
+        explanations: The jobs.
+        names: Of their files or folders, which tell jobs of the same size apart.
+    """
+    jobs = [
+        (each.world_size or len(each.ranks), each, name)
+        for each, name in zip(explanations, names or [""] * len(explanations), strict=True)
+        if each.accounting
+    ]
+    if not jobs:
+        return None
+    jobs.sort(key=lambda job: (job[0], job[1].engine))
+    several = len({each.engine for _, each, _ in jobs}) > 1
+    labels = [plural(size, "rank") + (f", {plain(each.engine, 24)}" if several else "") for size, each, _ in jobs]
+    if names and len(set(labels)) < len(labels):
+        ending = dict.fromkeys(labels, "") if len(set(labels)) == 1 else {label: f": {label}" for label in labels}
+        labels = [f"{plain(name, 40)}{ending[label]}" for label, (_, _, name) in zip(labels, jobs, strict=True)]
+    again = [labels[:at].count(label) for at, label in enumerate(labels)]
+    bars = [
+        _Bar(f"{label} #{before + 1}" if before else label, each.accounting, each.possibly_hidden_s)
+        for label, before, (_, each, _) in zip(labels, again, jobs[:MOST_RANKS], strict=False)
+        if each.accounting
+    ]
+    models = list(dict.fromkeys(plain(each.what, 40) for _, each, _ in jobs))
+    what = models[0] if len(models) == 1 else f"{len(jobs)} jobs"
+    return _accounting(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
+
+
+def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
+    """Bars of parts one after the other; a thin one below is the communication that they hide."""
+    unit, factor = unit_of(max(bar.parts.step_s for bar in bars))
+    shown = parts_of([bar.parts for bar in bars])
+    rows: Rows = []
+
+    def add(bar: _Bar, part: str, seconds: float | None, at: float, *, below: bool = False) -> None:
+        share = (seconds or 0.0) / bar.parts.step_s if bar.parts.step_s > 0 else 0.0
+        if seconds:
+            rows.append(
+                {
+                    "rank": f"{bar.label}: {format_seconds(bar.parts.step_s)}",
+                    "part": part,
+                    "start": factor * at,
+                    "end": factor * (at + seconds),
+                    "took": format_seconds(seconds),
+                    "percent": f"{100 * share:.1f} %",
+                    "late": "-" if bar.late_s is None else format_seconds(bar.late_s),
+                    "below": below,
+                }
+            )
+
+    possibly = f"possibly {HIDDEN.name}"
+    for bar in bars:
+        at = 0.0
+        for part in shown:
+            add(bar, part.name, part.seconds(bar.parts), at)
+            at += part.seconds(bar.parts) or 0.0
+        add(bar, HIDDEN.name, bar.parts.hidden_s, 0.0, below=True)
+        if bar.parts.hidden_s is None:
+            add(bar, possibly, bar.possibly_s, max(0.0, at - (bar.possibly_s or 0.0)), below=True)
+    there = {row["part"] for row in rows}
+    colours = {part.name: part.colour for part in (*shown, HIDDEN)} | {possibly: _POSSIBLY}
+    x = alt.X("start:Q", title=f"{unit} of a step", axis=alt.Axis(grid=False))
+    labels = [f"{bar.label}: {format_seconds(bar.parts.step_s)}" for bar in bars]
+    axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
+    y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
+    color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
+    tooltip = _tooltip(
+        rank="step of",
+        part="part",
+        took="time",
+        percent="of the step",
+        late="late to collectives",
+    )
+    absent = [part.name for part in PARTS if all(part.seconds(bar.parts) is None for bar in bars)]
+    note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
+    base = alt.Chart(data(rows)).encode(x=x, x2=alt.X2("end"), y=y, color=color, tooltip=tooltip)
+    return alt.layer(
+        base.mark_bar(size=16, stroke="white", strokeWidth=0.6).transform_filter("!datum.below"),
+        base.mark_bar(size=4, yOffset=11).transform_filter("datum.below"),
+        width=_WIDTH,
+        height=alt.Step(28),
+        **frame(title, *lines, note),
+    )
+
+
+_OF_PARTS = {part.key: part.colour for part in PARTS}
+_ACTIVITIES = {
+    "input": _OF_PARTS["input"],
+    "forward": "#8fc7ea",
+    "backward": _OF_PARTS["compute"],
+    "copy": "#cc79a7",
+    "optimizer": _OF_PARTS["optimizer"],
+    "communication": HIDDEN.colour,
+    "negotiation": _POSSIBLY,
+    "other": _OF_PARTS["other"],
+}
+_MOST_LANES, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4  # Ranks, bars in all, and bars one below the other
+# Of a rank's height: what it computes, what it exchanges, what of that is exposed.
+_COMPUTE, _EXCHANGE, _LOST = (0.06, 0.46), (0.5, 0.82), (0.85, 0.93)
+
+Interval = tuple[float, float]
+
+
+class OneStep(NamedTuple):
+    """A step of some ranks; seconds after it began."""
+
+    spans: list[Span]
+    ends: dict[int, float]  # When each rank's step ended
+    exchange_s: dict[int, float]  # How long each rank exchanged
+    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it
+    compute_known: bool
+    notes: list[str]
+
+    @property
+    def seconds(self) -> float:
+        """Until the last rank was done."""
+        return max([*self.ends.values(), *(span.end_s for span in self.spans)], default=0.0)
+
+
+def step_chart(explanation: Explanation) -> Any:
+    """The representative step, with the predicted one above it where there is one; None without one."""
+    shown, predicted, late = explanation.shown_step, explanation.predicted_step, explanation.straggler
+    if shown is None or not shown.spans:
+        return None
+    index = explanation.shown_index
+    measured = "" if predicted is None else "measured"
+    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
+    waited = "" if late is None else f"; rank {late} is the straggler: the others wait for it"
+    return timelines_chart(
+        {measured: shown} if predicted is None else {"predicted": predicted, measured: shown},
+        f"One step: {plain(explanation.what, 60)}",
+        "" if index is None else f"step {index:,}, a representative one{waited}",
+        exposed_s={measured: max(own, default=0.0)},
+    )
+
+
+def timelines_chart(
+    timelines: Mapping[str, Timeline], title: str, *lines: str, exposed_s: Mapping[str, float] | None = None
+) -> Any:
+    """Steps one above the other on the same axis, such as predicted and measured; named by their keys.
+
+    `exposed_s` says by name how much of the exchange is exposed where the timeline holds no compute.
+    """
+    steps = {name: one_step(timeline, (exposed_s or {}).get(name)) for name, timeline in timelines.items()}
+    longest = max((step.seconds for step in steps.values()), default=0.0)
+    there = {span.activity for step in steps.values() for span in step.spans}
+    colours: dict[str, str] = {activity: colour for activity, colour in _ACTIVITIES.items() if activity in there}
+    if any(any(step.exposed.values()) for step in steps.values()):
+        colours[EXPOSED.name] = EXPOSED.colour
+    color = named("activity", colours, _BELOW)
+    notes = dict.fromkeys(note for step in steps.values() for note in step.notes)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Automatically deduplicated selection")  # panels zoom together
+        return alt.vconcat(
+            *(_lanes(name, step, longest, color) for name, step in steps.items()),
+            spacing=18,
+            resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared")),
+            **frame(plain(title, 100), *lines, "; ".join(["of every rank: compute above, exchange below", *notes])),
+        )
+
+
+def _lanes(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
+    """One step: two lanes for each rank, and a mark below what is exposed."""
+    unit, factor = unit_of(longest)
+    ranks = sorted(step.exposed)
+    rows: Rows = []
+
+    def add(span: Span, activity: str, top: float, bottom: float) -> None:
+        rows.append(
+            {
+                "rank": span.rank,
+                "activity": activity,
+                "name": plain(span.name, 120) or "-",
+                "start": factor * span.start_s,
+                "end": factor * span.end_s,
+                "took": format_seconds(span.end_s - span.start_s),
+                "began": format_seconds(span.start_s),
+                "size": format_bytes(span.bytes) if span.bytes else "-",
+                "top": top,
+                "bottom": bottom,
+            }
+        )
+
+    for at, rank in enumerate(ranks):
+        own = sorted((span for span in step.spans if span.rank == rank), key=lambda span: span.start_s)
+        for (top, bottom), exchanging in ((_COMPUTE, False), (_EXCHANGE, True)):
+            spans = [span for span in own if (span.activity in EXCHANGE) == exchanging]
+            tracks = _tracks(spans)
+            thick = (bottom - top) / (max(tracks, default=0) + 1)
+            for span, track in zip(spans, tracks, strict=True):
+                add(span, span.activity, at + top + track * thick, at + top + (track + 1) * thick)
+        lost = [
+            Span(rank=rank, activity="communication", start_s=start, end_s=end) for start, end in step.exposed[rank]
+        ]
+        for span in _joined(lost, longest / _WIDTH):
+            add(span, EXPOSED.name, at + _LOST[0], at + _LOST[1])
+    ends = [
+        {"end": factor * step.ends[rank], "top": at, "bottom": at + 1}
+        for at, rank in enumerate(ranks)
+        if rank in step.ends
+    ]
+    scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
+    x = shared_axis(alt.X, f"time in the step, {unit}", scale, alt.Axis(tickCount=8))
+    y = lane_axis({at + 0.5: f"rank {rank}" for at, rank in enumerate(ranks)}, max(1, len(ranks)))
+    tooltip = _tooltip(
+        rank="rank",
+        activity="activity",
+        name="name",
+        took="took",
+        began="began after",
+        size="size",
+    )
+    # Borders would hide the bars that are narrower than they.
+    border = alt.condition(f"datum.end - datum.start < {longest * factor / _WIDTH * 3}", alt.value(0), alt.value(0.6))
+    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
+    bars = alt.Chart(data(rows)).mark_rect(stroke="white", clip=True).add_params(zoom)
+    rule = alt.Chart(data(ends)).mark_rule(stroke="#222222", strokeWidth=1.5, clip=True)
+    return alt.layer(
+        bars.encode(
+            x=x("start"), x2=alt.X2("end"), y=y, y2=alt.Y2("bottom"), color=color, tooltip=tooltip, strokeWidth=border
+        ),
+        rule.encode(x=x("end"), y=y, y2=alt.Y2("bottom")),
+        width=_WIDTH,
+        height=max(30, min(76, 560 // max(1, len(ranks)))) * max(1, len(ranks)),
+        title=panel_title(f"{name}: {_headline(step)}" if name else _headline(step), fontWeight="normal"),
+    )
+
+
+def _headline(step: OneStep) -> str:
+    """The rank that ends last in numbers."""
+    rank = max(step.ends, key=lambda rank: step.ends[rank], default=min(step.exposed, default=0))
+    whole, exchange = step.ends.get(rank, step.seconds), step.exchange_s.get(rank, 0.0)
+    if not exchange:
+        return f"{format_seconds(whole)}, no communication"
+    lost = sum(end - start for start, end in step.exposed.get(rank, []))
+    told = f"{format_seconds(whole)}, of it {format_seconds(lost)}"
+    told += f" ({100 * lost / whole:.0f} %) {EXPOSED.name}" if whole else f" {EXPOSED.name}"
+    if exchange - lost > 1e-9:
+        under = "hidden" if step.compute_known else "possibly hidden"
+        told += f"; {format_seconds(exchange - lost)} of communication is {under}"
+    return told + (f" (rank {rank})" if len(step.exposed) > 1 else "")
+
+
+def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
+    """The step of median length, with as many ranks and activities as can be drawn; the slowest rank among them.
+
+    `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
+    """
+    steps = _median_step(timeline.steps)
+    begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
+    whole = Step(rank=-1, start_s=begin, end_s=max((span.end_s for span in timeline.spans), default=begin))
+    ranks = sorted(set(steps) or {span.rank for span in timeline.spans})
+    drawn = set(ranks)
+    if len(ranks) > _MOST_LANES:
+        slowest = max(steps, key=lambda rank: steps[rank].end_s) if steps else ranks[-1]
+        drawn = {*ranks[: _MOST_LANES - 1], slowest}
+    by_rank: dict[int, list[Span]] = {rank: [] for rank in sorted(drawn)}
+    for span in sorted(timeline.spans, key=lambda span: span.start_s):
+        own = steps.get(span.rank, whole)
+        since, until = max(span.start_s, own.start_s), min(span.end_s, own.end_s)
+        if span.rank in drawn and since < until:
+            by_rank[span.rank].append(msgspec.structs.replace(span, start_s=since - begin, end_s=until - begin))
+    # Copies are seen by a bare timeline, too.
+    known = any(span.activity in ("forward", "backward") for here in by_rank.values() for span in here)
+    exchange = {rank: moments(here, EXCHANGE) for rank, here in by_rank.items()}
+    lost = {
+        rank: _pairs(exposed(exchange[rank], moments(here, BUSY)))
+        if known
+        else _last(_pairs(exchange[rank]), exposed_s or 0.0)
+        for rank, here in by_rank.items()
+    }
+    length = max((span.end_s for here in by_rank.values() for span in here), default=0.0)
+    fewer = [
+        bar
+        for here in by_rank.values()
+        for exchanging in (False, True)
+        for bar in _joined([span for span in here if (span.activity in EXCHANGE) == exchanging], length / _WIDTH)
+    ]
+    longest = sorted(fewer, key=lambda span: span.start_s - span.end_s)[:_MOST_SPANS]
+    notes = [f"{len(drawn)} of {plural(len(ranks), 'rank')} are drawn"] if len(drawn) < len(ranks) else []
+    if len(longest) < len(fewer):
+        notes.append(f"the {_MOST_SPANS:,} longest of {len(fewer):,} activities are drawn")
+    ends = {rank: step.end_s - begin for rank, step in steps.items() if rank in drawn}
+    return OneStep(longest, ends, {rank: each.length for rank, each in exchange.items()}, lost, known, notes)
+
+
+def _median_step(steps: Sequence[Step]) -> dict[int, Step]:
+    """One step by rank: that in which the first rank takes its median time."""
+    by_rank: dict[int, list[Step]] = {}
+    for step in sorted(steps, key=lambda step: step.start_s):
+        by_rank.setdefault(step.rank, []).append(step)
+    first = by_rank[min(by_rank)] if by_rank else []
+    lengths = sorted(range(len(first)), key=lambda index: first[index].end_s - first[index].start_s)
+    chosen = lengths[(len(lengths) - 1) // 2] if lengths else 0
+    return {rank: own[chosen] for rank, own in by_rank.items() if chosen < len(own)}
+
+
+def _pairs(intervals: Intervals) -> list[Interval]:
+    return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
+
+
+def _last(intervals: Sequence[Interval], seconds: float) -> list[Interval]:
+    """The last `seconds` of them."""
+    left: list[Interval] = []
+    for start, end in reversed(intervals):
+        if seconds <= 0:
+            break
+        left.insert(0, (max(start, end - seconds), end))
+        seconds -= end - start
+    return left
+
+
+def _joined(lane: Sequence[Span], pixel: float) -> list[Span]:
+    """Fewer bars of one lane: those of one activity within a pixel, or which overlap where there are too many."""
+    changes = sorted([(span.start_s, 1) for span in lane] + [(span.end_s, -1) for span in lane])
+    crowded = max(accumulate(change for _, change in changes), default=0) > _MOST_AT_ONCE
+    groups: list[list[Span]] = []
+    for activity in dict.fromkeys(span.activity for span in lane):
+        until = 0.0
+        group: list[Span] = []
+        for span in (span for span in lane if span.activity == activity):
+            if not group or not (span.start_s < until if crowded else span.end_s - group[0].start_s < pixel):
+                groups.append(group := [])
+            group.append(span)
+            until = max(until, span.end_s)
+    found = []
+    for group in groups:
+        names = list(dict.fromkeys(span.name for span in group if span.name))
+        name = f"{len(group):,} together: {names[0]} ..." if len(names) > 1 else group[0].name
+        end_s, size = max(span.end_s for span in group), sum(span.bytes for span in group)
+        found.append(msgspec.structs.replace(group[0], end_s=end_s, name=name, bytes=size))
+    return found
+
+
+def _tracks(spans: Sequence[Span]) -> list[int]:
+    """For spans in order of their start: the first track that is free then; negotiation keeps above all others."""
+    free: dict[bool, list[float]] = {True: [], False: []}
+    found = []
+    for span in spans:
+        ends = free[span.activity == "negotiation"]
+        track = next((index for index, end in enumerate(ends) if end <= span.start_s + 1e-9), len(ends))
+        ends[track : track + 1] = [span.end_s]
+        found.append(track)
+    above = len(free[True])
+    return [
+        track if span.activity == "negotiation" else above + track for span, track in zip(spans, found, strict=True)
+    ]
+
+
+_MOST_PLACES = 600  # Steps that are drawn one by one; more of them share a place
+_MOST_MARKS = 150  # Rings, changes and triangles
+_FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
+_LINE, _BAND, _CHANGE, _PERIODIC, _EPOCH = "#0072b2", "#9fb8c9", LOSS_COLOUR, "#aa4499", "#555555"
+
+
+def step_times_chart(explanation: Explanation) -> Any:
+    """Steps as a line, all ranks as a band behind it; warm-up, changes, epochs and periods are marked.
+
+    None with fewer than two steps.
+    """
+    steps, steady = step_seconds(explanation), first_steady(explanation)
+    if len(steps) < 2:
+        return None
+    by_step: dict[int, list[tuple[float, int]]] = {}
+    for step in explanation.steps:
+        by_step.setdefault(step.index, []).append((step.parts.step_s, step.rank))
+    indices, together = list(steps), -(-len(steps) // _MOST_PLACES)
+    places = [indices[at : at + together] for at in range(0, len(indices), together)]
+    tops = [max(max(by_step[index]) for index in place) for place in places]
+    middles = [median(steps[index] for index in place) for place in places]
+    counted = [at for at, place in enumerate(places) if place[0] >= steady] or list(range(len(places)))
+    typical = median(middles[at] for at in counted)
+    limit_s = 1.06 * min(max(tops[at][0] for at in counted), max(_FAR * typical, 1e-9))
+    unit, factor = unit_of(limit_s)
+    rows: Rows = [
+        {
+            "step": (place[0] + place[-1]) / 2,
+            "seconds": factor * middle,
+            "top": factor * top,
+            "bottom": factor * (bottom := min(min(by_step[index])[0] for index in place)),
+            "steps": f"{place[0]:,}" if place[0] == place[-1] else f"{place[0]:,} to {place[-1]:,}",
+            "took": format_seconds(middle),
+            "longest": format_seconds(top),
+            "shortest": format_seconds(bottom),
+            "rank": rank,
+        }
+        for place, middle, (top, rank) in zip(places, middles, tops, strict=True)
+    ]
+    beyond = sorted((row for row in rows if row["top"] > factor * limit_s), key=lambda row: -row["top"])[:_MOST_MARKS]
+    rings: Rows = [
+        {"step": index, "seconds": factor * steps[index], "steps": f"{index:,}", "took": format_seconds(steps[index])}
+        for period in explanation.periods
+        for index in _returning(period, steps, steady)
+    ]
+    changes: Rows = [
+        {"step": change.step - 0.5, "what": f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"}
+        for change in explanation.changes[:_MOST_MARKS]
+    ]
+    at, epochs = indices[0], []
+    for epoch in explanation.epochs:
+        if epoch.steps and epoch.number > 1:
+            epochs.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}"})
+        at += epoch.steps
+    warmup: Rows = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}]
+
+    several, room = len(explanation.per_rank) > 1, 0.01 * (indices[-1] - indices[0])
+    of_steps = alt.Scale(domain=[indices[0] - room, indices[-1] + room], nice=False, zero=False)
+    ticks = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
+    x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
+    of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
+    y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
+    tooltip = _tooltip(steps="step", took="step time", shortest="shortest", longest="longest", rank="slowest rank")
+    what = _tooltip(what="from here on")
+    base = alt.Chart(data(rows)).encode(x=x)
+    size = 14 if len(rows) <= _MOST_MARKS else 5
+    layers = [
+        *(
+            [alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True).encode(x=x, x2=alt.X2("end"))]
+            if explanation.warmup_steps
+            else []
+        ),
+        *(
+            [base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top"))]
+            if several or together > 1
+            else []
+        ),
+        base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
+        base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=size).encode(
+            y=y("seconds"), tooltip=tooltip
+        ),
+        alt.Chart(data(epochs)).mark_rule(stroke=_EPOCH, strokeWidth=1.2, strokeDash=[2, 3]).encode(x=x, tooltip=what),
+        alt.Chart(data(changes))
+        .mark_rule(stroke=_CHANGE, strokeWidth=1.4, strokeDash=[5, 3])
+        .encode(x=x, tooltip=what),
+        alt.Chart(data(rings))
+        .mark_point(size=46, strokeWidth=1.5, color=_PERIODIC, opacity=1, clip=True)
+        .encode(x=x, y=y("seconds"), tooltip=tooltip[:2]),
+        alt.Chart(data(beyond))
+        .mark_point(shape="triangle-up", size=60, filled=True, opacity=1, color=_LINE)
+        .encode(x=x, y=alt.value(4), tooltip=tooltip),
+    ]
+    line = "blue: step time" + (", mean over ranks" if several else "")
+    line += f", median of {together} steps each" if together > 1 else ""
+    fastest = "fastest step of all ranks" if several and together > 1 else "fastest rank" if several else "fastest step"
+    line += f"; band: from the {fastest} to the slowest" if several or together > 1 else ""
+    marks = {
+        "grey: warm-up": explanation.warmup_steps,
+        "orange: a lasting change": changes,
+        "dotted: a new epoch, by the log": epochs,
+        **{
+            f"rings: every {period.every:,} steps one takes {format_seconds(period.excess_s)} longer": rings
+            for period in explanation.periods
+        },
+        "triangles: beyond the axis": beyond,
+    }
+    return alt.layer(
+        *(layer for layer in layers if not isinstance(layer.data, alt.InlineData) or layer.data.values),
+        width=_WIDTH,
+        height=260,
+        **frame(
+            f"Step time over the run: {plain(explanation.what, 60)}",
+            line,
+            "; ".join(words for words, there in marks.items() if there),
+        ),
+    )
+
+
+def _returning(period: Period, steps: Mapping[int, float], steady: int) -> list[int]:
+    """Steps that the period speaks of: of all places in it the one whose steady steps take longest."""
+    by_place: dict[int, list[int]] = {}
+    for index in steps:
+        if index >= steady:
+            by_place.setdefault(index % max(1, period.every), []).append(index)
+    found = max(by_place.values(), key=lambda place: fmean(steps[index] for index in place), default=[])
+    return found[:: -(-len(found) // _MOST_MARKS) or 1]
+
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+_MOST_TRANSFERS = 1000
+_FEW_TICKS = 8
+
+
+def transfers_chart(explanation: Explanation) -> Any:
+    """Bus bandwidth by size: points for what the job reached, dashed lines for what a probe of the links did.
+
+    None where no sizes are known.
+    """
+    known = [each for each in explanation.transfers if each.bytes > 0 and each.bus_bytes_per_s > 0]
+    if not known:
+        return None
+    known.sort(key=lambda each: -each.count * each.seconds)
+    drawn = known[:_MOST_TRANSFERS]
+    operations = dict.fromkeys(each.operation for each in drawn)
+    names = {each: plain(each, 30) if at < len(_COLOURS) - 1 else "others" for at, each in enumerate(operations)}
+    rows: Rows = [
+        {
+            "operation": names[each.operation],
+            "bytes": each.bytes,
+            "bandwidth": each.bus_bytes_per_s / 1e6,
+            "probe": each.bus_bytes_per_s / 1e6 * each.seconds / each.probed_s if each.probed_s else None,
+            "spent": each.count * each.seconds,
+            "size": format_bytes(each.bytes),
+            "ranks": each.ranks,
+            "count": each.count,
+            "took": format_seconds(each.seconds),
+            "wait": "-" if each.wait_s is None else format_seconds(each.wait_s),
+            "bus": f"{format_rate(each.bus_bytes_per_s / 1e6)} MB/s",
+            "algorithm": f"{format_rate(each.algorithm_bytes_per_s / 1e6)} MB/s",
+            "probed": "-" if each.probed_s is None else format_seconds(each.probed_s),
+        }
+        for each in drawn
+    ]
+    probed = sorted((row for row in rows if row["probe"]), key=lambda row: row["bytes"])
+    sizes = [row["bytes"] for row in rows]
+    least, most = min(sizes) / 2, max(sizes) * 2
+    powers = [power for power in range(60) if least < 2**power < most]
+    x = size_axis(least, most, powers[:: 1 + len(powers) // _FEW_TICKS])
+    low, high = logarithmic_domain([*(row["bandwidth"] for row in rows), *(row["probe"] for row in probed)])
+    room = 1.3 if high > 10 * low else 3.0
+    low, high = low / room, high * room
+    scale = alt.Scale(type="log", domain=[low, high], nice=False)
+    ticks = alt.Axis(values=powers_of_ten(low, high, _FEW_TICKS), format=",~r")
+    y = shared_axis(alt.Y, "bus bandwidth, MB/s", scale, ticks)
+    domain = list(dict.fromkeys(names.values()))
+    legend = alt.Legend(title=None, orient="bottom", columns=4) if len(domain) > 1 else None
+    color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
+    shape = named("operation", dict(zip(domain, _SHAPES, strict=False)), legend, alt.Shape)
+    size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
+    tooltip = _tooltip(
+        operation="operation",
+        size="size",
+        ranks="ranks",
+        count="count",
+        took="time of one",
+        wait="wait for the last rank",
+        bus="bus bandwidth",
+        algorithm="algorithm bandwidth",
+        probed="the probe's time",
+    )
+    points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
+    layers = [points.encode(x=x, y=y("bandwidth"), color=color, shape=shape, size=size, tooltip=tooltip)]
+    if probed:
+        lines = alt.Chart(data(probed)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.5, point={"filled": False})
+        layers.append(lines.encode(x=x, y=y("probe"), color=color, detail=alt.Detail("ranks:N"), tooltip=tooltip))
+    only = "" if len(domain) > 1 else f"{domain[0]}s; "
+    return alt.layer(
+        *layers,
+        width=520,
+        height=320,
+        **frame(
+            f"What transfers reach: {plain(explanation.what, 60)}",
+            f"{only}the larger a point, the more time is spent in all; {engine_words(explanation)}",
+            "hollow, dashed: what the probe of these links reached" if probed else "",
+            f"the {_MOST_TRANSFERS:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
+        ),
+    )

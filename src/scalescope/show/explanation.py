@@ -1,0 +1,553 @@
+"""Explanation: where the time of traced steps goes and what to change; every rank, transfer and tensor as tables."""
+
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount
+from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
+from scalescope.show.document import Bar, Column, Document, Figure, Item, Section, Table
+from scalescope.show.words import capital, number
+from scalescope.steady import step_times_by_number
+from scalescope.text import listed, plain, plural
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share
+
+MOST_RANKS = 64  # In a table or a figure
+_FEW = 6  # Ranks and operations that are named one by one
+_MOST_FILES, _MOST_LINES, _MOST_ROWS = 3, 4, 8  # Names of files, changes and other facts, rows of long tables
+_VISIBLE = 0.005  # Parts below it would read 0 %
+_CLEAR_GAIN = 0.2  # From here on one digit after the point says enough
+_WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not reported
+_FEWEST_FOR_TREND = 5
+_NOISE = 0.02  # An overhead below this is within the noise
+_STEPS_FROM = {
+    "marks": "the profiler's step marks",
+    "optimizer": "Optimizer.step",
+    "gradients": "the recurrence of gradient tensors",
+}
+_GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting", "guess": "a guess: half of it"}
+_CAPTIONS = {
+    "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
+    "nothing is computed.",
+    "accounting": "Where a step goes on every rank; the longest part is the first to work on.",
+    "transfers": "What messages of each size reached; large points cost most time in all.",
+    "step_times": "Every step in its order: look for a slow start, sudden changes and slow steps that come back.",
+}
+
+
+def document(explanation: Explanation) -> Document:
+    """Where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
+    findings, whole, horovod = by_gain(explanation.findings), explanation.accounting, explanation.horovod
+    others = [_with_gain(each, explanation) for each in findings[1:]]
+    changes, ranks = _over_time(explanation), _rank_lines(explanation)
+    notes = [plain(note, 300) for note in explanation.notes]
+    tables = [_accounting(explanation, whole, notes)] if whole else []
+    nothing = "nothing that is known to cost time was found" if whole else "there are no steps"
+    more = "every rank, " if len(explanation.per_rank) > 1 else ""
+    return Document(
+        answer=sentence(explanation),
+        why=[*others, *changes, *ranks, *notes] if whole else [_traced(explanation), *notes],
+        do=plain(findings[0].change, 300) if findings else "",
+        warnings=[words for words in (_loss_words(explanation), _tracing_words(explanation)) if words],
+        brief=[_bar_alone(table, explanation) for table in tables],
+        sections=(
+            Section("traces", "What was read", facts=[*_reading(explanation), *([] if whole else notes)]),
+            Section("step", "One step of all ranks", figures=[_figure("step", explanation)]),
+            Section(
+                "accounting",
+                "Where a steady step goes, in % of it",
+                tables=tables,
+                figures=[_figure("accounting", explanation)],
+            ),
+            Section(
+                "horovod",
+                "Horovod, per step",
+                facts=_horovod_lines(horovod) if horovod else [],
+                tables=[_tensors(horovod)] if horovod else [],
+            ),
+            Section(
+                "transfers",
+                "Transfers, those that take most first",
+                tables=[_transfers(explanation)],
+                figures=[_figure("transfers", explanation)],
+            ),
+            Section("ranks", "Ranks", facts=ranks),
+            Section(
+                "over_time",
+                "Over time",
+                facts=changes,
+                tables=[_epochs(explanation)],
+                figures=[_figure("step_times", explanation)],
+            ),
+            Section(
+                "findings",
+                "What to change, the largest gain first" if findings else "What to change",
+                lines=[] if findings else [f"Nothing stands out: {nothing}."],
+                items=[_item(each, explanation) for each in findings],
+            ),
+        ),
+        more=f"{more}transfers, evidence and what changes over time",
+        json=lambda: _json(explanation),
+        files={"explanation": _every_step(explanation)},
+    )
+
+
+def _figure(name: str, explanation: Explanation) -> Figure:
+    def draw() -> Any:
+        from scalescope.show.charts import explanation as charts
+
+        return getattr(charts, f"{name}_chart")(explanation)
+
+    return Figure(name, draw, _CAPTIONS[name], zooms=name == "step")
+
+
+def sentence(explanation: Explanation) -> str:
+    """The answer: where a step goes, and what to change first."""
+    parts = explanation.accounting
+    if parts is None:
+        return f"{plain(explanation.what, 60)} has no steps, so nothing can be said about where their time goes."
+    shares = {part: share for part in PARTS if (share := part.share(parts)) is not None}
+    names = {"input": "waiting for input"}
+    if len(shares) <= 2:
+        names["other"] = f"what a {explanation.kind} alone cannot tell"
+    if explanation.too_heavy and parts.compute_s is None:
+        heavy = f"tracing made steps {format_share(explanation.overhead or 0.0)} longer, too much to tell these apart"
+        names["other"] = f"forward, backward and communication ({heavy})"
+    visible = [part for part, share in shares.items() if share >= _VISIBLE] or list(shares)[:1]
+    told = [
+        f"{format_share(shares[part])} {names.get(part.key, part.name)}"
+        + (_divided(explanation, parts) if part is EXPOSED else "")
+        for part in visible
+    ]
+    possibly = explanation.possibly_hidden_s
+    hidden = ""
+    if (HIDDEN.share(parts) or 0.0) >= _VISIBLE:
+        hidden = f" (communication hidden under compute: {format_share(HIDDEN.share(parts) or 0.0)})"
+    elif possibly is not None and possibly >= _VISIBLE * parts.step_s > 0:
+        hidden = f" (communication that may be hidden: {format_share(possibly / parts.step_s)})"
+    step = explanation.step_s if explanation.step_s is not None else parts.step_s
+    traced = "" if explanation.traced_step_s is not None else "traced "
+    findings = by_gain(explanation.findings)
+    advice = _with_gain(findings[0], explanation) if findings else "Nothing stands out"
+    return f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}. {advice}."
+
+
+def _divided(explanation: Explanation, parts: Breakdown) -> str:
+    """` (12 % transfer; rank 0 waits 22 % for rank 1)`, where the source tells."""
+    waiting, transfer, late = WAITING.share(parts), TRANSFER.share(parts), explanation.straggler
+    if waiting is None or transfer is None:
+        return ""
+    others = [each for each in explanation.per_rank if each.rank != late and each.parts.waiting_s is not None]
+    if late is None or not others:
+        return f" ({format_share(waiting)} {WAITING.name}, {format_share(transfer)} transfer)"
+    waits = format_share(fmean(WAITING.share(each.parts) or 0.0 for each in others))
+    who = f"rank {others[0].rank} waits" if len(others) == 1 else "other ranks wait"
+    return f" ({format_share(transfer)} transfer; {who} {waits} for rank {late})"
+
+
+def by_gain(findings: Sequence[Finding]) -> list[Finding]:
+    """The largest gain first; unknown ones last."""
+    return sorted(findings, key=lambda finding: (finding.gain is None, -(finding.gain or 0.0)))
+
+
+def _with_gain(finding: Finding, explanation: Explanation) -> str:
+    saved = _saved_words(finding, explanation.step_s)
+    return plain(finding.sentence, 300).removesuffix(".") + (f"; {saved}" if saved else "")
+
+
+def _saved_words(finding: Finding, step_s: float | None) -> str:
+    """`fix saves 21 ms per step (1.8x)`; a guess is called one, and what has no gain says nothing."""
+    if finding.gain is None:
+        return ""
+    times = f"{1 + finding.gain:.{1 if finding.gain >= _CLEAR_GAIN else 2}f}x"
+    guess = ", a guess" if finding.gain_from == "guess" else ""
+    if step_s is None:
+        return f"fix makes steps {times} faster{guess}"
+    return f"fix saves {format_seconds(step_s * finding.gain / (1 + finding.gain))} per step ({times}{guess})"
+
+
+def _item(finding: Finding, explanation: Explanation) -> Item:
+    return Item(
+        plain(finding.sentence, 300),
+        _saved_words(finding, explanation.step_s),
+        plain(finding.change, 300),
+        [(plain(name, 60), plain(value, 200)) for name, value in finding.evidence.items()],
+        _GAIN_FROM.get(finding.gain_from, ""),
+    )
+
+
+def _reading(explanation: Explanation) -> list[str]:
+    """Files, ranks and steps, and what tracing costs: a line each."""
+    names = [plain(name, 60) for name in explanation.files[:_MOST_FILES]]
+    more = len(explanation.files) - len(names)
+    lines = [f"{plural(len(explanation.files), 'file')}: {', '.join(names)}" + (f" and {more:,} more" if more else "")]
+    lines.append(_traced(explanation))
+    if explanation.overhead is not None and explanation.overhead < _NOISE:
+        lines.append("what tracing itself added to a step is within the noise")
+    elif explanation.overhead is not None:
+        lines.append(f"tracing itself made a step {format_share(explanation.overhead)} longer")
+    return lines if names else lines[1:]
+
+
+def _traced(explanation: Explanation) -> str:
+    """What was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
+    ranks, size = explanation.ranks, explanation.world_size
+    of = f" of {size:,}" if size is not None else ""
+    who = f"{plural(len(ranks), 'rank')}{of}"
+    if size is not None and len(ranks) == size > 1:
+        who = f"{size:,} of {size:,} ranks"
+    elif len(ranks) <= _FEW:
+        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}{of}"
+    steps, source = step_count(explanation), explanation.steps_from
+    told = plural(steps, "step") if steps else "no steps were found"
+    if steps and source not in ("none", ""):
+        told += f" from {_STEPS_FROM.get(source, plain(source, 100))}"
+    if explanation.warmup_steps:
+        first = "step is" if explanation.warmup_steps == 1 else f"{plural(explanation.warmup_steps, 'step')} are"
+        told += f"; the first {first} warm-up"
+    return f"{explanation.kind}: {plain(explanation.what, 60)}: {who}, {engine_words(explanation)}; {told}"
+
+
+def engine_words(explanation: Explanation) -> str:
+    """`ddp over gloo on cpu`, `ddp with 42 alltoall over nccl on cuda`, `2,020 allreduce over nccl on cuda`."""
+    others = [f"{explanation.collectives.get(name, 0):,} {plain(name, 16)}" for name in explanation.others[:_FEW]]
+    counts = listed(others) if others else ""
+    engine = {"none": "", "collectives": counts or "collectives"}.get(
+        explanation.engine, plain(explanation.engine, 24) + (f" with {counts}" if counts else "")
+    )
+    over = f"over {plain(explanation.backend, 24)}" if explanation.backend else ""
+    return " ".join(filter(None, (engine, over, f"on {explanation.device}")))
+
+
+def step_count(explanation: Explanation) -> int:
+    """Steps that were seen, warm-up among them."""
+    if explanation.steps:
+        return len({step.index for step in explanation.steps})
+    return max((account.steps for account in explanation.per_rank), default=0)
+
+
+def first_steady(explanation: Explanation) -> int:
+    """Number of the first step after the warm-up."""
+    indices = sorted({step.index for step in explanation.steps})
+    if not indices:
+        return explanation.warmup_steps
+    return indices[explanation.warmup_steps] if explanation.warmup_steps < len(indices) else indices[-1] + 1
+
+
+def step_seconds(explanation: Explanation) -> dict[int, float]:
+    """Seconds of every step, in their order."""
+    steps = explanation.steps
+    return step_times_by_number([step.index for step in steps], [step.parts.step_s for step in steps])
+
+
+def _loss_words(explanation: Explanation) -> str:
+    """A warning of what could not be read; empty when everything was."""
+    lost = explanation.lost
+    counts = [plural(lost.events, "event")] if lost.events else []
+    counts += [format_bytes(lost.bytes)] if lost.bytes else []
+    inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
+    files = [plain(each, 200) for each in lost.files[:_MOST_FILES]]
+    if more := len(lost.files) - len(files):
+        files.append(f"and {plural(more, 'more file')}")
+    words = "; ".join(filter(None, (*files, inside)))
+    return f"not read: {words}" if words else ""
+
+
+def _tracing_words(explanation: Explanation) -> str:
+    """A warning that tracing cost too much to tell shares; empty: it did not."""
+    if not explanation.too_heavy:
+        return ""
+    return (
+        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
+        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
+    )
+
+
+class _Row(NamedTuple):
+    """The typical step of a rank, or of all."""
+
+    name: str
+    parts: Breakdown
+    late_s: float | None = None
+
+
+def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]) -> Table:
+    """The mean over ranks and every rank, as percentages that add up to the step, and as a bar of letters."""
+    several = len(explanation.per_rank) > 1
+    accounts = ranks_in_order(explanation) if several else []
+    rows = [_Row("all" if several else "mean", whole)]
+    rows += [_Row(f"{each.rank:,}", each.parts, each.late_s) for each in accounts]
+    shown = parts_of([row.parts for row in rows])
+    told = ["all: mean over ranks and steps" if several else "mean over steps"]
+    told[0] += f"; the median step takes {format_seconds(explanation.step_s)}" if explanation.step_s else ""
+    absent = [part.name for part in PARTS if part.seconds(whole) is None]
+    told += [f"not told by this source, and in other: {', '.join(absent)}"] if absent else []
+    if (possibly := explanation.possibly_hidden_s) is not None and whole.step_s > 0:
+        share = f"{format_seconds(possibly)} ({format_share(possibly / whole.step_s)})"
+        told.append(f"{share} is communication before the last gradient was there: possibly hidden")
+    columns = (
+        Column("", attrgetter("name"), "rank", words=True),
+        Column("", attrgetter("parts.step_s"), "step", write=format_seconds),
+        *(_percent(part) for part in shown),
+        _percent(HIDDEN)._replace(priority=1),
+        Column("", attrgetter("late_s"), "late", write=format_seconds, priority=2),
+        Column("", partial(_bar, shown=shown), short="parts", is_bar=True),
+    )
+    caption = capital(f"{_traced(explanation)}.")
+    return Table(columns, rows, caption, notes=[*told, *notes], noun="rank", most=MOST_RANKS + 1)
+
+
+def _percent(part: Part) -> Column:
+    return Column("", lambda row: part.share(row.parts), f"{part.name} (%)", part.short, _as_percent)
+
+
+def _as_percent(share: float) -> str:
+    return number(100 * share, 1)
+
+
+def _bar(row: _Row, shown: Sequence[Part]) -> list[Bar]:
+    return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
+
+
+def _bar_alone(table: Table, explanation: Explanation) -> Table:
+    """The mean step as a bar, with what the letters mean."""
+    whole = table.rows[0].parts
+    parts = [part for part in parts_of([whole]) if part.seconds(whole)]
+    key = ", ".join(f"{part.letter} {part.name}" for part in parts)
+    return Table(table.columns[-1:], table.rows[:1], "", _traced(explanation), [f"parts: {key}"])
+
+
+def ranks_in_order(explanation: Explanation) -> list[RankAccount]:
+    """By number; of more ranks than are shown the straggler and the slowest are the first."""
+    accounts = sorted(explanation.per_rank, key=attrgetter("rank"))
+    if len(accounts) <= MOST_RANKS:
+        return accounts
+    first = {explanation.straggler, max(accounts, key=lambda account: account.parts.step_s).rank}
+    return sorted(accounts, key=lambda account: account.rank not in first)
+
+
+def _horovod_lines(account: HorovodAccount) -> list[str]:
+    """Negotiation, queue and copies, collectives, fusion, cycles: a line each."""
+    negotiation = f"negotiation {format_seconds(account.negotiation_s)}"
+    if account.waiting_s is not None and account.protocol_s is not None:
+        waiting, protocol = format_seconds(account.waiting_s), format_seconds(account.protocol_s)
+        negotiation += f": {waiting} until the last rank was ready, {protocol} of protocol"
+    elif account.cached:
+        negotiation += " (cached: who was waited for is not told)"
+    around = {
+        "queue": account.queue_s,
+        "wait for data": account.data_wait_s,
+        "copy into the fusion buffer": account.memcpy_in_s,
+        "out of it": account.memcpy_out_s,
+    }
+    collectives = sorted(account.collectives_s.items(), key=lambda item: -item[1])
+    named = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in collectives[:_MOST_LINES]]
+    named += [f"{len(collectives) - _MOST_LINES:,} more"] if len(collectives) > _MOST_LINES else []
+    size = "" if account.bytes_per_response is None else f" and {format_bytes(account.bytes_per_response)}"
+    fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
+    if account.cycles is not None:
+        idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
+        fused += f"; {account.cycles:.3g} cycles{idle}"
+    lines = [
+        f"{negotiation}; {format_seconds(account.first_negotiation_s)} in the first step",
+        ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in around.items()),
+        f"collectives: {', '.join(named) or 'none'}",
+        fused,
+    ]
+    if whole := sum(account.last_rank.values()):
+        last = sorted(account.last_rank.items(), key=lambda item: -item[1])[:_MOST_LINES]
+        times = ", ".join(f"rank {rank} {count:,} times" for rank, count in last)
+        lines.append(f"last to be ready in {whole:,} negotiations: {times}")
+    return lines
+
+
+def _tensors(account: HorovodAccount) -> Table:
+    spent = {
+        "negotiation_s": "negotiation",
+        "collective_s": "collective",
+        "memcpy_s": "memcpy",
+        "queue_s": "queue",
+        "data_wait_s": "data",
+    }  # The last are left out first where there is no room
+    columns = (
+        Column("", lambda tensor: plain(tensor.name, 24), "tensor", words=True),
+        Column("", attrgetter("bytes"), "size", write=format_bytes),
+        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
+        *(
+            Column("", attrgetter(field), name, name.replace("negotiation", "negot."), format_seconds, priority=at)
+            for at, (field, name) in enumerate(spent.items())
+        ),
+    )
+    order = sorted(account.tensors, key=lambda each: -each.count * sum(getattr(each, field) for field in spent))
+    return Table(columns, order, "Tensors that take longest, medians per operation.", noun="tensor", most=_MOST_ROWS)
+
+
+def _transfers(explanation: Explanation) -> Table:
+    columns = (
+        Column("", lambda each: plain(each.operation, 16), "operation", words=True),
+        Column("", attrgetter("bytes"), "size", write=format_bytes),
+        Column("", attrgetter("ranks"), "ranks", write="{:,}".format, priority=2),
+        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
+        Column("", attrgetter("seconds"), "time", write=format_seconds),
+        Column("", attrgetter("wait_s"), "wait", write=format_seconds),
+        Column("", lambda each: each.bus_bytes_per_s / 1e6, "bus MB/s", write=format_rate),
+        Column("", attrgetter("probed_s"), "probe", write=format_seconds),
+    )
+    order = sorted(explanation.transfers, key=lambda each: -each.count * each.seconds)
+    caption = "Transfers, those that take most first: medians of what one takes."
+    return Table(columns, order, caption, noun="size", most=_MOST_ROWS)
+
+
+def _epochs(explanation: Explanation) -> Table:
+    columns = (
+        Column("", attrgetter("number"), "epoch", write="{:,}".format),
+        Column("", attrgetter("steps"), "steps", write="{:,}".format),
+        Column("", attrgetter("seconds"), "time", write=format_seconds),
+        Column("", attrgetter("negotiation_share"), "negotiation (%)", write=_as_percent),
+        Column("", attrgetter("exposed_share"), "exposed (%)", write=_as_percent),
+    )
+    return Table(columns, explanation.epochs, "Epochs, by the log.", noun="epoch", most=_MOST_ROWS)
+
+
+def _rank_lines(explanation: Explanation) -> list[str]:
+    """The straggler, how long ranks wait for the last one over time, and how well clocks agree."""
+    lines = [straggler_words(explanation)]
+    if skew_s := explanation.skew_s:
+        half = len(skew_s) // 2
+        told = f"ranks wait {format_seconds(median(skew_s))} a step for whichever is last"
+        if half >= _FEWEST_FOR_TREND:
+            first, second = format_seconds(median(skew_s[:half])), format_seconds(median(skew_s[half:]))
+            told += f" ({first} in the first half of the steps, {second} in the second)"
+        lines.append(told)
+    if clocks := explanation.clocks:
+        pairs, left = min(clock.pairs for clock in clocks), max(clock.residual_s for clock in clocks)
+        told = f"clocks aligned on the ends of {pairs:,} collectives or more; what is left is {format_seconds(left)}"
+        lines.append(told + (" at worst" if len(clocks) > 1 else ""))
+    return [line for line in lines if line]
+
+
+def straggler_words(explanation: Explanation) -> str:
+    """Who is late, or why nobody is named; empty where there is nothing to say."""
+    note, late = plain(explanation.straggler_note, 200), explanation.straggler
+    if late is None:
+        return f"straggler: {note}" if note else ""
+    seconds = {account.rank: account.late_s for account in explanation.per_rank}
+    seconds |= explanation.horovod.late_s if explanation.horovod else {}
+    told = f"rank {late} is the straggler"
+    if own := seconds.get(late):
+        told += f": it comes {1e3 * own:,.3g} ms later to collectives than the first"
+    return f"{told}; {note}" if note else told
+
+
+def _over_time(explanation: Explanation) -> list[str]:
+    """The first step, changes and periods, a line each."""
+    lines = []
+    steps_s, steady_s = step_seconds(explanation), explanation.traced_step_s or explanation.step_s
+    if steps_s and steady_s:
+        first = next(iter(steps_s.values()))
+        if first >= _WORTH_A_LINE * steady_s:
+            lines.append(f"the first step took {format_seconds(first)}, {first / steady_s:.3g} steady ones")
+    for change in explanation.changes[:_MOST_LINES]:
+        before, after = format_seconds(change.before_s), format_seconds(change.after_s)
+        lines.append(f"from step {change.step:,} on a step takes {after} instead of {before}")
+    more = len(explanation.changes) - _MOST_LINES
+    lines += [plural(more, "more change")] if more > 0 else []
+    for period in explanation.periods[:_MOST_LINES]:
+        every, excess = f"{period.every:,} steps", format_seconds(period.excess_s)
+        lines.append(f"every {every} one takes {excess} longer: seen {plural(period.count, 'time')}")
+    return lines
+
+
+def _every_step(explanation: Explanation) -> Table:
+    """One row per step and rank, in seconds; warm-up steps say so, and what the source cannot tell is empty."""
+    steady, what = first_steady(explanation), plain(explanation.what, 200)
+    columns = (
+        Column("rank", attrgetter("rank")),
+        Column("step", attrgetter("index")),
+        Column("warmup", lambda step: int(step.index < steady)),
+        Column("start_s", attrgetter("start_s")),
+        *(Column(field.name, attrgetter(f"parts.{field.name}")) for field in msgspec.structs.fields(Breakdown)),
+        Column("what", lambda step: what),
+    )
+    return Table(columns, explanation.steps, "")
+
+
+def _json(explanation: Explanation) -> dict[str, Any]:
+    """What `--json` prints: units are SI and in the names; accounting is in fractions of the step.
+
+    What the source cannot separate is absent, and its time is in other; without steps the accounting is empty.
+    """
+    parts, possibly = explanation.accounting, explanation.possibly_hidden_s
+    document: dict[str, Any] = {
+        "kind": explanation.kind,
+        "what": explanation.what,
+        "files": list(explanation.files),
+        "ranks": len(explanation.ranks),
+        "rank_numbers": list(explanation.ranks),
+        "world_size": explanation.world_size,
+        "engine": explanation.engine,
+        "collectives": dict(explanation.collectives),
+        "backend": explanation.backend,
+        "device": explanation.device,
+        "steps": step_count(explanation),
+        "steps_from": explanation.steps_from,
+        "warmup_steps": explanation.warmup_steps,
+        "step_s": explanation.step_s,
+        "traced_step_s": explanation.traced_step_s,
+        "accounting": {},
+    }
+    if parts:
+        document |= _shares_json(parts)
+        if possibly is not None:
+            document["possibly_hidden_communication"] = possibly / parts.step_s if parts.step_s > 0 else 0.0
+    return {
+        **document,
+        "lost": _plain(explanation.lost),
+        "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
+        "per_rank": [_rank_json(account) for account in explanation.per_rank],
+        "transfers": [_known(transfer) for transfer in explanation.transfers],
+        "bucket_bytes": list(explanation.bucket_bytes),
+        "horovod": _known(explanation.horovod) if explanation.horovod else None,
+        "clocks": [_plain(clock) for clock in explanation.clocks],
+        "skew_s": list(explanation.skew_s),
+        "straggler": explanation.straggler,
+        "straggler_note": explanation.straggler_note,
+        "changes": [_plain(change) for change in explanation.changes],
+        "periods": [_plain(period) for period in explanation.periods],
+        "epochs": [_known(epoch) for epoch in explanation.epochs],
+        "first_steps": _plain(explanation.first_steps) if explanation.first_steps else None,
+        "overhead": explanation.overhead,
+        "shown_step": explanation.shown_index,
+        "notes": list(explanation.notes),
+    }
+
+
+def _rank_json(account: RankAccount) -> dict[str, Any]:
+    told = {"rank": account.rank, "steps": account.steps, "step_s": account.parts.step_s, **_shares_json(account.parts)}
+    return told if account.late_s is None else {**told, "late_s": account.late_s}
+
+
+def _shares_json(parts: Breakdown) -> dict[str, Any]:
+    """Parts in fractions of the step; exposed communication divided and hidden communication where they are known."""
+    told: dict[str, Any] = {
+        "accounting": {part.key: share for part in PARTS if (share := part.share(parts)) is not None}
+    }
+    if parts.waiting_s is not None:
+        told["exposed"] = {part.key: part.share(parts) or 0.0 for part in (WAITING, TRANSFER)}
+    if parts.hidden_s is not None:
+        told[HIDDEN.key] = HIDDEN.share(parts)
+    return told
+
+
+def _plain(record: msgspec.Struct) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)
+    return told
+
+
+def _known(record: msgspec.Struct) -> dict[str, Any]:
+    """Without what the source cannot tell."""
+    return {name: value for name, value in _plain(record).items() if value is not None}
