@@ -18,9 +18,8 @@ from altair.utils.schemapi import debug_mode
 import scalescope
 from scalescope.charts import charts
 from scalescope.charts.map import map_chart
-from scalescope.charts.parts import data, frame, named, tick_words
-from scalescope.charts.saving import rendered
-from scalescope.charts.step import step_charts
+from scalescope.show.charts.parts import data, frame, named, tick_words
+from scalescope.show.charts.saving import rendered
 from scalescope.cli import run
 from scalescope.engines import find_engine
 from scalescope.estimation.step_time import profile_from_step_times
@@ -30,6 +29,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.timeline import Timeline
 from scalescope.report.study import with_measured
+from scalescope.show.charts.explanation import timelines_chart
 from scalescope.simulator.grid import Question, predict
 from scalescope.simulator.step import predicted_step
 
@@ -64,7 +64,9 @@ def concepts() -> dict[str, Any]:
 def _concepts() -> dict[str, Any]:
     three = charts(scalescope.explain(ROOT / "examples/data/lab11.csv"))
     return {
-        "concept-data-parallel": step_charts({"": _on_all_ranks(_step("ddp", 2), 2)}, "One step on 2 processes, DDP"),
+        "concept-data-parallel": timelines_chart(
+            {"": _on_all_ranks(_step("ddp", 2), 2)}, "One step on 2 processes, DDP"
+        ),
         "concept-ddp": ddp_steps(),
         "concept-horovod": charts(scalescope.explain(ROOT / "examples/data/timeline.json"))["step"],
         "concept-fusion": fusion_chart(),
@@ -139,7 +141,7 @@ def ddp_steps() -> Any:
     """The same step with one bucket, with DDP's own sizes, and with small ones."""
     sizes_mb = {"one bucket": {"bucket_cap_mb": 1000.0}, "default": {}, "2 MiB": {"bucket_cap_mb": 2.0}}
     shown = {name: _step("ddp", 4, values) for name, values in sizes_mb.items()}
-    return step_charts(shown, "One step by bucket size: 4 processes on 2 nodes, DDP")
+    return timelines_chart(shown, "One step by bucket size: 4 processes on 2 nodes, DDP")
 
 
 def fusion_chart() -> Any:

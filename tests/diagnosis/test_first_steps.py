@@ -15,8 +15,7 @@ from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import NOTHING, Intervals, Times
 from scalescope.records.explanation import Overhead, RankTrace, TraceFolder
 from scalescope.records.run import Point
-from scalescope.report.explanation import sentence
-from scalescope.report.explanation_show import answer
+from scalescope.show import document_of
 from scalescope.traces.marks import read_marks
 from scalescope.traces.trace import Collectives, Parts, Trace
 
@@ -129,9 +128,9 @@ def test_a_captured_step_is_the_one_without_the_tracer_with_the_traced_shares_wh
     assert explanation.accounting.step_s == pytest.approx(0.08)
     assert explanation.accounting.compute_s == pytest.approx(0.048), "60 % of it, as in traced steps"
     assert not explanation.too_heavy
-    assert sentence(explanation).startswith("A 80 ms step is 60 % compute")
+    assert document_of(explanation).answer.startswith("A 80 ms step is 60 % compute")
     files = explained(JobTraces("profiler traces", (trace(compute=np.full(STEPS, 0.06)),)))
-    assert sentence(files).startswith("A traced 100 ms step is 60 % compute"), "files of others are traced"
+    assert document_of(files).answer.startswith("A traced 100 ms step is 60 % compute"), "files of others are traced"
 
 
 def test_shares_come_from_untraced_steps_where_tracing_makes_steps_much_longer(tmp_path: Path) -> None:
@@ -159,10 +158,10 @@ def test_shares_come_from_untraced_steps_where_tracing_makes_steps_much_longer(t
     alone = explained(dataclasses.replace(job, profile_marks=(read_marks(path),))).accounting
     assert alone is not None
     assert alone.compute_s == pytest.approx(0.01), "one process does nothing but compute there"
-    assert sentence(explanation).startswith(
+    assert document_of(explanation).answer.startswith(
         "A 40 ms step is 25 % waiting for input, 10 % optimizer and 65 % forward, backward and communication "
         "(tracing made steps 150 % longer, too much to tell these apart)."
     )
-    assert any("tracing made steps 150 % longer" in warning for warning in answer(explanation).warnings)
+    assert any("tracing made steps 150 % longer" in warning for warning in document_of(explanation).warnings)
     (found,) = find(Case(explanation, job, None))
     assert (found.id, found.gain) == ("input_bound", pytest.approx(0.04 / 0.03 - 1))

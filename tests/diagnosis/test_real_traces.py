@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.diagnosis.sources import explain_traces
-from scalescope.report.explanation import engine_words
+from scalescope.show.explanation import engine_words
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 

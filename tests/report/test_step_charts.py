@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -7,16 +8,20 @@ from made_predictions import cluster, timeline
 from made_scalings import NASTY
 
 from breakdowns import break_down
-from scalescope.charts import save_charts
-from scalescope.charts.step import step_chart, step_charts
+from scalescope.show.charts.saving import save_charts
+from scalescope.show.charts.cluster import costs_chart
 from scalescope.records.cluster import Cluster
 from scalescope.records.timeline import Span, Step, Timeline
-from scalescope.show.charts.cluster import costs_chart
+from scalescope.show.charts.explanation import timelines_chart
+
+
+def step_chart(timeline: Timeline, title: str, *lines: str) -> Any:
+    return timelines_chart({"": timeline}, title, *lines)
 
 
 def test_a_step_marks_communication_that_nothing_hides() -> None:
     figure = with_data(step_chart(timeline(ranks=3), "One step: cnn", "batch 64 each"))
-    assert subtitle(figure) == ["One step: cnn", "batch 64 each"]
+    assert subtitle(figure) == ["One step: cnn", "batch 64 each", "of every rank: compute above, exchange below"]
     (panel,) = figure["vconcat"]
     assert panel["title"]["text"] == (
         "41 ms, of it 6 ms (15 %) exposed communication; 15 ms of communication is hidden (rank 2)"
@@ -46,7 +51,7 @@ def test_of_many_steps_the_median_is_drawn_and_of_many_ranks_some() -> None:
     assert [(row["name"], row["start"], row["end"]) for row in rows(layers(panel, "rect")[0])] == [("step 2", 0, 3)]
     many = with_data(step_chart(timeline(ranks=50), "x"))
     assert {row["rank"] for row in rows(layers(many["vconcat"][0], "rect")[0])} == {*range(31), 49}
-    assert "32 of 50 ranks are drawn; of every rank: compute above, exchange below" in subtitle(many)
+    assert "of every rank: compute above, exchange below; 32 of 50 ranks are drawn" in subtitle(many)
 
 
 def test_every_rank_that_is_drawn_is_named(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_without_compute_only_what_is_known_to_be_exposed_is_marked() -> None:
     )
     copied = Span(rank=0, activity="copy", start_s=6.0, end_s=6.2)  # a timeline tells these, and no other compute
     bare = Timeline(source="horovod timeline", spans=(*spans, copied), steps=(Step(rank=0, start_s=0, end_s=10),))
-    (panel,) = with_data(step_charts({"": bare}, "x", exposed_s={"": 1.5}))["vconcat"]
+    (panel,) = with_data(timelines_chart({"": bare}, "x", exposed_s={"": 1.5}))["vconcat"]
     assert panel["title"]["text"] == (
         "10 s, of it 1.5 s (15 %) exposed communication; 1.5 s of communication is possibly hidden"
     )
@@ -100,7 +105,7 @@ def test_what_would_be_too_many_lines_at_once_is_one_bar() -> None:
 
 
 def test_two_steps_share_their_axis(tmp_path: Path) -> None:
-    chart = step_charts({"predicted": timeline(), "measured": timeline("kineto", slow=1.2)}, NASTY)
+    chart = timelines_chart({"predicted": timeline(), "measured": timeline("kineto", slow=1.2)}, NASTY)
     figure = with_data(chart)
     first, second = figure["vconcat"]
     assert first["title"]["text"].startswith("predicted: 40.5 ms")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import scalescope
 from breakdowns import break_down
-from scalescope.charts.step_spans import one_step
 from scalescope.engines import find_engine
 from scalescope.intervals import between
 from scalescope.records.job import Knobs
 from scalescope.records.timeline import BUSY, EXCHANGE, Span, Step, Timeline, exposed, moments
+from scalescope.show.charts.explanation import one_step
 from scalescope.simulator.step import predicted_step, steps
 from scalescope.traces.kineto.reading import read
 from simulator.made import described, profile
@@ -83,7 +83,7 @@ def test_a_traced_step_says_the_same_as_its_spans(name: str) -> None:
 
 def test_there_is_no_second_definition() -> None:
     """Whatever takes exchange apart from compute imports the definition; nobody else subtracts one from the other."""
-    users = {"traces/trace.py", "traces/horovod/accounting.py", "charts/step_spans.py"}
+    users = {"traces/trace.py", "traces/horovod/accounting.py", "show/charts/explanation.py"}
     defined, importing = set(), set()
     for path in PACKAGE.rglob("*.py"):
         name = str(path.relative_to(PACKAGE))

@@ -9,6 +9,20 @@ from typing import Any, NamedTuple
 import altair as alt
 import msgspec
 
+from scalescope.show.charts.parts import (
+    IDEAL_DASH,
+    LOSS_COLOUR,
+    Rows,
+    data,
+    frame,
+    lane_axis,
+    logarithmic_domain,
+    named,
+    panel_title,
+    powers_of_ten,
+    shared_axis,
+    size_axis,
+)
 from scalescope.intervals import Intervals
 from scalescope.records.explanation import Explanation, Period
 from scalescope.records.timeline import (
@@ -25,20 +39,6 @@ from scalescope.records.timeline import (
     moments,
     parts_of,
 )
-from scalescope.show.charts.parts import (
-    IDEAL_DASH,
-    LOSS_COLOUR,
-    Rows,
-    data,
-    frame,
-    lane_axis,
-    logarithmic_domain,
-    named,
-    panel_title,
-    powers_of_ten,
-    shared_axis,
-    size_axis,
-)
 from scalescope.show.explanation import (
     MOST_RANKS,
     engine_words,
@@ -53,6 +53,10 @@ from scalescope.units import format_bytes, format_rate, format_seconds, unit_of
 _WIDTH = 720
 _POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
 _BELOW = alt.Legend(title=None, orient="bottom", symbolType="square", columns=5, labelLimit=200)
+
+
+def _tooltip(**titles: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
 
 
 class _Bar(NamedTuple):
@@ -158,13 +162,13 @@ def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
     y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
     color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
-    tooltip = [
-        alt.Tooltip("rank:N", title="step of"),
-        alt.Tooltip("part:N", title="part"),
-        alt.Tooltip("took:N", title="time"),
-        alt.Tooltip("percent:N", title="of the step"),
-        alt.Tooltip("late:N", title="late to collectives"),
-    ]
+    tooltip = _tooltip(
+        rank="step of",
+        part="part",
+        took="time",
+        percent="of the step",
+        late="late to collectives",
+    )
     absent = [part.name for part in PARTS if all(part.seconds(bar.parts) is None for bar in bars)]
     note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
     base = alt.Chart(data(rows)).encode(x=x, x2=alt.X2("end"), y=y, color=color, tooltip=tooltip)
@@ -296,14 +300,14 @@ def _lanes(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
     scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
     x = shared_axis(alt.X, f"time in the step, {unit}", scale, alt.Axis(tickCount=8))
     y = lane_axis({at + 0.5: f"rank {rank}" for at, rank in enumerate(ranks)}, max(1, len(ranks)))
-    tooltip = [
-        alt.Tooltip("rank:Q", title="rank"),
-        alt.Tooltip("activity:N", title="activity"),
-        alt.Tooltip("name:N", title="name"),
-        alt.Tooltip("took:N", title="took"),
-        alt.Tooltip("began:N", title="began after"),
-        alt.Tooltip("size:N", title="size"),
-    ]
+    tooltip = _tooltip(
+        rank="rank",
+        activity="activity",
+        name="name",
+        took="took",
+        began="began after",
+        size="size",
+    )
     # Borders would hide the bars that are narrower than they.
     border = alt.condition(f"datum.end - datum.start < {longest * factor / _WIDTH * 3}", alt.value(0), alt.value(0.6))
     zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
@@ -503,14 +507,8 @@ def step_times_chart(explanation: Explanation) -> Any:
     x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
     of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
     y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
-    tooltip = [
-        alt.Tooltip("steps:N", title="step"),
-        alt.Tooltip("took:N", title="step time"),
-        alt.Tooltip("shortest:N", title="shortest"),
-        alt.Tooltip("longest:N", title="longest"),
-        *([alt.Tooltip("rank:Q", title="slowest rank")] if several else []),
-    ]
-    what = alt.Tooltip("what:N", title="from here on")
+    tooltip = _tooltip(steps="step", took="step time", shortest="shortest", longest="longest", rank="slowest rank")
+    what = _tooltip(what="from here on")
     base = alt.Chart(data(rows)).encode(x=x)
     size = 14 if len(rows) <= _MOST_MARKS else 5
     layers = [
@@ -627,17 +625,17 @@ def transfers_chart(explanation: Explanation) -> Any:
     color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
     shape = named("operation", dict(zip(domain, _SHAPES, strict=False)), legend, alt.Shape)
     size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
-    tooltip = [
-        alt.Tooltip("operation:N", title="operation"),
-        alt.Tooltip("size:N", title="size"),
-        alt.Tooltip("ranks:Q", title="ranks"),
-        alt.Tooltip("count:Q", title="count"),
-        alt.Tooltip("took:N", title="time of one"),
-        alt.Tooltip("wait:N", title="wait for the last rank"),
-        alt.Tooltip("bus:N", title="bus bandwidth"),
-        alt.Tooltip("algorithm:N", title="algorithm bandwidth"),
-        alt.Tooltip("probed:N", title="the probe's time"),
-    ]
+    tooltip = _tooltip(
+        operation="operation",
+        size="size",
+        ranks="ranks",
+        count="count",
+        took="time of one",
+        wait="wait for the last rank",
+        bus="bus bandwidth",
+        algorithm="algorithm bandwidth",
+        probed="the probe's time",
+    )
     points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
     layers = [points.encode(x=x, y=y("bandwidth"), color=color, shape=shape, size=size, tooltip=tooltip)]
     if probed:
