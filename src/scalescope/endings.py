@@ -132,7 +132,7 @@ def ending_of(record: Any, request: Any, screen: Screen) -> Ending:
     """What a verb ends with, by the kind of its record."""
     if isinstance(record, list):
         return of_several(record, request, screen) if hasattr(request, "pattern") else of_report(record, request)
-    return {
+    endings: dict[str, Callable[..., Ending]] = {
         "measurement": of_measurement,
         "prediction": of_prediction,
         "cluster": of_cluster,
@@ -143,7 +143,8 @@ def ending_of(record: Any, request: Any, screen: Screen) -> Ending:
         "study": of_study,
         "comparison": of_comparison,
         "checkup": of_checkup,
-    }[str(type(record).__struct_config__.tag)](record, request, screen)
+    }
+    return endings[str(type(record).__struct_config__.tag)](record, request, screen)
 
 
 # measure
@@ -351,9 +352,9 @@ def of_scaling(scaling: "Scaling", request: "ExplainRequest", screen: Screen) ->
         return [*said, *(f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items())]
 
     follow = folder_command("explain", list(traced)[-1]) if traced else after_table(scaling, request)
-    document: Callable[[], Any] = lambda: _scaling_document(scaling) | {  # noqa: E731
-        "traces": [as_document(each) for each in traced.values()]
-    }
+    document: Callable[[], Any] = lambda: (
+        _scaling_document(scaling) | {"traces": [as_document(each) for each in traced.values()]}
+    )
     return Ending(told_by(scaling), show, scaling, follow, document, write)
 
 
@@ -526,7 +527,9 @@ def of_report(results: "list[Results]", request: "ReportRequest") -> Ending:
 
     paths = [Path(path) for path in request.paths]
     page = Path(request.page) if request.page else paths[0] / reports.PAGE if mark_of(paths[0]) else Path(reports.PAGE)
-    figures, tables, proposal = (Path(each) if each else None for each in (request.figures, request.tables, request.proposal))
+    figures, tables, proposal = (
+        Path(each) if each else None for each in (request.figures, request.tables, request.proposal)
+    )
     reports.check_page(page)
     for folder in (figures, tables):
         if folder and folder.exists() and not folder.is_dir():

@@ -117,7 +117,9 @@ def _ask_study(**given: Any) -> StudyRequest:
 
     model = given.get("model", "")
     if isinstance(model, str) and model and Path(model).is_dir() and mark_of(Path(model)) == "study":
-        raise UsageError(f"'{model}' is the folder of a study: resume it with {folder_command('study --resume', Path(model))}")
+        raise UsageError(
+            f"'{model}' is the folder of a study: resume it with {folder_command('study --resume', Path(model))}"
+        )
     return study_request(**given)
 
 
@@ -246,7 +248,7 @@ def explain(
             return [read_results([path])[0] for path in files]
         if folder and not export:
             results.enter_context(result_folder("explain", folder, also=also))
-    return in_folder(found, folder) if folder else found
+    return in_folder(found, folder) if folder else found  # type: ignore[no-any-return]
 
 
 def _explain(request: ExplainRequest, progress: Any) -> Any:

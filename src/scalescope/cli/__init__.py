@@ -115,14 +115,18 @@ def application() -> typer.Typer:
 
 
 def _top(
-    version: bool = typer.Option(  # noqa: FBT001 - as typer takes options
-        False, "--version", help="Show the version and exit.", callback=lambda value: _show_version(value), is_eager=True
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Show the version and exit.",
+        callback=lambda value: _show_version(value),
+        is_eager=True,
     ),
 ) -> None:
     pass
 
 
-def _show_version(asked: bool) -> None:  # noqa: FBT001
+def _show_version(asked: bool) -> None:
     if asked:
         print(f"scalescope {__version__}")
         raise typer.Exit
@@ -210,8 +214,8 @@ def _progress(verb: Verb, screen: Screen) -> Any:
     shown: dict[str, Any] = {"quiet": screen.shown.quiet, "verbose": screen.shown.verbose}
     if verb.name in ("estimate", "probe"):
         return EstimateProgress(screen.console, **shown)
-    kind: Any = {"tune": TuneProgress, "study": StudyProgress}.get(verb.name, MeasureProgress)
-    return kind(screen.console, show_output=screen.shown.show_output, **shown)
+    kinds: dict[str, Any] = {"tune": TuneProgress, "study": StudyProgress}
+    return kinds.get(verb.name, MeasureProgress)(screen.console, show_output=screen.shown.show_output, **shown)
 
 
 class _HelpText(io.StringIO):

@@ -15,7 +15,14 @@ from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.probe import ProbeListener, probe_cluster
 from scalescope.estimation.profile import check_profile, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.estimation.step_time import check_device, device_of, known_times, on_gpu, profile_from_step_times, stated_warning
+from scalescope.estimation.step_time import (
+    check_device,
+    device_of,
+    known_times,
+    on_gpu,
+    profile_from_step_times,
+    stated_warning,
+)
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import result_folder

@@ -152,7 +152,9 @@ def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
-    search = OnlineSearch(request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), listener, over.is_set)
+    search = OnlineSearch(
+        request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), listener, over.is_set
+    )
     try:
         search.run()
         return search.found()

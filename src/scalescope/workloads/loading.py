@@ -133,9 +133,7 @@ def spec_from_options(
         annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
     return WorkloadSpec(
         model=model,
-        model_args=dict(model_args)
-        if isinstance(model_args, Mapping)
-        else parse_model_args(model_args, annotations),
+        model_args=dict(model_args) if isinstance(model_args, Mapping) else parse_model_args(model_args, annotations),
         inputs=tuple(inputs),
         loss=loss,
         optimizer=optimizer,
