@@ -2,20 +2,18 @@
 
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 import typer
 
 import scalescope
-from scalescope.api.requests import CaptureOptions, EstimateOptions, MeasureOptions, ProbeOptions, measure_request
-from scalescope.api.studies import StudyOptions
-from scalescope.api.tune_request import TuneOptions
+from scalescope.api.stub import stub
 from scalescope.cli import application
-from scalescope.cli.options import given
-from scalescope.cli.tune import FixedKnobs
 from scalescope.errors import UsageError
+from scalescope.jobs.request import measure_request
+from scalescope.options import options_of
 from scalescope.records.run import Measurement, Point, Run
+from scalescope.verbs import VERBS, Verb
 
 
 class Notes:
@@ -55,6 +53,7 @@ def test_measure_returns_records_and_tells_its_listener(tmp_path) -> None:
         listener=notes,
     )
     assert isinstance(record, Measurement)
+    assert record.folder == tmp_path / "out"
     (run,) = record.runs
     assert (run.steps, run.point.np, run.point.global_batch, len(run.ranks)) == (8, 2, 8, 2)
     assert sum(run.phases.values()) == pytest.approx(run.wall_s, rel=0.02)
@@ -78,47 +77,39 @@ def test_one_thing_is_measured(tmp_path) -> None:
             scalescope.measure(**arguments, folder=tmp_path)
 
 
-SHOWN = {"json", "details", "quiet", "verbose", "formats", "dry_run", "show_output"}
-INSTEAD = {  # what the command line has for convenience, and what it stands for
-    "measure": {"relative_to": "smallest", "resume": None},
-    "estimate": {"max_np": "np", "max_batch": "batch"},
-    "probe": {},
-    "study": {"resume": None},
-    "explain": {"paths": None, "estimate": None, "export": None},
-    "tune": {"offline": "method", "autotune": None, "resume": None, "join": None}
-    | {name: "hold" for name in given(FixedKnobs()) if name not in ("hold", "config_file")},
-}
+def test_the_stub_lists_the_keywords_of_every_verb() -> None:
+    assert stub() == (Path(scalescope.__file__).parent / "api" / "__init__.pyi").read_text(), (
+        "run python -m scalescope.api.stub"
+    )
 
 
-@pytest.mark.parametrize(
-    ("verb", "options"),
-    [
-        ("measure", MeasureOptions),
-        ("estimate", EstimateOptions),
-        ("probe", ProbeOptions),
-        ("tune", TuneOptions),
-        ("study", StudyOptions),
-    ],
-)
-def test_the_api_takes_what_the_verb_takes_by_the_same_names(verb: str, options: type) -> None:
-    command = typer.main.get_command(application()).commands[verb]
-    typed = {parameter.name for parameter in command.params} - SHOWN - {"model"}
-    instead = INSTEAD[verb]
-    told = {instead.get(name, name) for name in typed} - {None}
-    assert told == set(get_type_hints(options)) - {"command"}
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_every_option_is_typed_and_passed_by_one_name(verb: Verb) -> None:
+    command = typer.main.get_command(application()).commands[verb.name]
+    typed = {parameter.name for parameter in command.params} - {"context", *verb.takes}
+    passed = {option.keyword for option in options_of(verb.request) if not option.opt.after_dashes}
+    short = {"max_np", "max_batch", "offline"}
+    assert typed - short == passed - ({"model"} if verb.name == "explain" else set())
 
 
-def test_what_explain_captures_is_asked_for_as_in_measure() -> None:
-    command = typer.main.get_command(application()).commands["explain"]
-    typed = {parameter.name for parameter in command.params} - SHOWN - INSTEAD["explain"].keys()
-    own = set(get_type_hints(CaptureOptions)) - set(get_type_hints(MeasureOptions))
-    assert own == {"from_start", "cpu_detail"}
-    assert own <= typed <= set(get_type_hints(CaptureOptions))
+def test_an_unknown_keyword_is_refused_with_the_nearest_and_a_former_one_with_the_new() -> None:
+    with pytest.raises(UsageError, match=r"there is no option 'lauches' \(did you mean launches"):
+        scalescope.measure("mlp", lauches=2)
+    with pytest.raises(UsageError, match="'hold' is now 'knobs'"):
+        scalescope.tune("mlp", hold={"bucket_cap_mb": 4})
+    with pytest.raises(UsageError, match="resume takes the folder"):
+        scalescope.study("mlp", resume=True)
+
+
+def test_a_verb_that_is_resumed_takes_new_limits_only(tmp_path: Path) -> None:
+    for options, part in (({"np": 2}, "leave --np out"), ({"folder": "x"}, "leave -o out")):
+        with pytest.raises(UsageError, match=part):
+            scalescope.measure(resume=tmp_path, **options)
 
 
 def test_words_and_values_make_the_same_request() -> None:
     words = measure_request(
-        "mlp",
+        model="mlp",
         np="1..4",
         batch="8,16,...,64",
         hosts="a:2,b:2",
@@ -131,7 +122,7 @@ def test_words_and_values_make_the_same_request() -> None:
         budget_s="10m",
     )
     values = measure_request(
-        "mlp",
+        model="mlp",
         np=[1, 2, 3, 4],
         batch=(8, 16, 32, 64),
         hosts="a:2,b:2",
@@ -158,7 +149,7 @@ def test_words_and_values_make_the_same_request() -> None:
 )
 def test_what_cannot_be_read_is_told(options: dict, part: str) -> None:
     with pytest.raises(UsageError, match=re.escape(part)):
-        measure_request("mlp", **options)
+        measure_request(model="mlp", **options)
 
 
 def test_unknown_names_are_attribute_errors() -> None:

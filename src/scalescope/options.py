@@ -28,7 +28,7 @@ from scalescope.units import (
 )
 
 GROUPS = ("", "Search", "Statistics", "Launch", "Model", "Output")  # In the order of the help
-EMPTY = (None, "", (), [], {})
+EMPTY: tuple[Any, ...] = (None, "", (), [], {})  # Values that leave a default as it is
 
 
 class Kind(NamedTuple):
@@ -255,11 +255,10 @@ def of_run(request: msgspec.Struct) -> dict[str, Any]:
     return {option.keyword: values[option.keyword] for option in own if values[option.keyword] != option.default}
 
 
-def signature(request: type[msgspec.Struct]) -> list[str]:
-    """The keywords of a verb as a stub file declares them."""
-    return [
-        f"{option.keyword}: {option.opt.kind.python} = ..." for option in options_of(request) if not option.opt.argument
-    ]
+def signature(request: type[msgspec.Struct], *, again: bool = False) -> list[str]:
+    """The keywords of a verb as a stub file declares them; with `again` those that --resume takes."""
+    options = [option for option in options_of(request) if not option.opt.argument and (option.opt.again or not again)]
+    return [f"{option.keyword}: {option.opt.kind.python} = ..." for option in options]
 
 
 # Kinds of values
@@ -346,7 +345,8 @@ def read_assignments(value: Any, _flag: str) -> tuple[str, ...]:
     return tuple(f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in value.items())
 
 
-def _read_variables(value: Any, flag: str) -> dict[str, str]:
+def parse_environment(value: Any, flag: str = "--env") -> dict[str, str]:
+    """NAME=VALUE texts, or values by name, as variables."""
     variables = {}
     for text in [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value:
         name, each = assignment(text, flag, "NCCL_DEBUG=INFO")
@@ -393,7 +393,7 @@ FILES = Kind(lambda value, _flag: tuple(map(str, value)), list, "Sequence[str | 
 ASSIGNMENTS = Kind(read_assignments, list, "Mapping[str, Any] | Sequence[str] | None", "NAME=VALUE", repeats=True)
 # Values of variables may be secrets, so they are never typed back: logs keep what is printed.
 VARIABLES = Kind(
-    _read_variables,
+    parse_environment,
     lambda value: [f"{name}={MASK}" for name in value],
     "Mapping[str, Any] | Sequence[str] | None",
     "NAME=VALUE",

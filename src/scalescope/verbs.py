@@ -248,7 +248,7 @@ def explain(
             return [read_results([path])[0] for path in files]
         if folder and not export:
             results.enter_context(result_folder("explain", folder, also=also))
-    return in_folder(found, folder) if folder else found
+    return in_folder(found, folder) if folder else found  # type: ignore[no-any-return]
 
 
 def _explain(request: ExplainRequest, progress: Any) -> Any:

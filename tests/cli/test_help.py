@@ -1,28 +1,34 @@
 """The help texts, and how words are split."""
 
-import inspect
 import re
 
 import pytest
 
-from scalescope.cli import VERBS, run, split_at_dashes
+from scalescope import __version__
+from scalescope.cli import run, split_at_dashes
+from scalescope.options import options_of
+from scalescope.verbs import VERBS
 
 
 def test_help_lists_every_verb_with_a_sentence(capsys) -> None:
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
     for verb in VERBS:
-        assert re.search(rf"\b{verb.__name__}\b +\w+", shown)
+        assert re.search(rf"\b{verb.name}\b +\w+", shown)
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_every_option_of_a_verb_is_explained(verb, capsys) -> None:
-    assert run([verb.__name__, "--help"]) == 0
+    assert run([verb.name, "--help"]) == 0
     shown = re.sub(r"[│\s]+", " ", capsys.readouterr().out)
-    for name, parameter in inspect.signature(verb).parameters.items():
-        if name not in ("context", "join"):  # the one is no option, the other is hidden
-            (info,) = parameter.annotation.__metadata__
-            assert info.help.split()[0] in shown, name
+    for option in options_of(verb.request):
+        if not option.opt.hidden and not option.opt.after_dashes:
+            assert option.opt.help.split()[0] in shown, option.keyword
+
+
+def test_the_version_is_shown(capsys) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"scalescope {__version__}\n"
 
 
 def test_only_the_first_dashes_part_the_command() -> None:

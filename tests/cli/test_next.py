@@ -11,18 +11,17 @@ import pytest
 import typer
 
 from command_line import CommandLine
-from scalescope.api.requests import estimate_request, measure_request, traced_request
-from scalescope.api.tune_request import tune_request
 from scalescope.cli import application, split_at_dashes
-from scalescope.cli.explained import next_after_traces, request_behind
-from scalescope.cli.measure import next_command as after_measure
-from scalescope.cli.retype import of_one_run, retyped
+from scalescope.endings import after_measure, after_traces, request_behind
+from scalescope.jobs.request import traced_request
+from scalescope.options import of_run
 from scalescope.records.explanation import Finding
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest, MeasureRequest, Plan
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
+from scalescope.verbs import find_verb, retyped
 
 AROUND: dict[str, Any] = {
     "launcher": "mpirun",
@@ -43,7 +42,7 @@ MEASURED = MeasureRequest(
     workload=MODEL, np=(1, 4), batch=(8, 16), engines=("ddp",), knobs=KNOBS, device="cpu", **AROUND
 )
 SCRIPT = MeasureRequest(command=("python", "my train.py", "--lr", "1"), np=(2,), engines=("horovod",), **AROUND)
-TUNED = TuneRequest(workload=MODEL, np=4, batch=8, engine="ddp", hold=KNOBS, device="cpu", **AROUND)
+TUNED = TuneRequest(workload=MODEL, np=4, batch=8, engine="ddp", knobs=KNOBS, device="cpu", **AROUND)
 ESTIMATED = EstimateRequest(
     workload=MODEL,
     engine="horovod",
@@ -66,26 +65,14 @@ def pasted(line: str) -> Any:
     words = [f"{name}={AROUND['env'][name]}" if (name := word.removesuffix("=***")) != word else word for word in words]
     assert program == "scalescope"
     words, command = split_at_dashes(words)
-    parsed = typer.main.get_command(application()).commands[verb].make_context(verb, words, obj=command)
-    told = dict(parsed.params)
-    for name in ("json", "details", "quiet", "verbose", "formats", "dry_run", "show_output"):
-        told.pop(name, None)
-    model = told.pop("model", "") or ""
-    if verb == "measure":
-        told["smallest"] = bool(told.pop("relative_to"))
-        assert not told.pop("resume")
-        return measure_request(model, command=command, **told)
-    if verb == "estimate":
-        assert not told.pop("max_np")
-        assert not told.pop("max_batch")
-        return estimate_request(model, **told)
-    if verb == "explain":
-        (model,) = told.pop("paths") or [""]
-        assert not told.pop("estimate")
-        assert not told.pop("export")
-        return traced_request(str(model), command=command, **told)
-    known = {*TuneRequest.__struct_fields__, *WorkloadSpec.__struct_fields__}
-    return tune_request(model, command=command, **{name: value for name, value in told.items() if name in known})
+    context = typer.main.get_command(application()).commands[verb].make_context(verb, words, obj=command)
+    told = {name: value for name, value in context.params.items() if name != "context" and _is_typed(context, name)}
+    asked = find_verb(verb).ask(command=command, **told)
+    return traced_request(asked) if verb == "explain" else asked
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    return str(context.get_parameter_source(name)).endswith("COMMANDLINE")
 
 
 def training(request: Any, *but: str) -> dict[str, Any]:
@@ -93,7 +80,7 @@ def training(request: Any, *but: str) -> dict[str, Any]:
     fields = msgspec.structs.asdict(request)
     engines = fields.get("engines") or (fields.get("engine"),)
     same = {name: fields.get(name) for name in (*AROUND, "workload", "command", "device") if name in fields}
-    same |= {"engine": engines[-1], "knobs": set(fields.get("knobs") or fields.get("hold") or ())}
+    same |= {"engine": engines[-1], "knobs": set(fields.get("knobs") or ())}
     return {name: value for name, value in same.items() if name not in but}
 
 
@@ -114,7 +101,7 @@ def test_an_estimate_comes_back_and_is_measured_with_its_engine_and_knobs() -> N
 
 def test_what_belongs_to_one_run_is_not_typed_again() -> None:
     request = msgspec.structs.replace(
-        MEASURED, quick=True, seed=3, launches=2, precision=0.1, budget_s=9.0, trace=True, folder="out"
+        MEASURED, seed=3, launches=2, precision=0.1, budget_s=9.0, trace=True, folder="out"
     )
     again = pasted(retyped("measure", request))
     assert again == MEASURED
@@ -123,7 +110,7 @@ def test_what_belongs_to_one_run_is_not_typed_again() -> None:
 
 def test_times_that_a_study_shared_out_are_typed_as_people_write_them() -> None:
     request = msgspec.structs.replace(MEASURED, budget_s=33.10440147900226)
-    line = retyped("measure", request, **of_one_run(request))
+    line = retyped("measure", request, **of_run(request))
     assert "--budget 33.1s" in line
     assert pasted(line).budget_s == pytest.approx(33.1)
     assert "--seconds 33.3s" in retyped("estimate", ESTIMATED, seconds=100 / 3)
@@ -135,7 +122,7 @@ def test_times_that_a_study_shared_out_are_typed_as_people_write_them() -> None:
 def test_explain_goes_on_with_its_first_finding(finding: str, verb: str) -> None:
     found = Finding(id=finding, sentence="", evidence={}, change="", gain=None)
     explanation = msgspec.structs.replace(made_explanation.ddp(), findings=(found,) if finding else ())
-    line = next_after_traces(explanation, SCRIPT)
+    line = after_traces(explanation, SCRIPT)
     assert line.split()[1] == verb
     assert training(pasted(line)) == training(SCRIPT)
 
@@ -144,7 +131,7 @@ def test_a_capture_is_asked_for_where_the_finding_says_so() -> None:
     change = "Find the rank that is late: `scalescope explain --np N --engine horovod -- COMMAND`."
     found = Finding(id="negotiation", sentence="", evidence={}, change=change, gain=None)
     explanation = msgspec.structs.replace(made_explanation.bare_horovod(), findings=(found,))
-    again = pasted(next_after_traces(explanation, SCRIPT))
+    again = pasted(after_traces(explanation, SCRIPT))
     assert again.trace
     assert training(again) == training(SCRIPT)
 
@@ -165,14 +152,13 @@ def test_what_can_be_neither_launched_nor_tuned_is_measured_next_as_it_is(tmp_pa
     sharded = msgspec.structs.replace(made_explanation.ddp(), engine="fsdp2", findings=(found,))
     request = request_behind(sharded, [tmp_path])
     assert request.engines == ()
-    assert next_after_traces(sharded, request) == "scalescope measure --np 1,2 -- COMMAND"
+    assert after_traces(sharded, request) == "scalescope measure --np 1,2 -- COMMAND"
 
 
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
         ({"trace": True}, "scalescope explain 'a folder'"),
-        ({"quick": True}, "scalescope measure mlp --np 1,4"),
         ({"launches": 2}, "scalescope measure --resume 'a folder' --launches 5"),
         ({}, "scalescope explain mlp --np 4 --engine ddp"),
         ({"pattern": "step"}, "scalescope measure --resume 'a folder' --precision 3%"),

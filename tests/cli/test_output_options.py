@@ -15,8 +15,8 @@ TABLE = str(Path(__file__).parents[2] / "examples" / "data" / "lab11.csv")
 def test_every_verb_that_ends_with_an_answer_has_them(verb: str) -> None:
     command = typer.main.get_command(application()).commands[verb]
     options = {option for parameter in command.params for option in parameter.opts}
-    assert {"--json", "--details", "--quiet", "--verbose", "--formats", "-o"} <= options
-    panels = {getattr(parameter, "rich_help_panel", None) for parameter in command.params if parameter.opts[0] == "-o"}
+    assert {"--json", "--details", "--quiet", "--verbose", "--formats", "-o", "--output"} <= options
+    panels = {getattr(parameter, "rich_help_panel", None) for parameter in command.params if "-o" in parameter.opts}
     assert panels == {"Output"}
 
 

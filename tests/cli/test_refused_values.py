@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
-from scalescope.api.requests import estimate_request, measure_request, probe_request
 from scalescope.errors import UsageError
+from scalescope.estimation.estimate import estimate_request
+from scalescope.estimation.probe import probe_request
+from scalescope.jobs.request import measure_request
 
 HUGE = "99999999999999999999999"
 TRAINING = ("--", sys.executable, "train.py")
@@ -69,7 +71,7 @@ def test_a_value_that_cannot_be_is_refused(scalescope: CommandLine, words: list[
         (["measure", "mlp", "--np", "", "--batch", "8"], "--np"),
         (["measure", "--engine", "", *TRAINING], "--engine"),
         (["measure", "mlp", "-o", ""], "-o"),
-        (["tune", "-np", "", *TRAINING], "-np"),
+        (["tune", "-np", "", *TRAINING], "--np"),
         (["study", "mlp", "--np", ""], "--np"),
         (["probe", "--backend", ""], "--backend"),
         (["explain", "mlp", "--launcher", ""], "--launcher"),
@@ -94,12 +96,15 @@ def test_an_empty_argument_is_refused_and_one_of_the_training_is_its_own(scalesc
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (lambda: estimate_request("mlp", np=range(1, 10**11)), "--np names 99,999,999,999 numbers"),
-        (lambda: estimate_request("mlp", batch=[0]), "--batch takes whole numbers from 1"),
-        (lambda: estimate_request("mlp", step_time={32: float("nan")}), "--step-time takes a time above 0"),
-        (lambda: estimate_request("mlp", efficiency=2.0), "--efficiency takes a fraction such as 5% or 0.05, not 2"),
-        (lambda: measure_request("mlp", timeout_s=float("inf")), "--timeout takes a time above 0"),
-        (lambda: measure_request("mlp", learning_rate=float("nan")), "--learning-rate takes a number"),
+        (lambda: estimate_request(model="mlp", np=range(1, 10**11)), "--np names 99,999,999,999 numbers"),
+        (lambda: estimate_request(model="mlp", batch=[0]), "--batch takes whole numbers from 1"),
+        (lambda: estimate_request(model="mlp", step_time={32: float("nan")}), "--step-time takes a time above 0"),
+        (
+            lambda: estimate_request(model="mlp", efficiency=2.0),
+            "--efficiency takes a fraction such as 5% or 0.05, not 2",
+        ),
+        (lambda: measure_request(model="mlp", timeout_s=float("inf")), "--timeout takes a time above 0"),
+        (lambda: measure_request(model="mlp", learning_rate=float("nan")), "--learning-rate takes a number"),
         (lambda: probe_request(slots=100_000), "--slots takes a whole number up to 4,096"),
     ],
 )

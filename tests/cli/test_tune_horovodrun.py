@@ -8,7 +8,7 @@ import pytest
 
 import needs
 from command_line import CommandLine
-from scalescope.cli.tune_options import split_at_command
+from scalescope.cli.horovodrun import as_typed_here
 from scalescope.records.job import Host
 from scalescope.records.tuning import TuneRequest
 
@@ -21,7 +21,7 @@ LINES: dict[str, dict[str, object]] = {
         "log_file": "autotune_log.csv"
     },
     "horovodrun -np 4 --autotune --cache-capacity 1024 --no-hierarchical-allgather python train.py": {
-        "hold": ("hierarchical_allgather=false", "cache_capacity=1024")
+        "knobs": ("hierarchical_allgather=false", "cache_capacity=1024")
     },
     "horovodrun -np 4 --autotune --autotune-warmup-samples 5 --autotune-steps-per-sample 20 "
     "--autotune-bayes-opt-max-samples 40 python train.py": {
@@ -80,7 +80,7 @@ def test_other_options_of_horovodrun(asked) -> None:
     )
     assert request.command == ("python", "-m", "train", "--epochs", "3", "--np", "7")
     assert (request.np, request.hosts) == (4, (Host("a", 2), Host("b", 2)))
-    assert set(request.hold) == {
+    assert set(request.knobs) == {
         *("controller=gloo", "fusion_threshold_mb=32", "cycle_time_ms=3.5", "torus_allreduce=true"),
         "hierarchical_allreduce=false",
     }
@@ -93,18 +93,29 @@ def test_other_options_of_horovodrun(asked) -> None:
         ("--np 2 file.py:model", "--np 2 file.py:model", ""),
         ("--np 2 python3 train.py --np 4", "--np 2", "python3 train.py --np 4"),
         ("--np=2 sh -c train", "--np=2", "sh -c train"),
-        ("--hold a=b --details python x.py", "--hold a=b --details", "python x.py"),
+        ("--knob a=b --details python x.py", "--knob a=b --details", "python x.py"),
+        ("--offline python x.py", "--offline", "python x.py"),
         ("resnet81", "resnet81", ""),
-        ("-o out horovodrun -np 2 python x.py", "-o out --engine horovod -np 2", "python x.py"),
+        ("-o out horovodrun -np 2 python x.py", "-o out --engine horovod --np 2", "python x.py"),
+        ("--autotune-log-file=a.csv --num-proc=2", "--log-file=a.csv --np=2", ""),
+        ("--mpi --cycle-time-ms=3 sh x", "--knob controller=mpi --knob cycle_time_ms=3", "sh x"),
+        ("--bucket-cap-mb 4 --no-static-graph cnn", "--knob bucket_cap_mb=4 --knob static_graph=false cnn", ""),
+        ("--threads-per-rank 2 cnn", "--threads-per-rank 2 cnn", ""),
     ],
 )
 def test_the_first_word_that_is_no_option_no_value_and_no_model_starts_the_command(line, options, command) -> None:
-    assert split_at_command(["tune", *line.split()], ()) == (["tune", *options.split()], tuple(command.split()))
+    assert as_typed_here(line.split(), ()) == (options.split(), tuple(command.split()))
 
 
 def test_after_dashes_the_command_is_what_follows_them() -> None:
-    words = ["tune", "horovodrun", "-np", "2", "--autotune"]
-    assert split_at_command(words, TRAIN) == (["tune", "--engine", "horovod", "-np", "2", "--autotune"], TRAIN)
+    words = ["horovodrun", "-np", "2", "--autotune"]
+    assert as_typed_here(words, TRAIN) == (["--engine", "horovod", "--np", "2"], TRAIN)
+
+
+def test_names_of_horovodrun_are_not_in_the_help(scalescope: CommandLine) -> None:
+    shown = scalescope.in_this_process("tune", "--help").stdout
+    for name in ("--autotune-", "--num-proc", "-np ", "--fusion-threshold-mb", "--bucket-cap-mb", "--gloo"):
+        assert name not in shown.replace("horovodrun -np 4", "")
 
 
 def test_a_config_file_of_horovodrun_with_all_its_knobs_is_taken(asked, scalescope: CommandLine) -> None:
@@ -115,8 +126,8 @@ def test_a_config_file_of_horovodrun_with_all_its_knobs_is_taken(asked, scalesco
         "  steps_per_sample: 20\n  bayes_opt_max_samples: 50\n  gaussian_process_noise: 0.9\n"
     )
     request = asked("horovodrun -np 2 --config-file config.yaml python train.py")
-    assert "torus_allreduce=false" in request.hold
-    assert "hierarchical_allreduce=true" in request.hold
+    assert "torus_allreduce=false" in request.knobs
+    assert "hierarchical_allreduce=true" in request.knobs
     assert (request.autotune_noise, request.max_samples, request.steps_per_sample) == (0.9, 50, 20)
 
 

@@ -114,9 +114,9 @@ def test_offline_is_short_for_its_method(asked) -> None:
 def test_knobs_that_are_named_stay_fixed(asked) -> None:
     ddp = asked(
         *("cnn", "--bucket-cap-mb", "4.0", "--no-gradient-as-bucket-view", "--static-graph"),
-        *("--first-bucket-mb", "0.5", "--hierarchical-allreduce", "--hold", "threads-per-rank=2"),
+        *("--first-bucket-mb", "0.5", "--hierarchical-allreduce", "--knob", "threads-per-rank=2"),
     )
-    assert set(ddp.hold) == {
+    assert set(ddp.knobs) == {
         "bucket_cap_mb=4",
         "gradient_as_bucket_view=false",
         "static_graph=true",
@@ -125,10 +125,10 @@ def test_knobs_that_are_named_stay_fixed(asked) -> None:
         "threads_per_rank=2",
     }
     horovod = asked(
-        *("cnn", *HOROVOD, "--cache-capacity", "1024", "--no-hierarchical-allgather", "--hold", "cycle-time-ms = 2"),
-        *("--fusion-threshold-mb", "64", "--hold", "cache_capacity=1024"),
+        *("cnn", *HOROVOD, "--cache-capacity", "1024", "--no-hierarchical-allgather", "--knob", "cycle-time-ms = 2"),
+        *("--fusion-threshold-mb", "64", "--knob", "cache_capacity=1024"),
     )
-    assert set(horovod.hold) == {
+    assert set(horovod.knobs) == {
         "cache_capacity=1024",
         "hierarchical_allgather=false",
         "cycle_time_ms=2",
@@ -139,7 +139,7 @@ def test_knobs_that_are_named_stay_fixed(asked) -> None:
 def test_the_script_says_whose_knobs_are_meant(asked, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import horovod.torch as hvd\n")
     request = asked("--cycle-time-ms", "5", *SCRIPT)
-    assert request.hold == ("cycle_time_ms=5",)
+    assert request.knobs == ("cycle_time_ms=5",)
     assert request.engine == ""
 
 
@@ -150,7 +150,7 @@ def test_a_config_file_fixes_knobs_and_the_command_line_outranks_it(asked, tmp_p
     )
     request = asked("cnn", "--config-file", "config.yaml", "--cycle-time-ms", "2", "--max-samples", "5")
     assert request.engine == "horovod"
-    assert set(request.hold) == {"cycle_time_ms=2", "cache_capacity=0"}
+    assert set(request.knobs) == {"cycle_time_ms=2", "cache_capacity=0"}
     assert (request.steps_per_sample, request.max_samples, request.log_file) == (30, 5, "old.csv")
 
 
@@ -166,7 +166,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
     for place in ("tuned.yaml", "."):
         request = asked("cnn", "--start-from", place, "--no-static-graph")
         assert request.start_from == {"bucket_cap_mb": 2}
-        assert request.hold == ("static_graph=false",)
+        assert request.knobs == ("static_graph=false",)
         assert request.engine == "ddp"
 
 
@@ -175,7 +175,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
     [
         ((), "MODEL such as cnn, or -- and your command"),
         (("cnn", *SCRIPT), "name one thing"),
-        (("--model-arg", "a=1", *SCRIPT), "go with a MODEL"),
+        (("--model-arg", "a=1", *SCRIPT), "goes with a MODEL"),
         (("cnn", "--np", "1,2"), "one number"),
         (("cnn", "--np", "1"), "2 or more"),
         (("cnn", "--hosts", "a:1"), "2 or more"),
@@ -183,7 +183,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("cnn", "--hosts", "a"), "--hosts takes"),
         (("cnn", "--batch", "0"), "--batch"),
         (("cnn", "--steps-per-sample", "0"), "--steps-per-sample"),
-        (("cnn", "--autotune-steps-per-sample", "0"), "--autotune-steps-per-sample"),
+        (("cnn", "--autotune-steps-per-sample", "0"), "--steps-per-sample"),
         (("cnn", "--max-samples", "0"), "--max-samples"),
         (("cnn", "--warmup-samples", "-1"), "--warmup-samples"),
         (("cnn", "--gp-noise", "1.5"), "0 to 1"),
@@ -197,14 +197,14 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("cnn", "--timeout", "soon"), "--timeout"),
         (("cnn", "--env", "a"), "--env"),
         (("cnn", "--launcher-arg", "'a"), "close its quotes"),
-        (("cnn", "--hold", "bucket_cap=4"), "bucket_cap_mb"),
-        (("cnn", "--hold", "nonsense"), "NAME=VALUE"),
-        (("cnn", "--hold", "bucket_cap_mb=0"), "0.001 to 4096"),
+        (("cnn", "--knob", "bucket_cap=4"), "bucket_cap_mb"),
+        (("cnn", "--knob", "nonsense"), "NAME=VALUE"),
+        (("cnn", "--knob", "bucket_cap_mb=0"), "0.001 to 4096"),
         (("cnn", "--bucket-cap-mb", "many"), "a number from"),
         (("cnn", "--bucket-cap-mb", "nan"), "a number from"),
-        (("cnn", "--bucket-cap-mb", "4", "--hold", "bucket_cap_mb=5"), "keep one"),
-        (("cnn", "--hold", "static_graph=on", "--hold", "static-graph=off"), "keep one"),
-        (("cnn", "--hold", "threads_per_rank=2", "--threads-per-rank", "3"), "keep one"),
+        (("cnn", "--bucket-cap-mb", "4", "--knob", "bucket_cap_mb=5"), "keep one"),
+        (("cnn", "--knob", "static_graph=on", "--knob", "static-graph=off"), "keep one"),
+        (("cnn", "--knob", "threads_per_rank=2", "--threads-per-rank", "3"), "keep one"),
         (("cnn", "--search", "bucket_cap_mb"), "use gradient_as_bucket_view"),
         (("cnn", "--search", "gradient_as_bucket_view", "--gradient-as-bucket-view"), "keep one"),
         (("cnn", *HOROVOD, "--search", "gradient_as_bucket_view"), "leave it out"),
@@ -229,6 +229,9 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("--resume", "empty", "--max-samples", "5"), "leave --max-samples out"),
         (("--resume", "empty", "-o", "a"), "leave -o out"),
         (("cnn", "--unknown"), "--unknown"),
+        (("cnn", "--hold", "bucket_cap_mb=4"), "--hold is now --knob"),
+        (("cnn", "--hold=bucket_cap_mb=4"), "--hold is now --knob"),
+        (("cnn", "--resume"), "--resume takes the folder"),
         (("cnn", "--watch", "50"), "--watch"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.cli.tune import next_command
+from scalescope.endings import after_tune as next_command
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import append, save
@@ -63,7 +63,7 @@ AROUND = "--hosts a:1,b:1"
         (
             tuned(complete=False, decision="undecided", values={}),
             SCRIPT_ASKED,
-            f"scalescope tune --np 2 --engine ddp --method offline --hold static_graph=true {AROUND} --env 'A=***' "
+            f"scalescope tune --np 2 --engine ddp --method offline --knob static_graph=true {AROUND} --env 'A=***' "
             "-- python 'my train.py'",
         ),
         (

@@ -367,7 +367,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8))))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 limits = dict(warmup_samples=1, steps_per_sample=4, max_samples=2)
-with scalescope.tuning(model, hold={"bucket_cap_mb": 2}, folder="out", **limits) as folder:
+with scalescope.tuning(model, knobs={"bucket_cap_mb": 2}, folder="out", **limits) as folder:
     decided = torch.zeros(1)
     while not decided:
         optimizer.zero_grad(); model(torch.ones(4, 64)).sum().backward(); optimizer.step()

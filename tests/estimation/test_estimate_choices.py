@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.cli.estimate import next_command
+from scalescope.endings import after_estimate as next_command
 from scalescope.engines import check_backend, exchanging, find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, step_to_draw

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from command_line import CommandLine
-from scalescope.api.requests import estimate_request
 from scalescope.errors import UsageError
-from scalescope.estimation.estimate import dry_run, estimate
+from scalescope.estimation.estimate import dry_run, estimate, estimate_request
 from scalescope.estimation.step_time import profile_from_step_times
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import load, save
@@ -80,8 +79,8 @@ def test_a_profile_of_another_torch_gives_its_shares(tmp_path: Path) -> None:
     save(old, tmp_path / "profile.json")
     told = {"batch": "8", "np": "1,2", "cluster": CLUSTER, "profile": tmp_path / "profile.json"}
     with pytest.raises(UsageError, match=r"torch 1\.4\.0"):
-        estimate(estimate_request("mlp", folder=str(tmp_path / "a"), **told), Silent())
-    _, made = estimate(estimate_request("mlp", step_time="70ms", folder=str(tmp_path / "b"), **told), Silent())
+        estimate(estimate_request(model="mlp", folder=str(tmp_path / "a"), **told), Silent())
+    made = estimate(estimate_request(model="mlp", step_time="70ms", folder=str(tmp_path / "b"), **told), Silent())
     assert made.cells[0].step_s == pytest.approx(0.07)
 
 
@@ -99,13 +98,13 @@ def test_a_profile_of_another_torch_gives_its_shares(tmp_path: Path) -> None:
 )
 def test_a_time_that_cannot_be_used_is_one_clear_line(step_time: str, more: dict, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        estimate_request("mlp", step_time=step_time, **more)
+        estimate_request(model="mlp", step_time=step_time, **more)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_the_batches_of_the_times_are_those_of_the_map_unless_others_are_asked_for() -> None:
-    assert estimate_request("mlp", step_time="64=180ms,32=97ms").batch == (32, 64)
-    asked = estimate_request("mlp", step_time={32: 0.097, 64: 0.18}, batch="16,32")
+    assert estimate_request(model="mlp", step_time="64=180ms,32=97ms").batch == (32, 64)
+    asked = estimate_request(model="mlp", step_time={32: 0.097, 64: 0.18}, batch="16,32")
     assert (asked.batch, asked.step_time) == ((16, 32), {32: 0.097, 64: 0.18})
     assert "not taken, one process takes 97 ms with batch 32, 180 ms with batch 64" in dry_run(asked)[0]

@@ -6,8 +6,8 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.jobs.environment import _expand_counts, masked, shown_commands, slots_of_allocation
-from scalescope.jobs.request import parse_environment
 from scalescope.launchers import LAUNCHERS, Launcher
+from scalescope.options import parse_environment
 from scalescope.records.job import Host, Job, Knobs
 
 ENV = {"TOKEN": "hunter2", "SCALESCOPE_TUNE": "1"}

@@ -13,10 +13,9 @@ from scalescope.jobs.plan import AGENT_HOOK, launcher_of, make_job, points, sett
 from scalescope.jobs.request import (
     engine_of_script,
     fill_placeholders,
-    parse_environment,
-    parse_hosts,
 )
-from scalescope.records.job import Host
+from scalescope.options import parse_environment
+from scalescope.records.job import Host, parse_hosts
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
 

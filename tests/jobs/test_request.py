@@ -12,11 +12,10 @@ from scalescope.jobs.request import (
     check_modes,
     engine_of_script,
     interpreter_of,
-    parse_environment,
-    parse_hosts,
     uses_placeholder,
 )
-from scalescope.records.job import Host
+from scalescope.options import parse_environment
+from scalescope.records.job import Host, parse_hosts
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
 

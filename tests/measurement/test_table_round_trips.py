@@ -6,13 +6,13 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scalescope.report.tables import as_csv
 
 from published import LAB11, speedups
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import SPEEDUPS, Scaling
-from scalescope.report.tables import as_csv
 
 # What scalescope wrote
 

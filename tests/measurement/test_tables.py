@@ -7,12 +7,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from scalescope.report.phrases import told_seconds
 
 from command_line import CommandLine
 from published import LAB11, speedups
 from scalescope.measurement.tables import read_table
 from scalescope.records.scaling import Scaling
-from scalescope.report.phrases import told_seconds
 
 
 def said(scaling: Scaling) -> str:

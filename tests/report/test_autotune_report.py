@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from rendered import shown
-
 from scalescope.charts import FORMATS, charts, write_charts
+
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss

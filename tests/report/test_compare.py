@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from figure_parts import layers, rows, with_data
 from made_results import curves, folder_of
-
 from scalescope.charts.results import compared_charts
+
 from scalescope.errors import UsageError
 from scalescope.records.comparison import Comparison, Pair
 from scalescope.records.explanation import Explanation, StepAccount

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from made_explanation import bare_horovod, compared, ddp, nasty, without_steps
-
 from scalescope.charts import FORMATS, charts, save_charts, write_charts
+
 from scalescope.errors import UsageError
 from scalescope.records.explanation import Epoch, Explanation, StepAccount
 from scalescope.show.charts.explanation import accounting_over_np, step_times_chart

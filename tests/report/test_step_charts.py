@@ -8,11 +8,11 @@ from made_predictions import cluster, timeline
 from made_scalings import NASTY
 
 from breakdowns import break_down
-from scalescope.show.charts.saving import save_charts
-from scalescope.show.charts.cluster import costs_chart
 from scalescope.records.cluster import Cluster
 from scalescope.records.timeline import Span, Step, Timeline
+from scalescope.show.charts.cluster import costs_chart
 from scalescope.show.charts.explanation import timelines_chart
+from scalescope.show.charts.saving import save_charts
 
 
 def step_chart(timeline: Timeline, title: str, *lines: str) -> Any:

@@ -10,7 +10,7 @@ from made_results import folder_of, folders
 from rich.console import Console
 from test_measurement import measurement, run
 
-from scalescope.cli.report import with_commands
+from scalescope.endings import with_commands
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check

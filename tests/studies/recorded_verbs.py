@@ -41,18 +41,18 @@ class Verbs:
         if self.fails:
             raise self.fails.pop(0)
 
-    def measure(self, request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
+    def measure(self, request: MeasureRequest, listener: object) -> Measurement:
         folder = Path(request.folder)
         with result_folder("measure", folder):
             (folder / PLAN).write_text("{}")
         self._told("measure", request, None, listener)
         made = measurement(*self.runs)
         save(made, folder / "measurement.json")
-        return folder, made
+        return made
 
-    def continue_measurement(self, folder: Path, limits: Any, listener: object) -> tuple[Path, Measurement]:
+    def continue_measurement(self, folder: Path, limits: Any, listener: object) -> Measurement:
         self._told("continue", folder, limits, listener)
-        return folder, measurement(*self.runs)
+        return measurement(*self.runs)
 
     def estimate(self, request: EstimateRequest, listener: object) -> None:
         self._told("estimate", request, None, listener)

@@ -58,8 +58,9 @@ def to(folder: Path, **changes: Any) -> StudyRequest:
 
 
 def test_a_study_leaves_its_plan_and_its_parts_in_its_folder(tmp_path: Path, fakes: type[FakeParts]) -> None:
-    folder, ended = study(to(tmp_path / "s"), Told())
-    assert folder == tmp_path / "s"
+    ended = study(to(tmp_path / "s"), Told())
+    folder = tmp_path / "s"
+    assert ended.folder == folder
     assert (ended.what, ended.budget_s, set(states(ended).values())) == ("mlp", 600.0, {"done"})
     assert load(folder / STUDY, Study) == ended
     kept = load(folder / "plan.json", StudyPlan)
@@ -79,12 +80,12 @@ def test_what_settling_takes_counts_as_used(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(module, "settled", slowly)
-    assert study(to(tmp_path / "s"), Told())[1].part("engines").state == "left out"
+    assert study(to(tmp_path / "s"), Told()).part("engines").state == "left out"
 
 
 def test_a_folder_that_holds_a_study_is_not_begun_again(tmp_path: Path, fakes: type[FakeParts]) -> None:
     study(to(tmp_path / "s"), Told())
-    with pytest.raises(UsageError, match="already holds a study: add --resume, or choose another folder with -o"):
+    with pytest.raises(UsageError, match="already holds a study: resume it with --resume, or choose another folder"):
         study(to(tmp_path / "s"), Told())
     with result_folder("tune", tmp_path / "t"):
         pass
@@ -99,7 +100,7 @@ def test_a_study_of_which_no_part_is_done_has_failed(tmp_path: Path, fakes: type
         study(to(tmp_path / "s"), Told())
     assert set(states(load(tmp_path / "s" / STUDY, Study)).values()) == {"failed"}
     del fakes.fails["refine"]
-    assert study(to(tmp_path / "one"), Told())[1].part("refine").state == "done"
+    assert study(to(tmp_path / "one"), Told()).part("refine").state == "done"
 
 
 def test_an_interrupted_study_says_where_it_is(tmp_path: Path, fakes: type[FakeParts]) -> None:
@@ -119,8 +120,8 @@ def interrupted(folder: Path, fakes: type[FakeParts]) -> Path:
 
 def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
-    found, ended = resume(folder, Told())
-    assert found == folder
+    ended = resume(folder, Told())
+    assert ended.folder == folder
     assert fakes.made[-1].ran == ["measure", "explain", "tune", "check", "refine", "strong", "engines"]
     assert set(states(ended).values()) == {"done"}
     plan = fakes.made[-1].plan

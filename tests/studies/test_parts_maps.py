@@ -76,10 +76,10 @@ def surveyed(folder: Path, verbs: Verbs) -> None:
 def leaves_surveys(tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Verbs.measure
 
-    def measure(request: MeasureRequest, listener: object) -> tuple[Path, Measurement]:
-        found = original(verbs, request, listener)
+    def measure(request: MeasureRequest, listener: object) -> Measurement:
+        original(verbs, request, listener)
         surveyed(tmp_path, verbs)
-        return found[0], measurement(*verbs.runs)
+        return measurement(*verbs.runs)
 
     monkeypatch.setattr(parts, "measure", measure)
 

@@ -51,7 +51,7 @@ def test_variables_make_horovod_tune_itself_and_leave_what_is_held(tmp_path: Pat
     inert = {"HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "HOROVOD_TORUS_ALLREDUCE": "0"}
     assert autotune_variables(request(), log, nccl_build=True) == plain
     assert autotune_variables(request(), log, nccl_build=False) == {**plain, **inert}
-    held = autotune_variables(request(hold=("cache-capacity=0", "torus_allreduce=true")), log, nccl_build=False)
+    held = autotune_variables(request(knobs=("cache-capacity=0", "torus_allreduce=true")), log, nccl_build=False)
     assert held == {
         name: text
         for name, text in {**plain, **inert}.items()
@@ -115,7 +115,7 @@ def test_an_nccl_build_searches_once_for_every_combination_of_free_switches(tmp_
         return int(found)
 
     assert steps("free") == (4 * 2 + 1) * 6
-    assert steps("held", hold=("torus-allreduce=false",)) == (2 * 2 + 1) * 6
+    assert steps("held", knobs=("torus-allreduce=false",)) == (2 * 2 + 1) * 6
 
 
 def test_an_autotune_that_ranks_could_not_run_is_told(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_autotune_in_a_launch_of_its_own_is_compared_by_launches(
             Path(told.request.env["HOROVOD_AUTOTUNE_LOG"]).write_text(FINISHED)
 
     launches.on_launch = write
-    asked = request(engine="horovod", max_samples=4, steps_per_sample=5, hold=("controller=gloo",))
+    asked = request(engine="horovod", max_samples=4, steps_per_sample=5, knobs=("controller=gloo",))
     settled, told = settings(tmp_path, "horovod", controller="gloo"), Told()
     found = tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, told)
     steps = (3 + 5 + 1) * (5 * 5 + 1)

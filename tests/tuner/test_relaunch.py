@@ -102,7 +102,7 @@ def test_the_winner_of_launches_is_used_and_every_launch_kept(tmp_path: Path, mo
 
     launches.on_launch = leave_a_survey
     told = Told()
-    asked, settled = request(max_samples=6, hold=("first_bucket_mb=1",)), settings(tmp_path, first_bucket_mb=1.0)
+    asked, settled = request(max_samples=6, knobs=("first_bucket_mb=1",)), settings(tmp_path, first_bucket_mb=1.0)
     found = tune_offline(asked, settled, point(), tmp_path, told, notes=("moved",))
     assert found.decision == "use"
     assert float(found.values["bucket_cap_mb"]) <= 4
@@ -213,7 +213,7 @@ def test_an_interrupted_search_keeps_its_samples(tmp_path: Path, monkeypatch: py
 
 def test_a_setting_found_earlier_trains_without_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launches = made(monkeypatch, faster_in_small_buckets)
-    asked, told = request(start_from=FINALIST, hold=("static_graph=true",)), Told()
+    asked, told = request(start_from=FINALIST, knobs=("static_graph=true",)), Told()
     used = use_setting(asked, settings(tmp_path, static_graph=True), point(), tmp_path, "offline", 60, told)
     assert (used.decision, used.values, used.held) == ("use", FINALIST, {"static_graph": True})
     assert (used.winner_step_s, used.nodes, used.notes) == (0.08, 1, ("a warning",))
@@ -232,7 +232,7 @@ def test_what_the_user_named_is_fixed_and_what_was_settled_is_not(tmp_path: Path
     settled = settings(tmp_path, bucket_cap_mb=8.0, static_graph=True)
     assert fixed_by_user(request(), settled, point()) == {}
     held = ("bucket-cap-mb=8", "threads_per_rank=1")
-    assert fixed_by_user(request(hold=held), settled, point()) == {"bucket_cap_mb": 8.0, "threads_per_rank": 1}
+    assert fixed_by_user(request(knobs=held), settled, point()) == {"bucket_cap_mb": 8.0, "threads_per_rank": 1}
     assert fixed_by_user(request(threads_per_rank=1), settled, point()) == {"threads_per_rank": 1}
 
 

@@ -89,8 +89,11 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
 
 def test_a_search_is_written_down_and_made(search: Search, tmp_path: Path) -> None:
     told = Told()
-    folder, found = tune(asked(folder="out", hold=("threads-per-rank=2", "static_graph=true"), batch=8), told)
-    assert (folder, found) == (tmp_path / "out", tuning())
+    folder, found = (
+        tmp_path / "out",
+        tune(asked(folder="out", knobs=("threads-per-rank=2", "static_graph=true"), batch=8), told),
+    )
+    assert (found.folder, found) == (folder, tuning())
     ((request, settings, point, place),) = search.given
     assert (place, request.folder, settings.folder, settings.cwd) == (folder, *[str(folder)] * 2, str(tmp_path))
     assert (settings.threads_per_rank, settings.knobs["ddp"].values) == (2, {"static_graph": True})
@@ -211,7 +214,7 @@ def test_a_resumed_search_goes_on_with_its_samples_and_a_new_budget(search: Sear
     append(sample, tmp_path / "out" / SAMPLES)
     with open(tmp_path / "out" / SAMPLES, "a") as file:
         file.write('{"torn')
-    folder, _ = resume(tmp_path / "out", Told(), budget_s=60.0)
+    folder = resume(tmp_path / "out", Told(), budget_s=60.0).folder
     request, settings, _, place = search.given[-1]
     assert (folder, place, request.budget_s, settings.cwd) == (tmp_path / "out", place, 60.0, str(tmp_path))
     assert (list(search.finished), search.notes) == ([sample], ())

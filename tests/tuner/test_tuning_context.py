@@ -79,14 +79,14 @@ def test_the_search_gets_a_plan_and_the_model_stays_as_it_was(
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     with tuning(
-        model, hold={"gradient_as_bucket_view": True}, max_samples=5, steps_per_sample=6, folder=tmp_path / "out"
+        model, knobs={"gradient_as_bucket_view": True}, max_samples=5, steps_per_sample=6, folder=tmp_path / "out"
     ) as place:
         assert model.gradient_as_bucket_view
         assert process.happened == []
     assert place == tmp_path / "out"
     assert begun == [[sys.executable, "-m", "scalescope", "tune", "--join", str(place)]]
     asked = load(place / PLAN, TunePlan).request
-    assert (asked.np, asked.engine, asked.hold) == (1, "ddp", ("gradient_as_bucket_view=True",))
+    assert (asked.np, asked.engine, asked.knobs) == (1, "ddp", ("gradient_as_bucket_view=True",))
     assert (asked.max_samples, asked.steps_per_sample, asked.folder) == (5, 6, str(place))
     assert (place / "training").is_dir()
     assert process.happened == ["input closed", "waited 120.0"]
@@ -103,7 +103,7 @@ def test_a_folder_of_something_else_is_told_before_anything_is_tuned(
         pass
     with (
         pytest.raises(UsageError, match="both fixed and to be searched"),
-        tuning(model, hold={"gradient_as_bucket_view": True}, search=["gradient_as_bucket_view"]),
+        tuning(model, knobs={"gradient_as_bucket_view": True}, search=["gradient_as_bucket_view"]),
     ):
         pass
 
@@ -149,7 +149,7 @@ def joined(folder: Path, monkeypatch: pytest.MonkeyPatch, *reports: dict[str, An
     monkeypatch.setattr(os, "read", lambda number, most: b"")
     (folder / context.TRAINING).mkdir()
     (folder / context.TRAINING / REPORTS).write_text("".join(json.dumps(each) + "\n" for each in reports))
-    save(TunePlan(request=request(hold=("static_graph=true",)), cwd=str(folder)), folder / PLAN)
+    save(TunePlan(request=request(knobs=("static_graph=true",)), cwd=str(folder)), folder / PLAN)
     yield
 
 

@@ -1,6 +1,6 @@
 """The verbs as functions: they take what the command line takes, by the same names, and return records.
 
-`__init__.pyi` next to this file lists the keywords of every verb; scripts/api_stub writes it from the options.
+`__init__.pyi` next to this file lists the keywords of every verb; python -m scalescope.api.stub writes it.
 """
 
 from collections.abc import Callable, Sequence

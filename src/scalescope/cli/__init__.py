@@ -214,8 +214,8 @@ def _progress(verb: Verb, screen: Screen) -> Any:
     shown: dict[str, Any] = {"quiet": screen.shown.quiet, "verbose": screen.shown.verbose}
     if verb.name in ("estimate", "probe"):
         return EstimateProgress(screen.console, **shown)
-    kind: Any = {"tune": TuneProgress, "study": StudyProgress}.get(verb.name, MeasureProgress)
-    return kind(screen.console, show_output=screen.shown.show_output, **shown)
+    kinds: dict[str, Any] = {"tune": TuneProgress, "study": StudyProgress}
+    return kinds.get(verb.name, MeasureProgress)(screen.console, show_output=screen.shown.show_output, **shown)
 
 
 class _HelpText(io.StringIO):

@@ -67,7 +67,7 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
 
     point: Point
     round: int = 1  # Launches of one round were made one after the other and are compared with each other
-    folder: Inside  # Relative to the measurement's folder
+    folder: Inside  # type: ignore[assignment]  # Relative to the measurement's folder
     wall_s: float
     phases: dict[str, float]  # Seconds per phase, the mean over ranks; they add up to wall_s
     steps: int
@@ -106,7 +106,7 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
 
     point: Point
     round: int = 1
-    folder: Inside
+    folder: Inside  # type: ignore[assignment]  # As that of a Run
     problem: str
     details: str
 

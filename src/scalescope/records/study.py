@@ -1,7 +1,6 @@
 """A study: what was asked, the parts it is made of, and what became of each; written as it goes."""
 
-from typing import Annotated as A
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -31,8 +30,10 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope study` can be told."""
 
     # Empty: 1 and doublings up to all slots
-    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)] = ()
-    batch: A[
+    np: Annotated[
+        tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)
+    ] = ()
+    batch: Annotated[
         tuple[int, ...],
         Opt(
             "Batch sizes of the map: 32,64 or 8,16,...,512; the recommended one is measured (default: 8 to 512, "
@@ -40,7 +41,7 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
             COUNTS,
         ),
     ] = ()
-    engines: A[
+    engines: Annotated[
         tuple[str, ...],
         Opt(
             "ddp, horovod or ddp,horovod; the first one is tuned (default: what the script imports; for a MODEL "
@@ -51,7 +52,7 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
             metavar="TEXT",
         ),
     ] = ()
-    budget_s: A[
+    budget_s: Annotated[
         float,
         Opt(
             "Time for everything together: 5m, 1h; what does not fit is left out.",

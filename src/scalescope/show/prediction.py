@@ -68,7 +68,9 @@ def document(
             "efficiency": lambda: charts.efficiency_map(prediction, most_cells or MOST_CELLS),
             "throughput": lambda: charts.throughput_chart(prediction),
             "checks": lambda: charts.checks_chart(checked),
-            "step": lambda: timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None,
+            "step": lambda: (
+                timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None
+            ),
         }
         return figures[name]()
 

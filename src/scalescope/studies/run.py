@@ -1,7 +1,6 @@
 """`study`: from a request to a folder that holds every answer; begun once, and resumed after any interruption."""
 
 import contextlib
-import shlex
 import sys
 import tempfile
 import time
@@ -117,9 +116,7 @@ def dry_run(request: StudyRequest) -> Study:
 def _refuse_a_second(folder: Path) -> None:
     check(folder, "study")
     if (folder / PLAN).exists():
-        raise UsageError(
-            f"{folder} already holds a study: resume it with --resume {shlex.quote(str(folder))}, or choose another folder with -o"
-        )
+        raise UsageError(f"{folder} already holds a study: resume it with --resume, or choose another folder with -o")
 
 
 @contextlib.contextmanager

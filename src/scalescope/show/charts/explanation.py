@@ -9,20 +9,6 @@ from typing import Any, NamedTuple
 import altair as alt
 import msgspec
 
-from scalescope.show.charts.parts import (
-    IDEAL_DASH,
-    LOSS_COLOUR,
-    Rows,
-    data,
-    frame,
-    lane_axis,
-    logarithmic_domain,
-    named,
-    panel_title,
-    powers_of_ten,
-    shared_axis,
-    size_axis,
-)
 from scalescope.intervals import Intervals
 from scalescope.records.explanation import Explanation, Period
 from scalescope.records.timeline import (
@@ -38,6 +24,20 @@ from scalescope.records.timeline import (
     exposed,
     moments,
     parts_of,
+)
+from scalescope.show.charts.parts import (
+    IDEAL_DASH,
+    LOSS_COLOUR,
+    Rows,
+    data,
+    frame,
+    lane_axis,
+    logarithmic_domain,
+    named,
+    panel_title,
+    powers_of_ten,
+    shared_axis,
+    size_axis,
 )
 from scalescope.show.explanation import (
     MOST_RANKS,
