@@ -19,6 +19,7 @@ LEAVES = {
     "intervals",
     "line_pattern",
     "named_paths",
+    "options",
     "stats",
     "steady",
     "text",
@@ -34,7 +35,9 @@ LEVELS = [
     {"measurement"},
     {"estimation", "diagnosis", "tuner"},
     {"studies"},
+    {"verbs"},
     {"api"},
+    {"endings"},
     {"cli"},
 ]
 ROOMS = set().union(*LEVELS)
@@ -46,12 +49,11 @@ def allowed(room: str) -> set[str]:
         return LEAVES
     if room == "agent":  # it names the live halves of engines, and imports nothing of ours: see below
         return {"agent", "engines"}
-    if room == "report":
-        return {"report", "records"} | LEAVES
-    if room == "charts":  # captions are the report's sentences
-        return {"charts", "report", "records"} | LEAVES
-    if room in ("api", "cli"):
-        return (ROOMS - {"cli"} | {room}) | LEAVES | {"charts", "report"}
+    if room == "show":
+        return {"show", "records", "engines"} | LEAVES
+    if room in ("verbs", "api", "endings", "cli"):
+        below = LEVELS[: next(at for at, level in enumerate(LEVELS) if room in level)]
+        return set().union(*below) | {room, "show"} | LEAVES
     below: set[str] = set()
     for level in LEVELS:
         if room in level:
@@ -72,7 +74,7 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A string such as "scalescope.jobs.train_model" is imported by somebody, or started with -m.
             named = re.fullmatch(r"scalescope\.(\w+)(\.\w*)*", node.value)
-            names = [named[0]] if named and named[1] in ROOMS | LEAVES | {"charts", "report"} else []
+            names = [named[0]] if named and named[1] in ROOMS | LEAVES | {"show"} else []
         ours = [name.split(".") for name in names if name.split(".")[0] == "scalescope"]
         rooms |= {name[1] if len(name) > 1 else "scalescope" for name in ours}
     return rooms

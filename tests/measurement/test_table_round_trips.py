@@ -6,13 +6,13 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scalescope.report.tables import as_csv
 
 from published import LAB11, speedups
 from scalescope.measurement.study import study
 from scalescope.measurement.tables import read_table
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import SPEEDUPS, Scaling
+from scalescope.show import document_of, files
 
 # What scalescope wrote
 
@@ -58,7 +58,7 @@ def _measured(scaling: str, launches: int) -> Scaling:
 @pytest.mark.parametrize("kind", ["strong", "weak"])
 def test_our_own_table_reads_back_to_about_the_same_speedups(table, kind: str, launches: int) -> None:
     before = _measured(kind, launches)
-    after = table(as_csv(before))
+    after = table(files.as_csv(document_of(before).files["scaling"]))
     assert [(curve.engine, curve.batch) for curve in after.curves] == [
         (curve.engine, curve.batch) for curve in before.curves
     ]
@@ -75,7 +75,7 @@ def test_what_was_read_once_reads_the_same_from_our_table(table, paths: tuple[st
     from scalescope.measurement.sources import explain
 
     before = explain([LAB11.parent / path for path in paths])
-    (curve,) = table(as_csv(before)).curves
+    (curve,) = table(files.as_csv(document_of(before).files["scaling"])).curves
     for name in before.curves[0].points[1].speedup:
         assert speedups(curve, name) == pytest.approx(speedups(before.curves[0], name), rel=1e-8)
 

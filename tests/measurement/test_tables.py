@@ -7,12 +7,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from scalescope.report.phrases import told_seconds
 
 from command_line import CommandLine
 from published import LAB11, speedups
 from scalescope.measurement.tables import read_table
-from scalescope.records.scaling import Scaling
+from scalescope.records.scaling import Curve, Scaling
+from scalescope.show import document_of
 
 
 def said(scaling: Scaling) -> str:
@@ -39,6 +39,14 @@ def test_the_fixed_cost_of_lab_11() -> None:
     assert fit.fixed_share["1"] == pytest.approx(0.05, abs=0.005)
     longer = fit.longer["32"]
     assert [round(longer[times], 1) for times in ("3", "10", "31", "100")] == [19.5, 25.8, 28.6, 29.6]
+
+
+def told_seconds(curve: Curve) -> dict[str, list[float | None]]:
+    """Cells of the curve's table by the heading of their column."""
+    (table,) = document_of(Scaling(what="", source="table", curves=(curve,))).sections[0].tables
+    wanted = {"init": "init (s)", "train": "train (s)", "total": "total (s)"}
+    columns = {column.heading: column for column in table.columns}
+    return {name: [columns[heading].get(row) for row in table.rows] for name, heading in wanted.items()}
 
 
 def test_the_seconds_of_lab_11_stay_as_the_table_has_them() -> None:

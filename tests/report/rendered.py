@@ -1,6 +1,8 @@
 """Records as people see them: their Document on a terminal and in files."""
 
 import io
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from scalescope.show import document_of, files, terminal
@@ -27,3 +29,13 @@ def as_markdown(record: Any) -> str:
 def as_latex(record: Any) -> str:
     (name,) = document_of(record).files
     return files.as_latex(document_of(record), name)
+
+
+def charts(record: Any, **context: Any) -> dict[str, Any]:
+    """Every chart that the record has the numbers for, by name."""
+    drawn = {figure.name: figure.draw() for figure in document_of(record, **context).figures}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
+
+
+def write_charts(record: Any, folder: Path, formats: Sequence[str] = ("html", "png")) -> list[Path]:
+    return files.write_figures(document_of(record), folder, formats)

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
-from rendered import shown
-from scalescope.charts import FORMATS, charts, write_charts
+from rendered import charts, shown, write_charts
 
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
 from scalescope.show import document_of
 from scalescope.show.autotune import next_commands
+from scalescope.show.charts.saving import FORMATS
 
 DATA = Path(__file__).parent.parent / "data" / "autotune"
 OLDER = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score"

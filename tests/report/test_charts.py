@@ -7,12 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
+from rendered import charts, write_charts
 
 import needs
-from scalescope.charts import FORMATS, charts, saving, write_charts
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.verdict import what_stands_out
 from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint, best_batch
+from scalescope.show.charts import saving
+from scalescope.show.charts.saving import FORMATS
 from scalescope.show.charts.scaling import batch_chart
 from scalescope.units import format_rate
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from figure_parts import layers, rows, with_data
 from made_results import curves, folder_of
-from scalescope.charts.results import compared_charts
 
 from scalescope.errors import UsageError
 from scalescope.records.comparison import Comparison, Pair
@@ -20,6 +19,7 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
 from scalescope.records.timeline import Breakdown
 from scalescope.show import document_of
+from scalescope.show.study import compared_section
 from scalescope.studies.compare import compare
 
 HERE = Path(__file__).parents[2]
@@ -150,14 +150,17 @@ def test_bars_of_jobs_of_one_size_are_named_by_their_files() -> None:
     two, eight = made_explanation.ddp(2), made_explanation.ddp(8)
 
     def bars(*named: tuple[Explanation, str]) -> set[str]:
-        chart = compared_charts([traced(each, name) for each, name in named])["accounting_compared"]
+        section = compared_section([traced(each, name) for each, name in named], None)
+        assert section
+        (figure,) = section.figures
+        chart = figure.draw()
         return {row["rank"] for row in rows(layers(with_data(chart), "rect")[0])}
 
     assert bars((two, "monday.json"), (two, "friday.json")) == {"monday.json", "friday.json"}
     assert bars((two, "traces"), (two, "traces")) == {"traces", "traces #2"}
     assert bars((two, "a"), (two, "b"), (eight, "c")) == {"a: 2 ranks", "b: 2 ranks", "c: 8 ranks"}
     assert bars((two, "a"), (eight, "b")) == {"2 ranks", "8 ranks"}
-    assert compared_charts([traced(two)]) == {}
+    assert compared_section([traced(two)], None) is None
 
 
 def test_findings_that_came_or_went_are_told() -> None:

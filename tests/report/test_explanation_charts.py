@@ -7,11 +7,12 @@ import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from made_explanation import bare_horovod, compared, ddp, nasty, without_steps
-from scalescope.charts import FORMATS, charts, save_charts, write_charts
+from rendered import charts, write_charts
 
 from scalescope.errors import UsageError
 from scalescope.records.explanation import Epoch, Explanation, StepAccount
 from scalescope.show.charts.explanation import accounting_over_np, step_times_chart
+from scalescope.show.charts.saving import FORMATS, save_charts
 
 
 def drawn(explanation: Explanation) -> dict[str, Any]:

@@ -8,12 +8,13 @@ import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from made_predictions import both, checked, crowded, hopeless, large, predicted, single, too_large
 from made_scalings import NASTY
-from scalescope.charts import FORMATS, charts, save_charts, write_charts
+from rendered import charts, write_charts
 
 import needs
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.prediction import Prediction
 from scalescope.show import document_of
+from scalescope.show.charts.saving import FORMATS, save_charts
 
 RING = "#e6007e"
 

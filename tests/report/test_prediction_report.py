@@ -31,7 +31,7 @@ def facts(prediction: Prediction) -> list[str]:
 
 def map_rows(text: str) -> dict[str, list[str]]:
     """Cells as they are written, by processes and without nodes, of the first map."""
-    heading, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
+    _, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
     found = [line.split() for line in lines if re.match(r" {3,9}\d", line)]
     return {first: rest["nodes" in heading :] for first, *rest in found}
 
@@ -61,7 +61,7 @@ def test_what_reads_one_is_not_called_slower() -> None:
 
 
 def test_rows_name_their_nodes_where_there_are_several() -> None:
-    heading, _, *lines = shown(predicted()).split("processes nodes", 1)[1].splitlines()[:8]
+    _, _, *lines = shown(predicted()).split("processes nodes", 1)[1].splitlines()[:8]
     assert [line.split()[:2] for line in lines] == [
         ["1", "1"],
         ["2", "1"],
@@ -70,7 +70,8 @@ def test_rows_name_their_nodes_where_there_are_several() -> None:
         ["6", "2"],
         ["8", "2"],
     ]
-    assert "nodes" not in map_rows(shown(predicted(slots=8))) and "processes nodes" not in shown(predicted(slots=8))
+    assert "nodes" not in map_rows(shown(predicted(slots=8)))
+    assert "processes nodes" not in shown(predicted(slots=8))
 
 
 def test_ascii_terminals_get_ascii() -> None:

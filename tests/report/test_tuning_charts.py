@@ -20,7 +20,7 @@ from made_tunings import (
     unfinished,
     without_prior,
 )
-from scalescope.charts import charts, write_charts
+from rendered import charts, write_charts
 
 from scalescope.records.tuning import Cell, Tuning
 

@@ -3,7 +3,7 @@
 `__init__.pyi` next to this file lists the keywords of every verb; python -m scalescope.api.stub writes it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any

@@ -80,7 +80,7 @@ def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | 
     return Counts(alt.X("at:Q", title=title, scale=scale, axis=axis), low, high, logarithmic)
 
 
-def tick_words(labels: Mapping[float, str], otherwise: str = "''") -> str:
+def tick_words(labels: Mapping[Any, str], otherwise: str = "''") -> str:
     """An expression for a tick's label; the axis' own format would round ticks to their distance."""
     return "".join(f"datum.value == {value:.10g} ? {json.dumps(text)} : " for value, text in labels.items()) + otherwise
 
