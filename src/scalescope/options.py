@@ -236,7 +236,8 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
     said += [model] if model else []
     for option in options:
         text = texts.get(option.keyword, "")
-        if option.opt.argument or text in EMPTY or text == option.text(option.default):
+        is_usual = text == option.text(option.default) and option.keyword not in changes
+        if option.opt.argument or text in EMPTY or is_usual:
             continue
         if option.opt.kind.is_flag:
             said.append(option.flag)

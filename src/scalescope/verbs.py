@@ -327,7 +327,7 @@ VERBS = (
     Verb(
         "estimate",
         EstimateRequest,
-        """How fast would it be? A map of speedup over processes and batch sizes, from one process and a cluster's links.
+        """How fast would it be? A map of speedup over processes and batch sizes, from one process and its links.
 
         scalescope estimate resnet50 --np 1..32 --batch 8,16,...,512 --cluster cluster.toml
         """,

@@ -31,7 +31,7 @@ def facts(prediction: Prediction) -> list[str]:
 
 def map_rows(text: str) -> dict[str, list[str]]:
     """Cells as they are written, by processes and without nodes, of the first map."""
-    _, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
+    heading, _, *lines = text[re.search(r"^ *processes", text, re.MULTILINE).start() :].split("\n\n")[0].splitlines()
     found = [line.split() for line in lines if re.match(r" {3,9}\d", line)]
     return {first: rest["nodes" in heading :] for first, *rest in found}
 
