@@ -10,8 +10,9 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.prediction import Prediction
 from scalescope.records.scaling import Scaling
 from scalescope.records.tuning import Tuning
-from scalescope.show import Document, document_of
+from scalescope.show import document_of
 from scalescope.show.charts.saving import FORMATS, USUAL, check_formats, save_charts, start_renderer
+from scalescope.show.document import Document
 
 __all__ = ["FORMATS", "USUAL", "charts", "check_formats", "save_charts", "start_renderer", "write_charts"]
 
