@@ -12,7 +12,6 @@ SECTIONS = {
     "agent": "what the agent adds to a step, beside a bare loop",
     "coverage": "1,000 simulated studies with the stopping rule: how often 95 % intervals hold the truth",
     "aa": "50 real configurations against themselves (several runs of this section on two cores)",
-    "quick": "time until S(2) of the cnn is known within 5 %, by turns and by launches",
     "fixed_cost": "planted fixed costs and work, and what the fit finds",
     "warmup": "planted ends of warm-up, and what is found",
     "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, DDP and Horovod (needs root)",

@@ -14,12 +14,11 @@ import altair as alt
 import msgspec
 import vl_convert
 from altair.utils.schemapi import debug_mode
+from scalescope.charts import charts
+from scalescope.charts.parts import data, frame, named, tick_words
+from scalescope.charts.saving import rendered
 
 import scalescope
-from scalescope.charts import charts
-from scalescope.charts.map import map_chart
-from scalescope.show.charts.parts import data, frame, named, tick_words
-from scalescope.show.charts.saving import rendered
 from scalescope.cli import run
 from scalescope.engines import find_engine
 from scalescope.estimation.step_time import profile_from_step_times
@@ -28,8 +27,11 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.timeline import Timeline
-from scalescope.report.study import with_measured
 from scalescope.show.charts.explanation import timelines_chart
+from scalescope.show.charts.parts import data, frame, named, tick_words
+from scalescope.show.charts.prediction import map_chart
+from scalescope.show.charts.saving import rendered
+from scalescope.show.prediction import MOST_CELLS, with_measured
 from scalescope.simulator.grid import Question, predict
 from scalescope.simulator.step import predicted_step
 
@@ -118,7 +120,7 @@ def annotated_map(prediction: Prediction) -> dict[str, Any]:
         ),
     ]
     with debug_mode(False):
-        spec: dict[str, Any] = map_chart(prediction, checks=prediction.checks).to_dict(validate=False)
+        spec: dict[str, Any] = map_chart(prediction, prediction.checks, MOST_CELLS).to_dict(validate=False)
     spec["concat"][0]["layer"] += [_label(spec, *each) for each in words]
     return spec
 

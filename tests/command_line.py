@@ -21,7 +21,7 @@ class CommandLine:
 
     def words(self, *words: str, pictures: bool = False) -> list[str]:
         """The command line; measure makes one launch per point unless a test says how many."""
-        chosen = {"--launches", "--precision", "--quick", "--resume"} & set(words)
+        chosen = {"--launches", "--precision", "--resume"} & set(words)
         once = ["--launches", "1"] if words[:1] == ("measure",) and not chosen else []
         program = ["-m", "scalescope"] if pictures else ["-c", WITHOUT_PICTURES]
         return [sys.executable, *program, *words[:1], *once, *words[1:]]

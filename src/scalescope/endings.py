@@ -169,8 +169,6 @@ def after_measure(request: "MeasureRequest", scaling: "Scaling", folder: Path) -
 
     if request.trace:
         return folder_command("explain", folder)
-    if request.quick:
-        return retyped("measure", request, np=tuple(sorted({1, *request.np})))
     if request.most_launches < FEWEST:
         return folder_command("measure --resume", folder, "--launches", str(FEWEST))
     point = largest(scaling.curves[0]) if scaling.curves else None

@@ -199,7 +199,6 @@ DRY = [
     f"measure mlp --np 2 --knob bucket_cap_mb=4 --trace {SET}",
     "measure --np 2 --engine ddp --launcher own --batch 8 -o out --dry-run -- sh run.sh {np} {batch}",
     f"measure --np 2 --engine ddp --env TOKEN=secret --launcher-arg=--max-restarts=0 {SET} -- PYTHON train.py",
-    f"measure mlp --quick {SET}",
     f"tune mlp --batch 8 --hold first_bucket_mb=2 {SET}",
     f"tune mlp --offline --max-samples 5 {SET}",
     f"explain mlp --np 2 --from-start {SET}",

@@ -291,15 +291,3 @@ def test_dry_run_prints_what_would_run_and_starts_nothing(scalescope) -> None:
     assert all("torch.distributed.run" in line and "OMP_NUM_THREADS=" in line for line in lines)
     assert len({re.search(r"OMP_NUM_THREADS=(\d+)", line)[1] for line in lines}) == 1
     assert not (scalescope.folder / "out").exists()
-
-
-def test_turns_inside_one_launch(scalescope) -> None:
-    words = ("--np", "2", "--batch", "4", "--quick", "--budget", "1s", "-o", "out", "--json")
-    found = document(scalescope("measure", "mlp", *words))
-    alone, two = found["points"]
-    assert (alone["engine"], alone["np"], two["np"], two["source"]) == ("none", 1, 2, "turns")
-    steady = two["speedup"]["steady"]
-    assert set(two["speedup"]) == {"steady"}
-    assert steady["blocks"] >= 2
-    assert steady["low"] <= steady["value"] <= steady["high"]
-    assert len(found["launches"]) == 1

@@ -61,7 +61,6 @@ def test_quick_leaves_the_baseline_to_the_launch() -> None:
         ({"np": (1, 3), "batch": (32,), "scaling": ("strong",)}, "take 30 or 33, or leave 3 out"),
         ({"np": (1, 4), "batch": (2,), "scaling": ("strong",)}, "take 4, or leave 4 out"),
         ({"steps": 4}, "fewer than warm-up needs"),
-        ({"quick": True, "scaling": ("strong", "weak")}, "one kind of scaling"),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_starts(changes: dict, complaint: str) -> None:

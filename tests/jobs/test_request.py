@@ -37,9 +37,7 @@ BOTH = ("strong", "weak")
             {"command": ("torchrun", "x.py"), "launcher": "mpirun"},
             "starts its ranks itself: leave --launcher mpirun out",
         ),
-        ({**SCRIPT, "quick": True}, "--quick needs a MODEL: a script cannot be run in interleaved blocks"),
         ({**SCRIPT, "trace": True, "pattern": "x"}, "--trace needs ranks that train with torch"),
-        ({**MLP, "quick": True, "scaling": BOTH}, "--quick measures one kind of scaling at a time"),
         ({**SCRIPT, "scaling": BOTH}, "--scaling both needs --batch and {batch} in the command"),
         ({**MLP, "np": ()}, "numbers of processes and batch sizes are 1 or more"),
         ({**MLP, "np": (1, 0)}, "numbers of processes and batch sizes are 1 or more"),
@@ -81,8 +79,6 @@ def test_what_goes_together_is_taken(fields: dict[str, Any]) -> None:
     ("fields", "complaint"),
     [
         ({"np": (4, 2)}, r"--np 4,2 has no baseline: add 1 \(--np 1,4,2\), or compare with the smallest, 2,"),
-        ({"np": (1,), "quick": True}, "--quick compares one process with several"),
-        ({"np": (1, 1), "quick": True}, "--quick compares one process with several"),
     ],
 )
 def test_speedups_need_a_baseline(fields: dict[str, Any], complaint: str) -> None:

@@ -11,8 +11,11 @@ from made_scalings import NASTY
 from rendered import as_csv, as_latex, as_markdown
 from rendered import shown as rendered
 
+from scalescope.endings import after_estimate
 from scalescope.errors import WorkFailed
 from scalescope.records.prediction import STATED, Cell, Prediction
+from scalescope.records.profile import WorkloadSpec
+from scalescope.records.request import EstimateRequest
 from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
 from scalescope.show import document_of, files, terminal
 
@@ -70,7 +73,6 @@ def test_rows_name_their_nodes_where_there_are_several() -> None:
         ["6", "2"],
         ["8", "2"],
     ]
-    assert "nodes" not in map_rows(shown(predicted(slots=8)))
     assert "processes nodes" not in shown(predicted(slots=8))
 
 
@@ -292,3 +294,10 @@ def test_measured_cells_count_as_checks() -> None:
     assert "1 cell run for real: wrong by 9.1 %" in text
     assert "weak 4 64 60.6 ms (57.6-63.6) 66.7 ms (60.6-72.7) -9.1 no" in text
     assert document_of(both(), measured=measured).json()["checks"] == []
+
+
+def test_step_times_that_were_given_lead_to_a_measurement(tmp_path: Path) -> None:
+    request = EstimateRequest(workload=WorkloadSpec(model="mlp"), step_time={512: 0.097}, batch=(512,))
+    assert after_estimate(request, predicted(), tmp_path).startswith("scalescope measure mlp --np 1,8 --batch 512")
+    verified = after_estimate(msgspec.structs.replace(request, step_time={}), predicted(), tmp_path)
+    assert verified.endswith("--verify 2")

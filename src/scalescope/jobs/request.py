@@ -119,12 +119,8 @@ def check_modes(request: MeasureRequest) -> None:
         raise UsageError("--launcher own needs your launch line after --")
     if request.command and is_launch_line(request.command) and request.launcher not in ("", "own"):
         raise UsageError(f"the command starts its ranks itself: leave --launcher {request.launcher} out")
-    if request.quick and request.command:
-        raise UsageError("--quick needs a MODEL: a script cannot be run in interleaved blocks; leave --quick out")
     if request.trace and request.pattern:
         raise UsageError("--trace needs ranks that train with torch: leave --pattern or --trace out")
-    if request.quick and len(request.scaling) > 1:
-        raise UsageError("--quick measures one kind of scaling at a time: --scaling strong or --scaling weak")
     if request.command and len(request.scaling) > 1 and not request.batch:
         raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
     if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
@@ -149,12 +145,10 @@ def _check_without_engine(request: MeasureRequest) -> None:
 
 
 def check_baseline(request: MeasureRequest) -> None:
-    """Speedups need something to be relative to, and quick launches a group."""
+    """Speedups need something to be relative to."""
     counts = ",".join(map(str, request.np))
     if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.smallest):
         raise UsageError(
             f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
             f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"
         )
-    if request.quick and max(request.np) == 1:
-        raise UsageError("--quick compares one process with several: name more than one with --np, for example --np 2")

@@ -27,7 +27,7 @@ def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str 
         return (
             f"Steady speedup is {known['steady']:.2f}x {where}, from interleaved blocks inside one launch: it does not "
             "show how launches differ from each other, nor what launching, initialising and warming up cost; measure "
-            "without --quick before you publish it.",
+            "launches before you publish it.",
         )
     if any(each.once for each in point.speedup.values()):
         again = f": {repeat}" if repeat else ""

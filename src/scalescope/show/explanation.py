@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount, TraceFolder
+from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount
 from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
 from scalescope.show.document import Bar, Column, Document, Figure, Item, Section, Table
 from scalescope.show.words import capital, number
@@ -551,17 +551,3 @@ def _plain(record: msgspec.Struct) -> dict[str, Any]:
 def _known(record: msgspec.Struct) -> dict[str, Any]:
     """Without what the source cannot tell."""
     return {name: value for name, value in _plain(record).items() if value is not None}
-
-
-def sentence_of_trace(trace: TraceFolder, folder: str) -> str:
-    """How much was captured where, and what that cost."""
-    what = f"{plural(trace.steps, 'step')} of {plural(len(trace.ranks), 'rank')}"
-    overhead = trace.overhead
-    if not overhead or not trace.untraced_step_s:
-        cost = "what tracing cost is not known: too few steps were made without it"
-    else:
-        step = f"a step of {format_seconds(trace.untraced_step_s)}"
-        span = f"{100 * overhead.low:+.0f} % to {100 * overhead.high:+.0f} %"
-        added = f"tracing added {format_share(overhead.value)} to {step} ({span})"
-        cost = added if overhead.low > 0 else f"what tracing added to {step} is within the noise ({span})"
-    return f"Traced {trace.point.label}: {what} in {folder}; {cost}."

@@ -238,15 +238,6 @@ _MARKS = {
 }
 
 
-def _cell_of(row: Any, batch: int) -> Cell | None:
-    found: Cell | None = row.cells.get(batch)
-    return found
-
-
-def _same_for_all(value: Any, _row: Any) -> Any:
-    return value
-
-
 def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequence[str] = ()) -> Table:
     """Speedups over processes and batches, a column each; with the key to its marks, and what there is to see."""
     shown, left_out = reduced(grid, rows, _BATCHES, prediction)
@@ -266,8 +257,11 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         }
         return next((name for name, holds in kinds.items() if holds), "usual")
 
+    def cell_of(row: _Row, batch: int) -> Cell | None:
+        return row.cells.get(batch)
+
     def colour(row: _Row, batch: int) -> str:
-        cell = row.cells.get(batch)
+        cell = cell_of(row, batch)
         if cell is None:
             return ""
         if not cell.fits or is_slower(cell):
@@ -282,7 +276,7 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         *(
             Column(
                 "",
-                partial(_cell_of, batch=batch),
+                partial(cell_of, batch=batch),
                 f"{batch:,}",
                 write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
                 priority=0 if batch in kept else 64 // (at & -at),  # on narrow terminals every second one goes first
@@ -355,8 +349,11 @@ def _cell_table(prediction: Prediction) -> Table:
     units = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
     fields = [field.name for field in msgspec.structs.fields(Cell)]
     columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
-    same = {name: getattr(prediction, name) for name in ("engine", "cluster", "what")}
-    columns += [Column(name, partial(_same_for_all, value)) for name, value in same.items()]
+    columns += [
+        Column("engine", lambda _: prediction.engine),
+        Column("cluster", lambda _: prediction.cluster),
+        Column("what", lambda _: prediction.what),
+    ]
     return Table(columns, prediction.cells, "")
 
 

@@ -52,12 +52,13 @@ def costs_chart(cluster: Cluster) -> Any:
         alt.Tooltip("bandwidth:Q", title="bus bandwidth (B/s)", format=".3~s"),
         alt.Tooltip("error:Q", title="standard error", format=".1%"),
     ]
-    base, panels = alt.Chart(data(rows)), []
+    panels = []
     for field, title, unit in (("seconds", "time", "s"), ("bandwidth", "bus bandwidth", "B/s")):
         low, high = logarithmic_domain([row[field] for row in rows])
         scale = alt.Scale(type="log", domain=[low, high], nice=False)
         axis = alt.Axis(labelExpr=with_unit("datum.value", f"'{unit}'"), values=powers_of_ten(low, high, 6))
         y = alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
+        base = alt.Chart(data(rows))
         panels.append(
             alt.layer(
                 base.mark_line(strokeWidth=2).encode(x=x, y=y, color=color, strokeDash=dash),

@@ -54,7 +54,7 @@ QUANTITIES = {
     "throughput": ("samples per second", ".3~s", "/s"),
     "exposed_s": ("exposed communication", ".3~s", "s"),
     "memory_bytes": ("memory of a process", ".3~s", "B"),
-    "device_hours": ("device-hours for a million samples", ".3~s", "h"),
+    "device_hours": ("device-hours for a million samples", ".3~r", "h"),
 }
 _WITH_NUMBERS = 16  # Columns up to which cells hold numbers; twice as many rows
 _BATCH_COLOURS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#e0b800")
@@ -139,7 +139,7 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
     width = columns * max(50, min(90, 480 // columns)) if columns <= _WITH_NUMBERS else 640
     nodes = grid.nodes()
     several = max(nodes.values()) > 1
-    labels = {np: f"{np} ({nodes[np]})" if several else f"{np}" for np in grid.counts if np in nodes}
+    labels = {float(np): f"{np} ({nodes[np]})" if several else f"{np}" for np in grid.counts if np in nodes}
     plain_axis: dict[str, Any] = {"ticks": False, "domain": False, "grid": False, "labelOverlap": "greedy"}
 
     def place(across: float = 0.5, down: float = 0.5) -> dict[str, Any]:
@@ -179,7 +179,11 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
     ]
     rim: dict[str, Any] = {"stroke": "white", "strokeWidth": 1} if has_numbers else {}
     flat = alt.when("datum.fits").then(alt.value(SLOWER_COLOUR)).otherwise(alt.value(DOES_NOT_FIT_COLOUR))
-    legend = alt.Legend(title=None, labelExpr=with_unit("datum.value", "info.unit"), offset=14)
+    legend = alt.Legend(
+        title=None,
+        labelExpr=with_unit("datum.value", "info.unit", "info.form == '.2f' ? '.3~r' : info.form"),
+        offset=14,
+    )
     low, high = alt.ExprRef("info.low"), alt.ExprRef("info.high")
     scale = alt.Scale(type="sqrt", range=list(RAMP), domainMin=low, domainMax=high, nice=False, clamp=True)
     bright = alt.Color("value:Q", scale=scale, legend=legend)
