@@ -14,9 +14,6 @@ import altair as alt
 import msgspec
 import vl_convert
 from altair.utils.schemapi import debug_mode
-from scalescope.charts import charts
-from scalescope.charts.parts import data, frame, named, tick_words
-from scalescope.charts.saving import rendered
 
 import scalescope
 from scalescope.cli import run
