@@ -72,7 +72,7 @@ class Trust:
     repeats: Annotated[
         int, statistics_option("--repeats", "-it", min=1, metavar="N", help="Blocks of steps per batch size.")
     ] = 8
-    seconds: Annotated[str, statistics_option(metavar="TIME", help="Maximum time for the profile.")] = "24s"
+    seconds: Annotated[str, statistics_option(metavar="TIME", help="Maximum time for the profile.")] = "18s"
     efficiency: Annotated[
         str, statistics_option(metavar="FRACTION", help="Minimum efficiency of the recommended setting.")
     ] = "80%"

@@ -36,7 +36,7 @@ from scalescope.text import plural
 from scalescope.units import doublings, format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
-_PROBE_S = 12.0  # For all groups of ranks together
+_GROUP_S, _PROBE_S = 8.0, 12.0  # For a group of ranks, and for all groups together
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
 Kept = TypeVar("Kept", ModelProfile, Cluster)
@@ -281,7 +281,7 @@ def _this_machine(
         slots=slots,
         threads_per_rank=threads,
         device="cpu" if profile.kind == "cpu" else "cuda",
-        seconds=min(request.seconds / 3, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
+        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )

@@ -29,7 +29,7 @@ from scalescope.workloads.references import one_line
 Clock = Callable[[], float]  # Seconds
 
 _PATIENCE = 1.6  # Times its own length that a disturbed profile may take
-_PAIRS = 3  # Of blocks with DDP and without it in one launch
+_PAIRS = 2  # Of blocks with DDP and without it in one launch
 _LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
 # Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
 _MEMORY_SHARE = 0.85
@@ -229,8 +229,8 @@ class Director:
         """The batch sizes that matter, then several ranks together, then everything again while there is time."""
         affordable_s = self._task.launches * self._task.seconds / _LARGEST_STEP
         if self._task.every:
-            for batch in self._task.batches:
-                self._alone(batch)
+            for chosen in self._task.batches:
+                self._alone(chosen)
         else:
             while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
                 self._alone(batch)

@@ -139,7 +139,7 @@ class EstimateRequest(msgspec.Struct, frozen=True, kw_only=True):
     step_time: dict[int, float] = {}  # Known seconds of one process by batch, so that nothing is profiled
     threads_per_rank: int | None = None
     device: str = "auto"
-    seconds: float = 24.0  # For the profile
+    seconds: float = 18.0  # For the profile
     repeats: int = 8  # Blocks of steps of each batch size, as far as time allows
     efficiency: float = 0.8
     verify: int = 0

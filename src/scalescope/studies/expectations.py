@@ -40,7 +40,7 @@ OF_SCRIPTS = {
 }
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
 PRECISION = 0.05  # Speedups that are known within this are not open any more
-_PROFILE_S, _SHARE_OF_PROFILE = 24.0, 1 / 12  # The profile's time, and its part of a small budget
+_PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
 _STEPS_S = 6.0  # What the steps of a launch take about: a MODEL's end as soon as their mean is known
 _FEWEST_STEPS, _MOST_STEPS = 15, 100  # Of a script
