@@ -25,7 +25,7 @@ SECTIONS = {
     "coverage_estimate": "simulated machines: how often 90 % intervals of estimates hold, and did before",
     "intervals": "real steps inside their 90 % intervals, over the accuracy and estimates sections that were run",
     "estimates_repeat": "five estimates in a row of three models that are not built in, each with three real launches",
-    "estimates_busy": "ten estimates of the cnn, each with two real cells, next to a program that takes a core in bursts",
+    "estimates_busy": "ten estimates of the cnn, two of their cells run, next to a program that takes a core in bursts",
     "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
     "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, and batches between (needs a GPU)",
     "ddp_gpu": "what DDP costs on one GPU, wrapped against bare, and what communication costs compute (needs a GPU)",

@@ -90,7 +90,7 @@ def test_profile_and_probe_take_their_part_of_a_small_budget(
 
 def test_more_processes_are_probed_in_more_groups(tmp_path: Path) -> None:
     eight = of_model(tmp_path, np=(1, 2, 8))  # of 2, of 4 and of 8
-    assert eight.seconds("estimate") == pytest.approx(300 / 9 + starting_s(8) + 3 * (6.0 + starting_s(8)))
+    assert eight.seconds("estimate") == pytest.approx(18.0 + 3 * starting_s(8) + 3 * (6.0 + starting_s(8)))
 
 
 @pytest.mark.parametrize(("batches", "launches"), [((), 2), ((8,), 2), ((8, 16, 32), 6)])
