@@ -192,7 +192,7 @@ def test_a_real_process_alone_profiles_its_batch(tmp_path: Path) -> None:
 
 @pytest.mark.launches
 def test_launches_of_a_profile_measure_the_same_batches_and_what_ddp_costs(tmp_path: Path) -> None:
-    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=0.05, launches=2, together=(2,))
+    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,))
     heard: list[int] = []
     made = take_profile(task, threads_per_rank=1, folder=tmp_path / "profile", tell=heard.append)
     blocks = [read_blocks(tmp_path / name, 2)[1][0] for name in ("profile", "profile-2")]

@@ -15,7 +15,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
 from scalescope.jobs.environment import torch_version
-from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
+from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.job import Knobs
 from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
@@ -26,7 +26,7 @@ from scalescope.stats import relative_deviation, standard_errors
 
 _LAUNCHES = 3  # Of a profile on a CPU, each of _LAUNCH_S at least
 _LAUNCH_S = 6.0
-_LATE = 1.5  # Times its expected seconds that a profile may take and still begin another launch
+_LATE = 2.0  # Times its seconds that the steps of a launch may take and still be followed by another launch
 # From launch to launch, relative standard deviation of a step, and as many launches as count for it: those of a
 # profile are few (make bench SECTION=estimates_repeat).
 _USUAL_SPREAD, _USUAL_WEIGHT = 0.025, 6
@@ -43,17 +43,15 @@ def take_profile(
     """Run the program that profiles, as often as the task says, and read its blocks.
 
     Memory and cores are placed anew in every launch, so blocks of one launch are more alike than launches are. The
-    first launch chooses the batch sizes. There are fewer launches where single steps take so long that all of them
-    would exceed their time by half.
+    first launch chooses the batch sizes. It is the only one where single steps take so long that it needs more than
+    twice its time.
     """
     began = time.monotonic()
     ranks = max(task.together, default=1)
     blocks: list[list[Block]] = [[] for _ in range(ranks)]
     for launch in range(task.launches):
-        if launch and (launch + 1) / launch * (time.monotonic() - began) > _LATE * _expected_s(task, launch + 1):
-            break
         place = folder.with_name(f"{folder.name}-{launch + 1}") if launch else folder
-        before = sum(map(len, blocks))
+        before = sum(map(len, blocks)) + launch  # with the line that describes the model
         run_ranks(
             RankProgram(
                 module="scalescope.estimation.profile_ranks",
@@ -72,16 +70,14 @@ def take_profile(
             of_rank += [msgspec.structs.replace(block, launch=launch) for block in new]
         chosen = {block.batch for block in made[0] if block.copies == 1 and not block.failed}
         task = msgspec.structs.replace(task, batches=tuple(sorted(chosen)) or task.batches, every=True)
+        if sum(step_s for block in made[0] for step_s in _steps(block)) > _LATE * task.seconds:
+            break
     return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
 
 
 def launches_of(seconds: float) -> int:
     """How many launches a profile of so many seconds is spread over."""
     return min(max(int(seconds / _LAUNCH_S), 1), _LAUNCHES)
-
-
-def _expected_s(task: ProfileTask, launches: int) -> float:
-    return launches * (task.seconds + starting_s(max(task.together, default=1)))
 
 
 def read_blocks(folder: Path, ranks: int) -> tuple[Model, list[list[Block]]]:

@@ -240,7 +240,8 @@ class Director:
         while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
             for batch, copies in itertools.product(self._contended_batches(), self._task.together):
-                if rounds == 1 or not self._spent(self._patience()):
+                # The first launch sees everything once, later ones what their time allows.
+                if (rounds == 1 and not self._task.every) or not self._spent(self._patience()):
                     self._together(batch, copies)
             for batch in sorted(self._blocks):
                 if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
