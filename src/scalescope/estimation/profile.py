@@ -76,7 +76,7 @@ def take_profile(
 
 
 def launches_of(seconds: float) -> int:
-    """How many launches a profile of so many seconds is spread over."""
+    """Number of launches that a profile of `seconds` is spread over."""
     return min(max(int(seconds / _LAUNCH_S), 1), _LAUNCHES)
 
 
