@@ -13,7 +13,7 @@ SECTIONS = (
     "accuracy_horovod",
     "accuracy_hosts",
     "accuracy_cores",
-    "estimates_quiet",
+    "estimates_repeat",
     "estimates_busy",
 )
 _ENOUGH = 60

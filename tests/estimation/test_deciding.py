@@ -12,7 +12,6 @@ import test_verification
 from scalescope.errors import UsageError
 from scalescope.estimation import verification
 from scalescope.estimation.verification import _distance, _spread, corrected, deciding_cells, run_checks
-from scalescope.jobs.rank_program import ALLOCATOR
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Check, Prediction
 from scalescope.records.profile import WorkloadSpec
@@ -155,7 +154,6 @@ def test_cells_of_one_number_of_processes_are_one_measurement(monkeypatch: pytes
         assert each.batch == batches
         assert (each.quick, each.budget_s) == (True, 4.0 * len(batches) * 3)
         assert (each.threads_per_rank, each.launches, each.timeout_s, each.engines) == (3, 3, 9.0, ("ddp",))
-        assert each.env == ALLOCATOR
         assert Path(each.folder) == tmp_path / f"verify-np{each.np[0]}"
     assert all(check.measured_s == pytest.approx(1.5 * check.batch) for check in made), "a second for each sample"
 

@@ -98,14 +98,15 @@ def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path
     assert load(folder / "estimate.json", Prediction) == made
     assert (folder / "step.json").exists()
     assert load(folder / "plan.json", EstimatePlan).finished
-    assert heard.stages == [("profile of mlp on one process", 20.0 + starting_s(4))]
+    assert heard.stages == [("profile of mlp on one process", 20.0 + 3 * starting_s(4))]
     assert (heard.continued, heard.maps) == ([], [])
 
 
 def test_a_profile_is_taken_of_each_batch_alone_and_with_others(tmp_path: Path, machine: Machine) -> None:
     estimate(request(tmp_path, repeats=5, timeout_s=77.0), Heard())
     (task,) = machine.tasks
-    assert (task.batches, task.together, task.seconds, task.repeats) == ((8, 16), (2, 4), 20.0, 5)
+    assert (task.batches, task.together, task.repeats) == ((8, 16), (2, 4), 2)
+    assert (task.launches, task.seconds) == (3, pytest.approx(20 / 3))
     assert machine.options[0]["threads_per_rank"] == 1
     assert machine.options[0]["timeout_s"] == 77.0
     assert machine.options[0]["folder"] == tmp_path / "out" / "profile"
@@ -144,7 +145,7 @@ def test_a_machine_is_probed_as_far_as_the_question_needs_it(tmp_path: Path, mac
     estimate(request(tmp_path, np=(1, 2), seconds=20.0), Heard())
     (asked,) = machine.probes
     assert (asked.backends, asked.slots, asked.threads_per_rank, asked.device) == (("gloo",), 2, 2, "cpu")
-    assert (asked.seconds, asked.folder) == (5.0, str(tmp_path / "out" / "probe"))
+    assert (asked.seconds, asked.folder) == (8.0, str(tmp_path / "out" / "probe"))
     estimate(request(tmp_path, np=(1,), seconds=60.0, folder=str(tmp_path / "one")), Heard())
     assert (machine.probes[1].backends, machine.probes[1].seconds, machine.probes[1].slots) == ((), 8.0, 1)
 

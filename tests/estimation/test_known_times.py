@@ -51,7 +51,8 @@ def test_parts_are_scaled_to_the_time_that_is_stated() -> None:
 
 
 def test_what_was_measured_elsewhere_does_not_hold_here() -> None:
-    made = stated({8: 0.14})
+    made = stated({8: 0.14}, launch_spread=0.02, ddp_s=0.1)
+    assert (made.launch_spread, made.ddp_s) == (0.0, None)
     assert (made.device, made.hostname, made.threads_per_rank) == ("V100", "", 3)
     assert (made.interpolation_error, made.memory_limit_bytes, made.too_large, made.seconds) == (0.0, 0, None, 0.0)
     (only,) = made.points

@@ -126,6 +126,44 @@ def test_the_first_of_many_blocks_found_memory_cold_and_does_not_count() -> None
     assert few.step_s == pytest.approx(1.01)
 
 
+def test_a_step_is_the_mean_over_launches_and_its_error_is_no_less_than_launches_differ_by() -> None:
+    slow = [block(8, 1.2, launch=1), *[block(8, 1.1, launch=1)] * 3]
+    found = assembled([block(8, 1.1), *[block(8, 1.0)] * 3, *slow])
+    assert found.points[0].step_s == pytest.approx(1.05), "the first block of each launch does not count"
+    assert found.launch_spread > 0.025
+    assert found.points[0].error >= found.launch_spread / 2**0.5
+    even = assembled([*[block(8, 1.0)] * 3, *[block(8, 1.0, launch=1)] * 3])
+    assert 0.02 < even.launch_spread < 0.025
+    assert even.points[0].error > 0.01
+    gpu = msgspec.structs.replace(MODEL, device="H200")
+    assert assembled([block()], model=gpu).launch_spread == 0
+
+
+def test_ddp_costs_what_pairs_of_blocks_differ_by_and_they_are_no_part_of_a_point() -> None:
+    pairs = [
+        block(8, step_s, pair=kind)
+        for step_s, kind in [(2.0, "bare"), (2.3, "wrapped"), (2.2, "wrapped"), (2.0, "bare")]
+    ]
+    found = assembled([block(8, 1.0), *pairs])
+    assert found.ddp_s == pytest.approx(0.25)
+    assert found.points[0].step_s == 1.0
+    assert assembled([block()]).ddp_s is None
+
+
+def test_contention_that_launches_disagree_on_is_less_certain() -> None:
+    def of(launch: int, slowdown: float) -> list[Block]:
+        return [block(8, 1.0, launch=launch)] + 3 * [
+            block(8, slowdown, copies=2, launch=launch),
+            block(8, 1.0, launch=launch),
+        ]
+
+    agreed, apart = ([*of(0, 1.2), *of(1, again)] for again in (1.2, 1.5))
+    (same,) = assembled(agreed, [each for each in agreed if each.copies == 2]).crowds
+    (other,) = assembled(apart, [each for each in apart if each.copies == 2]).crowds
+    assert (same.slowdown, other.slowdown) == pytest.approx((1.2, 1.35))
+    assert other.error > 0.3 > same.error
+
+
 def test_disturbed_blocks_count_only_when_there_are_no_better_ones() -> None:
     blocks = [block(8, 3.0, foreign_cores=0.9), block(8, 1.0), block(8, 1.2, foreign_cores=0.1), block(8, 1.1)]
     (point,) = assembled(blocks).points

@@ -10,7 +10,7 @@ import torch
 
 from scalescope.errors import UsageError
 from scalescope.estimation import profile_ranks
-from scalescope.estimation.profile import read_blocks
+from scalescope.estimation.profile import read_blocks, take_profile
 from scalescope.estimation.profile_ranks import Block, Director, Profiler, ProfileTask, file_of, follow, main
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepTimes
@@ -188,6 +188,19 @@ def test_a_real_process_alone_profiles_its_batch(tmp_path: Path) -> None:
     assert {block.batch for block in blocks} == {2}
     assert all(block.copies == 1 and not block.failed and block.step_s > 0 for block in blocks)
     assert len(blocks[0].ready_s) == len(model.names)
+
+
+@pytest.mark.launches
+def test_launches_of_a_profile_measure_the_same_batches_and_what_ddp_costs(tmp_path: Path) -> None:
+    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,))
+    heard: list[int] = []
+    made = take_profile(task, threads_per_rank=1, folder=tmp_path / "profile", tell=heard.append)
+    blocks = [read_blocks(tmp_path / name, 2)[1][0] for name in ("profile", "profile-2")]
+    assert [{block.batch for block in of_launch if block.copies == 1} for of_launch in blocks] == [{2, 4}, {2, 4}]
+    assert [sum(block.pair == "wrapped" for block in of_launch) for of_launch in blocks] == [2, 2]
+    assert made.ddp_s is not None
+    assert [(each.copies, each.batch) for each in made.crowds] == [(2, 2), (2, 4)]
+    assert heard == sorted(heard), "progress never goes back"
 
 
 def test_a_rank_without_its_device_says_so_in_one_line(

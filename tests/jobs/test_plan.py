@@ -9,7 +9,7 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
-from scalescope.jobs.plan import AGENT_HOOK, launcher_of, make_job, points, settle, started_as_it_is
+from scalescope.jobs.plan import AGENT_HOOK, ALLOCATOR, launcher_of, make_job, points, settle, started_as_it_is
 from scalescope.jobs.request import (
     engine_of_script,
     fill_placeholders,
@@ -127,6 +127,14 @@ def test_a_job_carries_the_agent_before_the_users_own_path(monkeypatch) -> None:
     settings = settled(command=(sys.executable, "x.py"), np=(2,), env={"PYTHONPATH": "/theirs"})
     assert make_job(settings, point, Path("/out/x"), "m", 1).env["PYTHONPATH"] == f"{AGENT_HOOK}:/theirs"
     assert job.cwd == str(Path.cwd()), "commands that a dry run shows for other hosts begin here"
+
+
+def test_ranks_of_a_model_keep_freed_memory_as_in_its_profile_and_a_script_runs_as_it_is() -> None:
+    settings = settled(workload=MLP, np=(2,), env={"MALLOC_TOP_PAD_": "1"})
+    env = make_job(settings, points(settings)[0], Path("/out/x"), "m", 1).env
+    assert {name: env[name] for name in ALLOCATOR} == {**ALLOCATOR, "MALLOC_TOP_PAD_": "1"}
+    settings = settled(command=(sys.executable, "x.py"), np=(2,))
+    assert not ALLOCATOR.keys() & make_job(settings, points(settings)[0], Path("/out/x"), "m", 1).env.keys()
 
 
 def test_placeholders_are_filled_and_other_braces_stay() -> None:

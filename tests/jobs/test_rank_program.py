@@ -13,8 +13,8 @@ from scalescope import host
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs import rank_program
 from scalescope.jobs.folders import mark_of
-from scalescope.jobs.plan import CARRIED_TO_HOSTS
-from scalescope.jobs.rank_program import ALLOCATOR, USAGE_MARK, RankProgram, run_ranks, starting_s
+from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
+from scalescope.jobs.rank_program import USAGE_MARK, RankProgram, run_ranks, starting_s
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.records.job import Command, Ending, Host, Job, Knobs
 

@@ -270,6 +270,16 @@ def test_an_interval_holds_the_value_and_comes_from_the_models_own_error() -> No
     assert alone.low_s == alone.high_s == pytest.approx(alone.step_s)
 
 
+def test_every_interval_holds_what_one_launch_differs_from_another_by() -> None:
+    found = asked(profile=proportional(8, 64, launch_spread=0.1))
+    wide = math.exp(normal_width(PREDICTED) * 0.1)
+    alone = cell(found, 1)
+    assert (alone.low_s, alone.high_s) == pytest.approx((alone.step_s / wide, alone.step_s * wide))
+    assert cell(found, 4).high_s / cell(found, 4).step_s > wide
+    little = asked(profile=proportional(8, 64, launch_spread=DDP_ERROR / 2))
+    assert cell(little, 4) == cell(asked(), 4), "what real launches showed of the model holds their spread already"
+
+
 def test_an_interval_grows_beyond_the_measured_batches() -> None:
     found = asked(np=(2,), batches=(1, 4, 8, 64, 256, 1024)).cells
     widths = [one.high_s / one.step_s for one in found]

@@ -76,21 +76,21 @@ def test_the_parts_of_a_model_take_what_their_launches_take(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "profile_s", "probe_s"),
-    [(300.0, 300 / 9, 6.0), (9000.0, 35.0, 8.0), (9.0, 3.0, 1.0), (90.0, 10.0, 1.8)],
+    ("budget_s", "profile_s", "probe_s", "launches"),
+    [(300.0, 18.0, 6.0, 3), (9000.0, 18.0, 8.0, 3), (9.0, 3.0, 1.0, 1), (150.0, 12.5, 3.0, 2)],
 )
 def test_profile_and_probe_take_their_part_of_a_small_budget(
-    tmp_path: Path, budget_s: float, profile_s: float, probe_s: float
+    tmp_path: Path, budget_s: float, profile_s: float, probe_s: float, launches: int
 ) -> None:
     expected = of_model(tmp_path, budget_s)
     assert expected._profile_s == pytest.approx(profile_s)
     assert expected._probe_s == pytest.approx(probe_s)
-    assert expected.seconds("estimate") == pytest.approx(profile_s + probe_s + 2 * starting_s(2))
+    assert expected.seconds("estimate") == pytest.approx(profile_s + probe_s + (launches + 1) * starting_s(2))
 
 
 def test_more_processes_are_probed_in_more_groups(tmp_path: Path) -> None:
     eight = of_model(tmp_path, np=(1, 2, 8))  # of 2, of 4 and of 8
-    assert eight.seconds("estimate") == pytest.approx(300 / 9 + starting_s(8) + 3 * (6.0 + starting_s(8)))
+    assert eight.seconds("estimate") == pytest.approx(18.0 + 3 * starting_s(8) + 3 * (6.0 + starting_s(8)))
 
 
 @pytest.mark.parametrize(("batches", "launches"), [((), 2), ((8,), 2), ((8, 16, 32), 6)])

@@ -12,8 +12,8 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
-from scalescope.estimation.probe import ProbeListener, probe_cluster
-from scalescope.estimation.profile import check_profile, of_one_pass, take_profile
+from scalescope.estimation.probe import ProbeListener, groups, probe_cluster
+from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
 from scalescope.estimation.step_time import (
     check_device,
@@ -45,6 +45,7 @@ from scalescope.units import doublings, format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_CELLS = 1_000_000
+_GROUP_S, _PROBE_S = 8.0, 12.0  # For a group of ranks, and for all groups together
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
 Kept = TypeVar("Kept", ModelProfile, Cluster)
@@ -273,14 +274,18 @@ def _profile(
     if not batches:
         raise UsageError(f"--accumulate {passes} is more than the samples of any batch: lower it, or raise --batch")
     ranks = max(together, default=1)
-    listener.stage(f"profile of {request.workload.model} on one process", request.seconds + starting_s(ranks))
+    # On a GPU importing torch takes longer than the launches differ.
+    launches = 1 if on_gpu(request) else launches_of(request.seconds)
+    expected_s = request.seconds + launches * starting_s(ranks)
+    listener.stage(f"profile of {request.workload.model} on one process", expected_s)
     task = ProfileTask(
         workload=of_one_pass(request.workload),
         batches=tuple(sorted(batches)),
         device=request.device,
-        seconds=request.seconds,
-        repeats=request.repeats,
+        seconds=request.seconds / launches,
+        repeats=-(-request.repeats // launches),
         together=together,
+        launches=launches,
     )
     place, patience_s = folder / "profile", request.timeout_s
     return take_profile(task, threads_per_rank=threads, folder=place, tell=listener.tick, timeout_s=patience_s)
@@ -303,7 +308,7 @@ def _this_machine(
         slots=slots,
         threads_per_rank=threads,
         device="cpu" if profile.kind == "cpu" else "cuda",
-        seconds=min(request.seconds / 4, 8.0),
+        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )

@@ -1,7 +1,9 @@
 """Takes the profile of a model on this machine, and makes a record of what its ranks wrote."""
 
+import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -22,6 +24,12 @@ from scalescope.records.store import complete_lines
 from scalescope.simulator.jitter import grouped
 from scalescope.stats import relative_deviation, standard_errors
 
+_LAUNCHES = 3  # Of a profile on a CPU, each of _LAUNCH_S at least
+_LAUNCH_S = 6.0
+_LATE = 2.0  # Times its seconds that the steps of a launch may take and still be followed by another launch
+# From launch to launch, relative standard deviation of a step, and as many launches as count for it: those of a
+# profile are few (make bench SECTION=estimates_repeat).
+_USUAL_SPREAD, _USUAL_WEIGHT = 0.025, 6
 _ERROR_OF_ONE = 0.03  # Relative standard error that is assumed where nothing was repeated
 _FEW = 3
 _BATCHES_DIFFER = 0.04  # Relative standard deviation of contention over batch sizes: whether a step fits into caches
@@ -32,23 +40,44 @@ _OUTLYING = 0.05
 def take_profile(
     task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None], timeout_s: float = 600.0
 ) -> ModelProfile:
-    """Run the program that profiles and read its blocks."""
+    """Run the program that profiles, as often as the task says, and read its blocks.
+
+    Memory and cores are placed anew in every launch, so blocks of one launch are more alike than launches are. The
+    first launch chooses the batch sizes. It is the only one where single steps take so long that it needs more than
+    twice its time.
+    """
     began = time.monotonic()
-    run_ranks(
-        RankProgram(
-            module="scalescope.estimation.profile_ranks",
-            task=task,
-            np=max(task.together, default=1),
-            knobs=Knobs(engine="ddp"),
-            folder=folder,
-            threads_per_rank=threads_per_rank,
-            writes="profile-rank*.jsonl",
-            timeout_s=timeout_s,
-        ),
-        tell,
-    )
-    model, blocks = read_blocks(folder, max(task.together, default=1))
+    ranks = max(task.together, default=1)
+    blocks: list[list[Block]] = [[] for _ in range(ranks)]
+    for launch in range(task.launches):
+        place = folder.with_name(f"{folder.name}-{launch + 1}") if launch else folder
+        before = sum(map(len, blocks)) + launch  # with the line that describes the model
+        run_ranks(
+            RankProgram(
+                module="scalescope.estimation.profile_ranks",
+                task=task,
+                np=ranks,
+                knobs=Knobs(engine="ddp"),
+                folder=place,
+                threads_per_rank=threads_per_rank,
+                writes="profile-rank*.jsonl",
+                timeout_s=timeout_s,
+            ),
+            lambda lines, before=before: tell(before + lines),  # type: ignore[misc]
+        )
+        model, made = read_blocks(place, ranks)
+        for of_rank, new in zip(blocks, made, strict=True):
+            of_rank += [msgspec.structs.replace(block, launch=launch) for block in new]
+        chosen = {block.batch for block in made[0] if block.copies == 1 and not block.failed}
+        task = msgspec.structs.replace(task, batches=tuple(sorted(chosen)) or task.batches, every=True)
+        if sum(step_s for block in made[0] for step_s in _steps(block)) > _LATE * task.seconds:
+            break
     return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
+
+
+def launches_of(seconds: float) -> int:
+    """Number of launches that a profile of `seconds` is spread over."""
+    return min(max(int(seconds / _LAUNCH_S), 1), _LAUNCHES)
 
 
 def read_blocks(folder: Path, ranks: int) -> tuple[Model, list[list[Block]]]:
@@ -67,20 +96,28 @@ def assemble(
     """The record that the blocks amount to; blocks are by rank, in the order in which they were made."""
     alone: dict[int, list[Block]] = {}
     for block in blocks[0]:
-        if block.copies == 1 and not block.failed:
+        if block.copies == 1 and not block.failed and not block.pair:
             alone.setdefault(block.batch, []).append(block)
     failed = [block for block in blocks[0] if block.failed]
     if not alone:
         why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
         raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
-    steps_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
+    steps_s = {batch: fmean(_by_launch(_best(made))) for batch, made in alone.items()}
     misses = misses_of(steps_s)
     used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
     order = _order(used, alone)
     sizes = sorted(alone)
     errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
+    spread = _launch_spread([_by_launch(_best(made)) for made in alone.values()]) if model.device == "cpu" else 0.0
+    launches = len({block.launch for block in blocks[0]})
     points = [
-        _point(alone[batch], order, error, outlying=_is_outlying(batch, steps_s))
+        # Blocks of one launch share what is special about it, blocks of several show it.
+        _point(
+            alone[batch],
+            order,
+            max(error, spread / math.sqrt(launches)) if launches > 1 else error,
+            outlying=_is_outlying(batch, steps_s),
+        )
         for batch, error in zip(sizes, errors or [_ERROR_OF_ONE] * len(sizes), strict=True)
     ]
     regular = [abs(misses[point.batch]) for point in points if point.batch in misses and not point.outlying]
@@ -102,16 +139,54 @@ def assemble(
         memory_limit_bytes=model.memory_limit_bytes,
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
         seconds=seconds,
+        launch_spread=spread,
+        ddp_s=_ddp_s([block for block in blocks[0] if block.pair]),
     )
 
 
 def _best(made: Sequence[Block]) -> Sequence[Block]:
     """The blocks that no other program disturbed, or all when there are none; of many the first does not count.
 
-    The first block of a batch size finds memory that its process has not used yet.
+    The first block of a batch size in a launch finds memory that its process has not used yet.
     """
     quiet = [block for block in made if block.foreign_cores <= QUIET] or list(made)
-    return quiet[1:] if len(quiet) > _FEW and quiet[0] is made[0] else quiet
+    firsts = {id(block) for before, block in itertools.pairwise([None, *made]) if _begins(before, block)}
+    counts = Counter(block.launch for block in quiet)
+    return [block for block in quiet if id(block) not in firsts or counts[block.launch] <= _FEW]
+
+
+def _begins(before: Block | None, block: Block | None) -> bool:
+    """Whether a block is the first of its launch."""
+    return block is not None and (before is None or before.launch != block.launch)
+
+
+def _by_launch(blocks: Sequence[Block]) -> list[float]:
+    """The median step of every launch."""
+    by_launch: dict[int, list[float]] = {}
+    for block in blocks:
+        by_launch.setdefault(block.launch, []).append(block.step_s)
+    return [median(of_launch) for of_launch in by_launch.values()]
+
+
+def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
+    """Relative standard deviation from launch to launch, by these launches of every batch size and the usual one.
+
+    A launch is fast or slow with all batch sizes, so they count once, by the mean of their squares.
+    """
+    several = [[math.log(step_s) for step_s in of_batch] for of_batch in steps_s if len(of_batch) > 1]
+    squares = fmean([sum((each - fmean(logs)) ** 2 for each in logs) for logs in several]) if several else 0.0
+    freedom = max((len(logs) - 1 for logs in several), default=0)
+    return math.sqrt((_USUAL_WEIGHT * _USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
+
+
+def _ddp_s(pairs: Sequence[Block]) -> float | None:
+    """What DDP adds to a step: the median over pairs of blocks."""
+    differences = [
+        (one.step_s - other.step_s) * (1 if one.pair == "wrapped" else -1)
+        for one, other in itertools.pairwise(pairs)
+        if one.launch == other.launch and one.pair != other.pair
+    ]
+    return median(differences) if differences else None
 
 
 def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
@@ -137,7 +212,7 @@ def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
 def _point(made: Sequence[Block], order: Sequence[int], error: float, *, outlying: bool) -> ProfilePoint:
     best = _best(made)
     steps = [step for block in best for step in _steps(block)]
-    step_s = median(block.step_s for block in best)
+    step_s = fmean(_by_launch(best))
     # The parts are scaled so that their medians add up to the median step.
     parts = [median(getattr(block, name)[i] for block in best for i in range(len(block.forward_s))) for name in _PARTS]
     scale = step_s / sum(parts)
@@ -173,6 +248,7 @@ class _Ratio(NamedTuple):
     slowdown: float
     residuals: list[float]
     foreign_cores: float
+    launch: int
 
 
 def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[Block]]) -> tuple[Contention, ...]:
@@ -181,11 +257,14 @@ def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[
     Rounds that other programs disturbed count only where there are no others.
     """
     found: dict[tuple[int, int], list[_Ratio]] = {}
-    alone_s = {batch: median(block.step_s for block in _best(made)) for batch, made in alone.items()}
     places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
     for at, block in enumerate(blocks[0]):
         if block.copies == 1:
             continue
+        alone_s = median(
+            each.step_s
+            for each in _best([e for e in alone.get(block.batch, ()) if e.launch == block.launch]) or [block]
+        )
         others = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
         after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
         if block.failed or after is None or after.batch != block.batch or any(each.failed for each in others):
@@ -196,18 +275,25 @@ def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[
         found.setdefault(key, []).append(
             _Ratio(
                 # The block right after it has the same speed of the machine, all blocks of this batch have less noise.
-                slowdown=typical_s / math.sqrt(after.step_s * alone_s[block.batch]),
+                slowdown=typical_s / math.sqrt(after.step_s * alone_s),
                 # Over what is typical of all ranks: one that is always slower holds the others up in every step.
                 residuals=[step / typical_s for each in everyone for step in _steps(each)],
                 foreign_cores=max(block.foreign_cores, after.foreign_cores),
+                launch=block.launch,
             )
         )
     rounds = [
         (key, [each for each in made if each.foreign_cores <= QUIET] or made) for key, made in sorted(found.items())
     ]
     errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
-    middles = [median(each.slowdown for each in quiet) for _, quiet in rounds]
-    pairs = zip(middles, errors or [_ERROR_OF_ONE] * len(rounds), strict=True)
+    by_launch = [
+        [median(each.slowdown for each in of) for _, of in itertools.groupby(quiet, lambda each: each.launch)]
+        for _, quiet in rounds
+    ]
+    # Rounds of one launch are alike, so what launches differ by counts where it is more.
+    between = standard_errors(by_launch) or [0.0] * len(rounds)
+    within = errors or [_ERROR_OF_ONE] * len(rounds)
+    pairs = zip(map(fmean, by_launch), map(max, within, between), strict=True)
     seen = {key: pair for (key, _), pair in zip(rounds, pairs, strict=True)}
     return tuple(
         Contention(

@@ -1,5 +1,7 @@
 """The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step next to each other."""
 
+import contextlib
+import dataclasses
 import importlib
 import itertools
 import platform
@@ -8,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +29,7 @@ from scalescope.workloads.references import one_line
 Clock = Callable[[], float]  # Seconds
 
 _PATIENCE = 1.6  # Times its own length that a disturbed profile may take
+_PAIRS = 2  # Of blocks with DDP and without it in one launch
 _LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
 # Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
 _MEMORY_SHARE = 0.85
@@ -41,6 +44,8 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     repeats: int  # Blocks of every batch size that are wanted
     together: tuple[int, ...]  # Numbers of ranks that step next to each other, to see CPU contention
+    launches: int = 1  # Of this program, each of which has `seconds`
+    every: bool = False  # All batch sizes, because an earlier launch chose them; otherwise those that matter
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +76,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     foreign_cores: float = 0.0
     failed: str = ""  # Why this batch cannot be run; empty when it can
+    launch: int = 0
+    pair: Literal["", "bare", "wrapped"] = ""  # One of two blocks in a row that tell what DDP costs
 
     @property
     def step_s(self) -> float:
@@ -96,7 +103,7 @@ class Profiler:
                 f"{task.workload.model} has SyncBatchNorm layers, which torch runs on GPUs only: estimate it there "
                 "(or with --profile), or build it with BatchNorm"
             )
-        self._device, self._clock = device, StepClock(workload, device)
+        self._task, self._device, self._clock = task, device, StepClock(workload, device)
         self.write = LineWriter(path).write
         self._batch = 0
 
@@ -133,6 +140,37 @@ class Profiler:
             block = Block(batch=batch, copies=copies, failed=one_line(problem))
         self.write(block)
         return block
+
+    def pairs(self, batch: int, count: int) -> None:
+        """Blocks of the model in DDP over a group of one, and bare, in pairs whose order alternates.
+
+        They have a model of their own: hooks that DDP leaves on parameters would slow the bare one down.
+        """
+        import torch
+        import torch.distributed as dist
+
+        from scalescope.workloads import load
+
+        apart = load(self._task.workload)
+        group = dist.new_group([0], use_local_synchronization=True)
+        wrapped = torch.nn.parallel.DistributedDataParallel(apart.model, process_group=group)
+        clocks = {"bare": self._clock, "wrapped": StepClock(dataclasses.replace(apart, model=wrapped), self._device)}
+        for clock in clocks.values():
+            clock.use(batch)
+            for _ in range(3):  # DDP rebuilds its buckets after the first
+                step_s = sum(clock.step()[:3])
+        for number in range(count):
+            for name in sorted(clocks, reverse=bool(number % 2)):
+                times = [clocks[name].step() for _ in range(max(steps_of_block(step_s) // 2, 2))]
+                block = Block(
+                    batch=batch,
+                    copies=1,
+                    forward_s=[each.forward_s for each in times],
+                    backward_s=[each.backward_s for each in times],
+                    optimizer_s=[each.optimizer_s for each in times],
+                    pair=name,  # type: ignore[arg-type]
+                )
+                self.write(block)
 
     def _steps(self, batch: int, copies: int, steps: int) -> Block:
         if batch != self._batch:
@@ -189,16 +227,21 @@ class Director:
 
     def run(self) -> None:
         """The batch sizes that matter, then several ranks together, then everything again while there is time."""
-        affordable_s = self._task.seconds / _LARGEST_STEP
-        while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
-            self._alone(batch)
-            if self._spent(0.6) and len(self._blocks) > 1:
-                break
+        affordable_s = self._task.launches * self._task.seconds / _LARGEST_STEP
+        if self._task.every:
+            for chosen in self._task.batches:
+                self._alone(chosen)
+        else:
+            while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
+                self._alone(batch)
+                if self._spent(0.6) and len(self._blocks) > 1:
+                    break
         rounds = 0
         while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
             for batch, copies in itertools.product(self._contended_batches(), self._task.together):
-                if rounds == 1 or not self._spent(self._patience()):
+                # The first launch sees everything once, later ones what their time allows.
+                if (rounds == 1 and not self._task.every) or not self._spent(self._patience()):
                     self._together(batch, copies)
             for batch in sorted(self._blocks):
                 if len(self._quiet(batch)) < rounds + 1 and not self._spent(self._patience()):
@@ -278,6 +321,10 @@ def main(arguments: list[str]) -> int:
             model = profiler.describe()
             profiler.write(model)
             Director(task, profiler, live, model.memory_limit_bytes).run()
+            if task.together:
+                # A model that DDP cannot train as it is, or twice in memory: then that cost is not known.
+                with contextlib.suppress(RuntimeError, MemoryError, ValueError):
+                    profiler.pairs(min(task.batches), _PAIRS)
         else:
             follow(profiler, live, rank)
     except ScalescopeError as problem:

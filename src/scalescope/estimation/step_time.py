@@ -54,6 +54,8 @@ def profile_from_step_times(
         memory_limit_bytes=0,
         too_large=None,
         seconds=0.0,
+        launch_spread=0.0,
+        ddp_s=None,
     )
 
 

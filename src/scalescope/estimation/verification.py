@@ -10,7 +10,6 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
-from scalescope.jobs.rank_program import ALLOCATOR
 from scalescope.measurement.sweep import Listener, continue_measurement, measure
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
@@ -82,7 +81,6 @@ def _measure(
         engines=(request.engine,),
         knobs=request.knobs,
         threads_per_rank=threads,
-        env=ALLOCATOR,
         device=request.device,
         timeout_s=request.timeout_s,
         launches=request.launches,

@@ -35,6 +35,13 @@ from scalescope.text import knob_name
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"  # Ranks may use any core of their host, under every launcher
 CARRIED_TO_HOSTS = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+# Of ranks that train a MODEL, profile it or probe: freed memory stays with the process. Otherwise thousands of page
+# faults in each step come and go by chance, and launches of one model differ by a quarter.
+ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +234,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
     knobs = settings.knobs.get(point.engine, Knobs(engine=point.engine))
     around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
     agent = {"PYTHONPATH": _before(str(AGENT_HOOK), {**os.environ, **request.env}.get("PYTHONPATH", ""))}
+    allocator = {} if request.command else ALLOCATOR  # a user's script runs as it is
     if request.command:
         nodes, per_node = nodes_of(settings, point.np)
         placeholders = {
@@ -255,7 +263,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         launch=launch,
         threads_per_rank=settings.threads_per_rank,
         hosts=settings.hosts,
-        env={**_engine_environment(settings, point, knobs), **settings.env, **request.env, **agent},
+        env={**allocator, **_engine_environment(settings, point, knobs), **settings.env, **request.env, **agent},
         launcher_args=request.launcher_args,
         port=port,
         ssh=request.ssh,

@@ -14,17 +14,12 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import free_port, shown_commands, torch_has_cuda
 from scalescope.jobs.folders import RANKS, emptied
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.plan import CARRIED_TO_HOSTS
+from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
 from scalescope.records.job import Host, Job, Knobs
 from scalescope.records.store import complete_lines, writing
 
-ALLOCATOR = {
-    "MALLOC_TRIM_THRESHOLD_": "4294967296",
-    "MALLOC_MMAP_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "67108864",
-}  # Freed memory stays with the process: otherwise thousands of page faults in each step come and go by chance
 # Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build.
 _START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
 

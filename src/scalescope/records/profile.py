@@ -127,6 +127,9 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     memory_limit_bytes: int  # What the device has; 0: not known
     too_large: int | None = None  # The smallest batch that did not fit when it was tried
     seconds: float = 0.0  # What taking the profile took
+    # Relative standard deviation of a step from launch to launch of the same program; 0: not known.
+    launch_spread: float = 0.0
+    ddp_s: float | None = None  # What DDP adds to a step of one process; None: not measured
 
     @property
     def kind(self) -> Device:

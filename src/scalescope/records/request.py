@@ -387,7 +387,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     repeats: Annotated[
         int, Opt("Blocks of steps per batch size.", COUNT, short="-it", group="Statistics", of_run=True)
     ] = 8
-    seconds: Annotated[float, Opt("Maximum time for the profile.", SECONDS, group="Statistics", of_run=True)] = 35.0
+    seconds: Annotated[float, Opt("Maximum time for the profile.", SECONDS, group="Statistics", of_run=True)] = 18.0
     efficiency: Annotated[
         float, Opt("Minimum efficiency of the recommended setting.", FRACTION, group="Statistics")
     ] = EFFICIENCY_GOAL

@@ -75,7 +75,9 @@ def predict(question: Question) -> Prediction:
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
         calibration=question.calibration,
-        own_s=own_cost(question.cluster, find_engine(knobs.engine).exchange(profile, knobs.values)).step_s,
+        own_s=own_cost(
+            question.cluster, find_engine(knobs.engine).exchange(profile, knobs.values), profile.ddp_s
+        ).step_s,
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,
@@ -121,7 +123,8 @@ def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int,
     batches_of_pass, totals_of_pass = -(-batches // passes), -(-totals // passes)
     speedup = alone.step_s / seconds * (1 if scaling == "strong" else ranks)
     model = np.where(ranks > 1, _spread(question), 0.0)
-    half = np.exp(_INTERVAL * np.hypot(made.error, model))
+    # What an engine's model misses was found by real launches and holds their spread; one process has nothing else.
+    half = np.exp(_INTERVAL * np.hypot(made.error, np.maximum(model, profile.launch_spread)))
     # With the same batch on both sides of a speedup the profile's error cancels; with two batches both errors count.
     ratio_error = np.hypot(made.error, alone.error) if scaling == "strong" else made.ratio_error
     ratio_half = np.exp(_INTERVAL * np.where(ranks > 1, np.hypot(ratio_error, model), 0.0))

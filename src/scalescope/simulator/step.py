@@ -77,7 +77,7 @@ def steps(
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
     engaged = together | wrapped
-    around = own_cost(cluster, exchange)
+    around = own_cost(cluster, exchange, profile.ddp_s)
     messages = exchange.messages if engaged.any() else ()
     message_bytes = np.array([float(message.bytes) for message in messages])
     copy_s = around.copy_s[: len(messages), None] * engaged

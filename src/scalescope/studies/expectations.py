@@ -10,6 +10,7 @@ from scalescope.engines import SEEN
 from scalescope.errors import ScalescopeError
 from scalescope.estimation.estimate import PREDICTION
 from scalescope.estimation.probe import groups
+from scalescope.estimation.profile import launches_of
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import uses_placeholder
 from scalescope.measurement.study import study as curves_of
@@ -39,7 +40,7 @@ OF_SCRIPTS = {
 }
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
 PRECISION = 0.05  # Speedups that are known within this are not open any more
-_PROFILE_S, _SHARE_OF_PROFILE = 35.0, 1 / 9  # The profile's time, and its part of a small budget
+_PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
 _STEPS_S = 6.0  # What the steps of a launch take about: a MODEL's end as soon as their mean is known
 _FEWEST_STEPS, _MOST_STEPS = 15, 100  # Of a script
@@ -123,7 +124,7 @@ class Expectations:
         if part == "estimate" and self._request.command:
             return 2 * max(len(self._plan.batches), 1) * self._launch_s() + probe_s
         if part == "estimate":
-            return self._profile_s + starting_s(many) + probe_s
+            return self._profile_s + launches_of(self._profile_s) * starting_s(many) + probe_s
         alone, several = 1 + (not self._request.command), len(self._counts) - 1  # a MODEL also without an engine
         if part == "measure":
             return (alone + several) * FEWEST_LAUNCHES * self._launch_s() + start_s / 2
