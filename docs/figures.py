@@ -24,6 +24,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.timeline import Timeline
+from scalescope.show import document_of
 from scalescope.show.charts.explanation import timelines_chart
 from scalescope.show.charts.parts import data, frame, named, tick_words
 from scalescope.show.charts.prediction import map_chart
@@ -58,6 +59,11 @@ def concepts() -> dict[str, Any]:
     """The figures of docs/concepts/data-parallel.md by name."""
     with debug_mode(False):  # no validation of every part as it is made
         return _concepts()
+
+
+def charts(record: Any) -> dict[str, Any]:
+    """Every chart of a record by name."""
+    return {figure.name: figure.draw() for figure in document_of(record).figures}
 
 
 def _concepts() -> dict[str, Any]:
