@@ -280,7 +280,7 @@ def of_autotune(record: "Autotune", _request: Any, screen: Screen) -> Ending:
         save(record, folder / "autotune.json")
         return [*screen.figures(document, folder), f"Records: {from_here(folder)}"]
 
-    return Ending(document, next_commands(record)[0], write)
+    return Ending(document, " && ".join(next_commands(record)), write)
 
 
 def of_scaling(scaling: "Scaling", request: "ExplainRequest", screen: Screen) -> Ending:
@@ -520,7 +520,7 @@ def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence
     if results.scaling and requests.get("measure"):
         return after_measure(requests["measure"], results.scaling, folders["measure"])
     if results.autotune:
-        return next_commands(results.autotune)[0]
+        return " && ".join(next_commands(results.autotune))
     if results.prediction and requests.get("estimate"):
         return after_estimate(requests["estimate"], results.prediction, folders["estimate"])
     if results.scaling:

@@ -153,8 +153,8 @@ def test_bars_of_jobs_of_one_size_are_named_by_their_files() -> None:
         section = compared_section([traced(each, name) for each, name in named], None)
         assert section
         (figure,) = section.figures
-        chart = figure.draw()
-        return {row["rank"] for row in rows(layers(with_data(chart), "rect")[0])}
+        bars = rows(layers(with_data(figure.draw()), "bar")[0])
+        return {row["rank"].rpartition(": ")[0] for row in bars}  # the step time stands next to the name
 
     assert bars((two, "monday.json"), (two, "friday.json")) == {"monday.json", "friday.json"}
     assert bars((two, "traces"), (two, "traces")) == {"traces", "traces #2"}

@@ -46,7 +46,7 @@ def document(tuning: Tuning) -> Document:
                 facts=[*filter(None, (where, compared, f"ended: {reason}" if reason else "")), *notes],
                 figures=[Figure(name, partial(draw, name), caption) for name, caption in _CAPTIONS.items()],
             ),
-            Section("tuning-samples", "Samples", tables=[_samples(tuning)]),
+            Section("tuning-samples", "Samples of the search", tables=[_samples(tuning)]),
             Section("tuning-space", "What was searched", facts=_space(tuning)),
             Section("tuning-cost", "What the search cost", facts=cost),
         ),
