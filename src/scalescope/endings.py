@@ -352,9 +352,10 @@ def of_scaling(scaling: "Scaling", request: "ExplainRequest", screen: Screen) ->
         return [*said, *(f"{place.name}: {sentence(explanation)}" for place, explanation in traced.items())]
 
     follow = folder_command("explain", list(traced)[-1]) if traced else after_table(scaling, request)
-    document: Callable[[], Any] = lambda: (
-        _scaling_document(scaling) | {"traces": [as_document(each) for each in traced.values()]}
-    )
+
+    def document() -> dict[str, Any]:
+        return _scaling_document(scaling) | {"traces": [as_document(each) for each in traced.values()]}
+
     return Ending(told_by(scaling), show, scaling, follow, document, write)
 
 
