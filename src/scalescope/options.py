@@ -65,6 +65,7 @@ class Opt(NamedTuple):
     after_dashes: bool = False  # The words after --
     of_run: bool = False  # Belongs to one run, not to the training: not typed again for another verb
     place: bool = False  # A file or folder that was there then: not even typed again for the same verb
+    always: bool = False  # Typed back even where it is the default
     again: bool = False  # May be given anew with --resume
     hidden: bool = False
     also: tuple[Also, ...] = ()
@@ -102,9 +103,11 @@ class Option(NamedTuple):
 
 @functools.cache
 def options_of(request: type[msgspec.Struct]) -> tuple[Option, ...]:
-    """The options of a request in the order of the help; those of a struct inside it included."""
+    """The options of a request in the order of the help, its own first; those of a struct inside it included."""
     hints, found = get_type_hints(request, include_extras=True), []
-    for field in msgspec.structs.fields(request):
+    fields = {field.name: field for field in msgspec.structs.fields(request)}
+    own_first = [name for kind in request.__mro__ for name in inspect.get_annotations(kind) if name in fields]
+    for field in (fields[name] for name in dict.fromkeys(own_first)):
         hint = hints[field.name]
         if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], Opt):
             default = None if field.default is msgspec.NODEFAULT else field.default
@@ -236,8 +239,8 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
     said += [model] if model else []
     for option in options:
         text = texts.get(option.keyword, "")
-        is_usual = text == option.text(option.default) and option.keyword not in changes
-        if option.opt.argument or text in EMPTY or is_usual:
+        usual = text == option.text(option.default) and not option.opt.always
+        if option.opt.argument or text in EMPTY or usual:
             continue
         if option.opt.kind.is_flag:
             said.append(option.flag)
@@ -326,7 +329,9 @@ def write_counts(value: int | Sequence[int]) -> str:
 
 
 def write_seconds(value: float) -> str:
-    """`10m` for whole minutes, otherwise seconds."""
+    """`10m` for whole minutes, otherwise seconds; nothing for 0, which no option takes."""
+    if not value:
+        return ""
     return f"{value / 60:g}m" if value >= 60 and value % 60 == 0 else f"{round(value, 1) or value:g}s"
 
 
@@ -383,7 +388,7 @@ COUNT = count()
 COUNTS = Kind(_read_counts, write_counts, "str | int | Sequence[int]", "LIST")
 SECONDS = Kind(_seconds, write_seconds, "str | float | None", "TIME")
 FRACTION = Kind(_fraction, lambda value: f"{100 * value:.4g}%", "str | float | None", "FRACTION")
-TEXT = Kind(_text, python="str | None")
+TEXT = Kind(_text, python="str | None", metavar="NAME")
 FILE = Kind(_text, python="str | Path | None", metavar="FILE")
 FLAG = Kind(lambda value, _flag: bool(value), python="bool", is_flag=True)
 NAMES = Kind(

@@ -210,7 +210,7 @@ def _is_model(word: str | Path) -> bool:
 def explain(
     request: ExplainRequest, progress: Any, *, several: bool = False
 ) -> "Scaling | Explanation | Autotune | Sequence[Results]":
-    """What files tell, or a run that is captured first; with `several`, of files of several jobs those of each."""
+    """What files tell, or a run that is captured first; with `several`, of several jobs the results of each."""
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read_sources
     from scalescope.errors import SeveralJobs
@@ -327,7 +327,8 @@ VERBS = (
     Verb(
         "estimate",
         EstimateRequest,
-        """How fast would it be? A map of speedup over processes and batch sizes, from one process and its links.
+        """How fast would it be? A map of speedup over processes and batch sizes, from one process and the
+        cluster's links.
 
         scalescope estimate resnet50 --np 1..32 --batch 8,16,...,512 --cluster cluster.toml
         """,
@@ -340,7 +341,7 @@ VERBS = (
     Verb(
         "probe",
         ProbeRequest,
-        """What do links and cores give? Times collectives, alone and during compute; writes cluster.toml.""",
+        "What do links and cores give? Times collectives among ranks, alone and during compute; writes cluster.toml.",
         room("scalescope.estimation.probe", "probe_request"),
         room("scalescope.estimation.probe", "probe"),
         kept=lambda request, said: "; type the same command to start over",

@@ -67,7 +67,7 @@ def pasted(line: str) -> Any:
     words, command = split_at_dashes(words)
     context = typer.main.get_command(application()).commands[verb].make_context(verb, words, obj=command)
     told = {name: value for name, value in context.params.items() if name != "context" and _is_typed(context, name)}
-    asked = find_verb(verb).ask(command=command, **told)
+    asked = find_verb(verb).ask(**({"command": command} if command else {}), **told)
     return traced_request(asked) if verb == "explain" else asked
 
 

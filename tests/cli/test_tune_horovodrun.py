@@ -21,7 +21,7 @@ LINES: dict[str, dict[str, object]] = {
         "log_file": "autotune_log.csv"
     },
     "horovodrun -np 4 --autotune --cache-capacity 1024 --no-hierarchical-allgather python train.py": {
-        "knobs": ("hierarchical_allgather=false", "cache_capacity=1024")
+        "knobs": ("cache_capacity=1024", "hierarchical_allgather=false")
     },
     "horovodrun -np 4 --autotune --autotune-warmup-samples 5 --autotune-steps-per-sample 20 "
     "--autotune-bayes-opt-max-samples 40 python train.py": {
@@ -114,7 +114,7 @@ def test_after_dashes_the_command_is_what_follows_them() -> None:
 
 def test_names_of_horovodrun_are_not_in_the_help(scalescope: CommandLine) -> None:
     shown = scalescope.in_this_process("tune", "--help").stdout
-    for name in ("--autotune-", "--num-proc", "-np ", "--fusion-threshold-mb", "--bucket-cap-mb", "--gloo"):
+    for name in ("--autotune-", "--num-proc", " -np ", "--fusion-threshold-mb", "--bucket-cap-mb", "--gloo"):
         assert name not in shown.replace("horovodrun -np 4", "")
 
 

@@ -51,7 +51,7 @@ ANY = [
     "study {}",
     "study {}.py:make",
     "study mlp -o {}",
-    "study --resume -o {}",
+    "study --resume {}",
     f"study -- {PYTHON} {{}}.py",
 ]
 FOLDERS = [line for line in ANY if not line.endswith((".py", ":make", ":loss")) and " -o " not in line]

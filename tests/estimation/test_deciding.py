@@ -120,15 +120,13 @@ class Measured:
         self.continued: list[tuple[Path, dict[str, Any]]] = []
         self._without = without
 
-    def __call__(self, asked: MeasureRequest, listener: Any) -> tuple[Path, Any]:
+    def __call__(self, asked: MeasureRequest, listener: Any) -> Any:
         self.asked.append(asked)
-        return Path(asked.folder), SimpleNamespace(
-            runs=[launch(asked.np[0], batch) for batch in asked.batch if batch != self._without]
-        )
+        return SimpleNamespace(runs=[launch(asked.np[0], batch) for batch in asked.batch if batch != self._without])
 
-    def again(self, folder: Path, options: dict[str, Any], listener: Any) -> tuple[Path, Any]:
+    def again(self, folder: Path, options: dict[str, Any], listener: Any) -> Any:
         self.continued.append((folder, options))
-        return folder, SimpleNamespace(runs=[launch(2, batch) for batch in BATCHES])
+        return SimpleNamespace(runs=[launch(2, batch) for batch in BATCHES])
 
 
 def launch(np: int, batch: int) -> Run:

@@ -91,7 +91,9 @@ def request(at: Path, **more: Any) -> EstimateRequest:
 
 def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path: Path, machine: Machine) -> None:
     heard = Heard()
-    folder, made = estimate(request(tmp_path), heard)
+    made = estimate(request(tmp_path), heard)
+    folder = made.folder
+    assert folder
     assert [(cell.np, cell.batch) for cell in made.cells] == [(np, batch) for batch in (8, 16) for np in (1, 2, 4)]
     assert load(folder / "profile.json", ModelProfile) == machine.profile
     assert load_cluster(folder / "cluster.toml").slots == 4
@@ -152,13 +154,15 @@ def test_a_machine_is_probed_as_far_as_the_question_needs_it(tmp_path: Path, mac
 
 def test_what_an_interrupted_estimate_finished_is_not_made_again(tmp_path: Path, machine: Machine) -> None:
     asked = request(tmp_path)
-    folder, made = estimate(asked, Heard())
+    made = estimate(asked, Heard())
+    folder = made.folder
+    assert folder
     plan = load(folder / "plan.json", EstimatePlan)
     assert (plan.request.folder, plan.request.timeout_s) == ("", 0.0)
     save(msgspec.structs.replace(plan, finished=False), folder / "plan.json")
     heard = Heard()
     again = estimate(msgspec.structs.replace(asked, timeout_s=1.0), heard)
-    assert again == (folder, made)
+    assert (again.folder, again) == (folder, made)
     assert heard.continued == [folder]
     assert (len(machine.tasks), len(machine.probes)) == (1, 1)
 
@@ -174,24 +178,24 @@ def test_earlier_checks_count_here_and_not_on_a_cluster_that_is_described(tmp_pa
     cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
     kept: Any = {"hostname": platform.node(), "engine": "ddp", "model": "mlp"}
     append(Residual(**kept, checks=1, log_error=0.2, seconds_since_epoch=0.0), cache)
-    _, made = estimate(request(tmp_path), Heard())
+    made = estimate(request(tmp_path), Heard())
     assert made.calibration is not None
     file = tmp_path / "cluster.toml"
     write_cluster(machine.cluster, file)
-    _, other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Heard())
+    other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Heard())
     assert other.calibration is None
     assert len(machine.probes) == 1
 
 
 def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, machine: Machine) -> None:
     said = "the profile used 5 threads on 4 cores: take it on a machine like the cluster's"
-    assert said in estimate(request(tmp_path, threads_per_rank=5), Heard())[1].warnings
-    enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Heard())[1]
+    assert said in estimate(request(tmp_path, threads_per_rank=5), Heard()).warnings
+    enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Heard())
     assert not any("threads" in warning for warning in enough.warnings)
     machine.profile = msgspec.structs.replace(machine.profile, device="NVIDIA H200")
     machine.cluster, machine.gpus = described(slots=4, device="gpu"), 4
     on_gpu = request(tmp_path, threads_per_rank=5, folder=str(tmp_path / "c"))
-    assert said not in estimate(on_gpu, Heard())[1].warnings
+    assert said not in estimate(on_gpu, Heard()).warnings
 
 
 def test_what_would_be_done_is_told_in_lines(tmp_path: Path, machine: Machine) -> None:
@@ -293,7 +297,7 @@ def test_a_profile_file_of_another_kind_of_device_than_the_clusters_is_refused(
     with pytest.raises(UsageError, match=rf"profile.json is of a .PU: .* one {device.upper()}"):
         estimate(asked, Heard())
     assert not Path(asked.folder).exists()
-    _, made = estimate(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.04}), Heard())
+    made = estimate(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.04}), Heard())
     assert made.cells[0].step_s == pytest.approx(0.02)
 
 
@@ -303,7 +307,7 @@ def test_a_profile_file_of_the_clusters_kind_of_device_is_used(
 ) -> None:
     file = tmp_path / "profile.json"
     save(proportional(8, 16, device=profiled, torch=torch_version()), file)
-    _, made = estimate(on_devices(tmp_path, device, profile=str(file)), Heard())
+    made = estimate(on_devices(tmp_path, device, profile=str(file)), Heard())
     assert made.trusted
     assert machine.tasks == []
 
@@ -331,10 +335,10 @@ def ran(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, measured: float
 
 def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(tmp_path, verify=1)
-    _, plain = estimate(msgspec.structs.replace(asked, verify=0, folder=str(tmp_path / "plain")), Heard())
+    plain = estimate(msgspec.structs.replace(asked, verify=0, folder=str(tmp_path / "plain")), Heard())
     ran(monkeypatch, plain, 1.1)
     heard = Heard()
-    _, made = estimate(asked, heard)
+    made = estimate(asked, heard)
     assert [each.cells for each in heard.maps] == [plain.cells]
     assert len(made.checks) == 1
     assert made.correction > 1
@@ -345,7 +349,7 @@ def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: 
 
 def test_a_map_that_is_not_trusted_teaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
-    _, plain = estimate(request(tmp_path), Heard())
+    plain = estimate(request(tmp_path), Heard())
     ran(monkeypatch, plain, 1.1)
     rest: Any = (proportional(8, 128), 1, described(slots=4), tmp_path, Heard())
     doubted = checked(request(tmp_path), msgspec.structs.replace(plain, doubts=("busy",)), *rest)

@@ -44,9 +44,11 @@ def test_shares_of_a_profile_are_used_instead() -> None:
 
 def test_a_map_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     asked = estimate_request(
-        "mlp", step_time="20ms", batch="32", np="1,2,16", cluster=CLUSTER, folder=str(tmp_path / "out")
+        model="mlp", step_time="20ms", batch="32", np="1,2,16", cluster=CLUSTER, folder=str(tmp_path / "out")
     )
-    folder, made = estimate(asked, Silent())
+    made = estimate(asked, Silent())
+    folder = made.folder
+    assert folder
     assert [cell.np for cell in made.cells] == [1, 2, 16]
     assert made.cells[0].step_s == pytest.approx(0.02)
     assert made.cells[0].step_s < made.cells[1].step_s < made.cells[2].step_s

@@ -76,14 +76,20 @@ def requests() -> list[type[Any]]:
         (
             each
             for each in found
-            if "command" in each.__struct_fields__ and isinstance(vars(each).get("what"), property)
+            if "command" in each.__struct_fields__ and isinstance(getattr(each, "what", None), property)
         ),
         key=lambda each: each.__name__,
     )
 
 
 def test_no_request_names_its_training_in_another_way() -> None:
-    assert [each.__name__ for each in requests()] == ["MeasureRequest", "StudyRequest", "TuneRequest"]
+    assert [each.__name__ for each in requests()] == [
+        "ExplainRequest",
+        "MeasureRequest",
+        "StudyRequest",
+        "TrainingRequest",
+        "TuneRequest",
+    ]
     for each in requests():
         assert [each(command=tuple(shlex.split(line))).what for line in COMMANDS] == list(COMMANDS.values())
         assert each(workload=WorkloadSpec(model="cnn")).what == "cnn"

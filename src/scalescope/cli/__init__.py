@@ -154,6 +154,8 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
     shown = RunOptions(**read(RunOptions, {name: value for name, value in typed.items() if name in of_run}))
     screen = Screen(shown, str(given.get("folder", "")))
     if command:
+        if "command" not in verb.request.__struct_fields__:
+            raise UsageError(f"scalescope {verb.name} takes no command: leave -- and what follows out")
         given["command"] = command
     request, limits = None, {}
     if shown.resume:

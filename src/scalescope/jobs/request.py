@@ -32,7 +32,8 @@ def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str
     own = {option.field: option for option in options_of(request) if option.inside == "workload"}
     of_model = {name: fields.pop(name) for name in own if name in fields}
     if bool(model) == bool(fields.get("command")):
-        raise UsageError(f"name one thing to {verb}: a MODEL such as cnn, or -- and your command")
+        instead = ", or -- and your command" if "command" in request.__struct_fields__ else ""
+        raise UsageError(f"name one thing to {verb}: a MODEL such as cnn{instead}")
     if described:
         return {**fields, "workload": model}
     if model:

@@ -1,7 +1,8 @@
 """What is trained, and what one device needs for a step of it at several batch sizes."""
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated as A  # noqa: N817 - every field says it
+from typing import ClassVar
 
 import msgspec
 
@@ -19,15 +20,15 @@ _ARGUMENTS = ASSIGNMENTS._replace(
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A model by name or `file.py:factory`, its arguments, and how its inputs, loss and optimizer are made."""
 
-    model: Annotated[
+    model: A[
         str,
         Opt("Built-in name, package.module:factory or file.py:factory; or -- COMMAND instead.", TEXT, argument=True),
     ]
-    model_args: Annotated[
+    model_args: A[
         dict[str, Scalar],
         Opt("Constructor argument; repeatable.", _ARGUMENTS, flag="--model-arg", group="Model"),
     ] = {}
-    inputs: Annotated[
+    inputs: A[
         tuple[str, ...],
         Opt(
             "3x224x224 or int64:128:vocab=30000; once per input.",
@@ -37,11 +38,9 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             group="Model",
         ),
     ] = ()
-    loss: Annotated[str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model")] = (
-        None
-    )
-    optimizer: Annotated[str, Opt("Name or file.py:function.", TEXT, group="Model")] = "sgd"
-    learning_rate: Annotated[
+    loss: A[str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model")] = None
+    optimizer: A[str, Opt("Name or file.py:function.", TEXT, group="Model")] = "sgd"
+    learning_rate: A[
         float | None,
         Opt(
             "Learning rate of a named optimizer.",
@@ -50,11 +49,9 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     # bf16: forward and loss under autocast; parameters and gradients stay what they are
-    dtype: Annotated[
-        str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model")
-    ] = "fp32"
+    dtype: A[str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model")] = "fp32"
     # Gradients are exchanged after the last pass
-    accumulate: Annotated[
+    accumulate: A[
         int, Opt("Gradient accumulation: passes that a step's batch is split into.", count(), group="Model")
     ] = 1
 

@@ -1,7 +1,8 @@
 """What a user asks of each verb, one declaration per option, and the plans that interrupted work is resumed from."""
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated as A  # noqa: N817 - every field says it
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -91,20 +92,18 @@ _STEP_TIME = Kind(
     "str | float | Mapping[int, float]",
 )
 
-Folder = Annotated[
+Folder = A[
     str,
     Opt(
         "Folder for the results.", FILE, "-o", short="--output", metavar="DIR", group="Output", of_run=True, place=True
     ),
 ]
-Knobs = Annotated[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
-Threads = Annotated[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
-Scaling = Annotated[
-    tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)
-]
-Engine = Annotated[str, Opt("ddp or horovod (default: what the script imports; ddp for a MODEL).", TEXT)]
-OneBatch = Annotated[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
-Pattern = Annotated[
+Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
+Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
+Scaling = A[tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)]
+Engine = A[str, Opt("ddp or horovod (default: what the script imports; ddp for a MODEL).", TEXT)]
+OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
+Pattern = A[
     str,
     Opt(
         "Regular expression for the lines to read, with a named group: step_s, epoch_s, examples_per_s, "
@@ -118,50 +117,44 @@ Pattern = Annotated[
 class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What every verb can be told that starts processes."""
 
-    device: Annotated[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
-    timeout_s: Annotated[float, _TIMEOUT] = 600.0
+    device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
+    timeout_s: A[float, _TIMEOUT] = 600.0
 
 
 class HostsRequest(WorkRequest, frozen=True, kw_only=True):
     """Where processes are started."""
 
-    hosts: Annotated[
+    hosts: A[
         tuple[Host, ...],
         Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",)),
     ] = ()
-    env: Annotated[
-        dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")
-    ] = {}
-    ssh: Annotated[
-        str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch")
-    ] = "ssh"
+    env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
+    ssh: A[str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch")] = "ssh"
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
     """What is launched and how."""
 
     workload: WorkloadSpec | None = None
-    command: Annotated[
+    command: A[
         tuple[str, ...],
         Opt("The user's own training, instead of a MODEL.", TEXTS, after_dashes=True),
     ] = ()
-    launcher: Annotated[
+    launcher: A[
         str,
         Opt("torchrun, mpirun, horovodrun, srun or own (default: the usual one of the engine).", TEXT, group="Launch"),
     ] = ""
-    launcher_args: Annotated[
+    launcher_args: A[
         tuple[str, ...], Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch")
     ] = ()
-    oversubscribe: Annotated[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
+    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
 
 
 class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
     """What every verb can be told that launches a training."""
 
     threads_per_rank: Threads = None
-    steps: Annotated[int | None, Opt("Stop after N steps (default: when the script ends).", COUNT, group="Launch")] = (
-        None
-    )
+    steps: A[int | None, Opt("Stop after N steps (default: when the script ends).", COUNT, group="Launch")] = None
     folder: Folder = ""
 
     @property
@@ -178,10 +171,10 @@ def launch_of(request: LaunchRequest) -> dict[str, Any]:
 class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope measure` can be told."""
 
-    np: Annotated[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS)] = (1, 2)
-    batch: Annotated[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True)] = (1, 2)
+    batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
     scaling: Scaling = ("weak",)
-    engines: Annotated[
+    engines: A[
         tuple[str, ...],
         Opt(
             "ddp, horovod, ddp,horovod, or none for a command without a launcher (default: what the script "
@@ -189,19 +182,19 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             NAMES,
             flag="--engine",
             keyword="engine",
-            metavar="TEXT",
+            metavar="NAME",
         ),
     ] = ()
     knobs: Knobs = ()
     pattern: Pattern = ""
-    port: Annotated[
+    port: A[
         int | None, Opt("Port of rank 0 (default: a free one).", count(most=65535), metavar="PORT", group="Launch")
     ] = None
-    trace: Annotated[
+    trace: A[
         bool,
         Opt("Add one launch per point that captures steps for scalescope explain.", FLAG, group="Launch", of_run=True),
     ] = False
-    launches: Annotated[
+    launches: A[
         int | None,
         Opt(
             "Maximum launches per configuration (default: 5; 30 with --precision).",
@@ -211,7 +204,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             again=True,
         ),
     ] = None
-    precision: Annotated[
+    precision: A[
         float | None,
         Opt(
             "Launch until steady speedups are known within this: 5%.",
@@ -222,7 +215,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # No launch begins that would end later
-    budget_s: Annotated[
+    budget_s: A[
         float | None,
         Opt(
             "Stop launching after this long: 90s, 10m, 2h.",
@@ -234,7 +227,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # Speedups are relative to the smallest number of processes when that is not 1
-    smallest: Annotated[
+    smallest: A[
         bool,
         Opt(
             "'smallest': baseline is the smallest number of processes (default: 1 process).",
@@ -243,11 +236,11 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             group="Statistics",
         ),
     ] = False
-    seed: Annotated[
+    seed: A[
         int | None,
         Opt("Random seed for the launch order.", count(0, 2**63 - 1), group="Statistics", of_run=True),
     ] = None
-    timeout_s: Annotated[float, _TIMEOUT._replace(again=True)] = 600.0
+    timeout_s: A[float, _TIMEOUT._replace(again=True)] = 600.0
     quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
     from_start: bool = False  # Captured are the first steps, not steady ones
     cpu_detail: bool = False  # Operators of the CPU are captured, too, where GPUs do the work
@@ -261,7 +254,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
 class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope explain` can be told."""
 
-    paths: Annotated[
+    paths: A[
         tuple[str, ...],
         Opt(
             "Horovod timelines, profiler traces of all ranks, a folder of scalescope measure, training logs, "
@@ -270,23 +263,17 @@ class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
             argument=True,
         ),
     ] = ()
-    np: Annotated[
-        tuple[int, ...], Opt("Processes of every log, in their order: 1,2,4; or of the run (2).", _OF_LOGS)
-    ] = ()
+    np: A[tuple[int, ...], Opt("Processes of every log, in their order: 1,2,4; or of the run (2).", _OF_LOGS)] = ()
     pattern: Pattern = ""
-    estimate: Annotated[
+    estimate: A[
         str, Opt("Folder of scalescope estimate, or a cluster.toml, to compare with.", FILE, metavar="PATH")
     ] = ""
-    export: Annotated[
-        str, Opt("Write the steps of all ranks as one trace for Perfetto.", FILE, of_run=True, place=True)
-    ] = ""
+    export: A[str, Opt("Write the steps of all ranks as one trace for Perfetto.", FILE, of_run=True, place=True)] = ""
     engine: Engine = ""
     batch: OneBatch = None
     knobs: Knobs = ()
-    from_start: Annotated[bool, Opt("Capture the first steps, to explain a slow first epoch.", FLAG)] = False
-    cpu_detail: Annotated[
-        bool, Opt("On GPUs capture operators of the CPU and message sizes, too; slows steps.", FLAG)
-    ] = False
+    from_start: A[bool, Opt("Capture the first steps, to explain a slow first epoch.", FLAG)] = False
+    cpu_detail: A[bool, Opt("On GPUs capture operators of the CPU and message sizes, too; slows steps.", FLAG)] = False
 
 
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):
@@ -307,7 +294,7 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
     """Everything that `scalescope probe` can be told."""
 
     # Empty: gloo, or nccl where there are GPUs
-    backends: Annotated[
+    backends: A[
         tuple[str, ...],
         Opt(
             "gloo, nccl, horovod-gloo, horovod-mpi, separated by commas (default: the one that DDP uses here).",
@@ -315,9 +302,9 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
             flag="--backend",
         ),
     ] = ()
-    slots: Annotated[int | None, Opt("Ranks per host (default: its GPUs, or its cores).", _THREADS)] = None
-    threads_per_rank: Annotated[int, Opt("Threads per rank.", _THREADS)] = 1
-    seconds: Annotated[float, Opt("Time per group of ranks.", SECONDS)] = 8.0
+    slots: A[int | None, Opt("Ranks per host (default: its GPUs, or its cores).", _THREADS)] = None
+    threads_per_rank: A[int, Opt("Threads per rank.", _THREADS)] = 1
+    seconds: A[float, Opt("Time per group of ranks.", SECONDS)] = 8.0
     rounds: int = 6
     folder: Folder = ""
 
@@ -327,7 +314,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
 
     workload: WorkloadSpec
     # Empty: as many as the cluster has slots
-    np: Annotated[
+    np: A[
         tuple[int, ...],
         Opt(
             "Numbers of processes: 1..32 or 1,2,4 (default: all slots).",
@@ -342,7 +329,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
             ),
         ),
     ] = ()
-    batch: Annotated[
+    batch: A[
         tuple[int, ...],
         Opt(
             "Batch sizes: 32,64 or 8,16,...,512.",
@@ -358,12 +345,12 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
         ),
     ] = (8, 16, 32, 64, 128, 256, 512)
     scaling: Scaling = ("weak",)
-    engine: Annotated[str, Opt("ddp or horovod.", TEXT)] = "ddp"
+    engine: A[str, Opt("ddp or horovod.", TEXT)] = "ddp"
     knobs: Knobs = ()
     # Empty: this machine, probed on the way
-    cluster: Annotated[str, Opt("cluster.toml that describes the cluster (default: this machine, probed).", FILE)] = ""
+    cluster: A[str, Opt("cluster.toml that describes the cluster (default: this machine, probed).", FILE)] = ""
     # Empty: taken here
-    profile: Annotated[
+    profile: A[
         str,
         Opt(
             "profile.json taken earlier or elsewhere (default: taken now).",
@@ -374,7 +361,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
         ),
     ] = ""
     # Known seconds of one process by batch, so that nothing is profiled
-    step_time: Annotated[
+    step_time: A[
         dict[int, float],
         Opt(
             "Known step time of one process, instead of a profile: 97ms for one --batch, or 32=97ms,64=180ms.",
@@ -384,20 +371,18 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
         ),
     ] = {}
     threads_per_rank: Threads = None
-    repeats: Annotated[
-        int, Opt("Blocks of steps per batch size.", COUNT, short="-it", group="Statistics", of_run=True)
-    ] = 8
-    seconds: Annotated[float, Opt("Maximum time for the profile.", SECONDS, group="Statistics", of_run=True)] = 18.0
-    efficiency: Annotated[
-        float, Opt("Minimum efficiency of the recommended setting.", FRACTION, group="Statistics")
-    ] = EFFICIENCY_GOAL
-    verify: Annotated[
+    repeats: A[int, Opt("Blocks of steps per batch size.", COUNT, short="-it", group="Statistics", of_run=True)] = 8
+    seconds: A[float, Opt("Maximum time for the profile.", SECONDS, group="Statistics", of_run=True)] = 18.0
+    efficiency: A[float, Opt("Minimum efficiency of the recommended setting.", FRACTION, group="Statistics")] = (
+        EFFICIENCY_GOAL
+    )
+    verify: A[
         int,
         Opt(
             "Measure N cells of the map and correct the prediction by them.", count(0), group="Statistics", of_run=True
         ),
     ] = 0
-    launches: Annotated[int, Opt("Launches per verified cell.", COUNT, group="Statistics", of_run=True)] = 3
+    launches: A[int, Opt("Launches per verified cell.", COUNT, group="Statistics", of_run=True)] = 3
     folder: Folder = ""
 
 
@@ -412,7 +397,7 @@ class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
 class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope compare` can be told."""
 
-    a: Annotated[
+    a: A[
         str,
         Opt(
             "Before. A result folder, or files that scalescope explain reads: timelines, traces, tables, logs.",
@@ -420,14 +405,14 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
             argument=True,
         ),
     ]
-    b: Annotated[str, Opt("After.", FILE, argument=True)]
-    tolerance: Annotated[float, Opt("A change within this fraction is none.", FRACTION)] = 0.05
+    b: A[str, Opt("After.", FILE, argument=True)]
+    tolerance: A[float, Opt("A change within this fraction is none.", FRACTION)] = 0.05
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `scalescope report` can be told."""
 
-    paths: Annotated[
+    paths: A[
         tuple[str, ...],
         Opt(
             "Folders of scalescope study, estimate, measure, explain and tune, or files that explain reads. Those of "
@@ -436,12 +421,10 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
             argument=True,
         ),
     ]
-    page: Annotated[
-        str, Opt("The page (default: report.html in the first result folder).", FILE, "-o", short="--output")
-    ] = ""
-    figures: Annotated[str, Opt("Write every figure there as PDF, SVG and PNG.", FILE, metavar="DIR")] = ""
-    tables: Annotated[str, Opt("Write tables there as LaTeX and CSV.", FILE, metavar="DIR")] = ""
-    proposal: Annotated[str, Opt("Write one PDF page for an allocation: speedups over nodes, plot, method.", FILE)] = ""
+    page: A[str, Opt("The page (default: report.html in the first result folder).", FILE, "-o", short="--output")] = ""
+    figures: A[str, Opt("Write every figure there as PDF, SVG and PNG.", FILE, metavar="DIR")] = ""
+    tables: A[str, Opt("Write tables there as LaTeX and CSV.", FILE, metavar="DIR")] = ""
+    proposal: A[str, Opt("Write one PDF page for an allocation: speedups over nodes, plot, method.", FILE)] = ""
 
 
 class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -451,28 +434,27 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one run goes and what it shows; no part of a plan. A verb takes some of them."""
 
-    resume: Annotated[
+    resume: A[
         str,
         Opt(
             "Resume what was interrupted in this folder; only limits may be given anew.",
             FILE,
             metavar="DIR",
-            group="Statistics",
             again=True,
         ),
     ] = ""
-    dry_run: Annotated[bool, Opt("Print what would be started, and start nothing.", FLAG, group="Output")] = False
-    show_output: Annotated[
+    dry_run: A[bool, Opt("Print what would be started, and start nothing.", FLAG, group="Output")] = False
+    show_output: A[
         bool, Opt("Show what the ranks print, tagged with their rank.", FLAG, group="Output", again=True)
     ] = False
-    json: Annotated[
+    json: A[
         bool, Opt("Print one JSON document on stdout, everything else on stderr.", FLAG, group="Output", again=True)
     ] = False
-    details: Annotated[bool, Opt("Show all tables, not only the answer.", FLAG, group="Output", again=True)] = False
-    quiet: Annotated[bool, Opt("Show only the answer.", FLAG, short="-q", group="Output", again=True)] = False
-    verbose: Annotated[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True)] = False
-    formats: Annotated[
+    details: A[bool, Opt("Show all tables, not only the answer.", FLAG, group="Output", again=True)] = False
+    quiet: A[bool, Opt("Show only the answer.", FLAG, short="-q", group="Output", again=True)] = False
+    verbose: A[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True)] = False
+    formats: A[
         tuple[str, ...],
         Opt("Formats of the pictures, out of html, png, svg and pdf.", NAMES, group="Output", again=True),
     ] = ("html", "png")
-    join: Annotated[str, Opt("", FILE, hidden=True)] = ""  # Started by scalescope.tuning(), on rank 0
+    join: A[str, Opt("", FILE, hidden=True)] = ""  # Started by scalescope.tuning(), on rank 0

@@ -1,6 +1,7 @@
 """A study: what was asked, the parts it is made of, and what became of each; written as it goes."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated as A  # noqa: N817 - every field says it
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -30,10 +31,8 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope study` can be told."""
 
     # Empty: 1 and doublings up to all slots
-    np: Annotated[
-        tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)
-    ] = ()
-    batch: Annotated[
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)] = ()
+    batch: A[
         tuple[int, ...],
         Opt(
             "Batch sizes of the map: 32,64 or 8,16,...,512; the recommended one is measured (default: 8 to 512, "
@@ -41,7 +40,7 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
             COUNTS,
         ),
     ] = ()
-    engines: Annotated[
+    engines: A[
         tuple[str, ...],
         Opt(
             "ddp, horovod or ddp,horovod; the first one is tuned (default: what the script imports; for a MODEL "
@@ -49,10 +48,10 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
             NAMES,
             flag="--engine",
             keyword="engine",
-            metavar="TEXT",
+            metavar="NAME",
         ),
     ] = ()
-    budget_s: Annotated[
+    budget_s: A[
         float,
         Opt(
             "Time for everything together: 5m, 1h; what does not fit is left out.",

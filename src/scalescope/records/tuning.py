@@ -1,6 +1,7 @@
 """What a search for better knobs tried, measured and decided."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated as A  # noqa: N817 - every field says it
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -48,19 +49,20 @@ _FOUND = Kind(lambda value, _flag: value, python="str | Path | Mapping[str, Any]
 class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
     """Everything that `scalescope tune` can be told."""
 
-    np: Annotated[
+    np: A[
         int,
         Opt(
-            "Number of processes (default: 2, or all slots of --hosts).",
+            "Number of processes; with --hosts all their slots unless one is given.",
             _ONE_COUNT,
             metavar="N",
+            always=True,
             horovodrun=("-np", "--num-proc"),
         ),
     ] = 2
     batch: OneBatch = None
     engine: Engine = ""
     # None: online where knobs can change while training, offline otherwise
-    method: Annotated[
+    method: A[
         Method | None,
         Opt(
             "online: while it trains (default); offline: one launch per setting; native: Horovod's own autotune.",
@@ -71,11 +73,11 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # name=value texts: knobs that stay fixed
-    knobs: Annotated[
+    knobs: A[
         tuple[str, ...],
         Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob", was="hold"),
     ] = msgspec.field(name="hold", default=())
-    search: Annotated[
+    search: A[
         tuple[str, ...],
         Opt(
             "Also search gradient_as_bucket_view (off by default: scripts that keep references to gradients "
@@ -86,7 +88,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = ()
     # A setting found earlier: used at once, without a search
-    start_from: Annotated[
+    start_from: A[
         Values | None,
         Opt(
             "Train with a setting found earlier, without a search: tuned.yaml, tuning.json or their folder.",
@@ -98,7 +100,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # Read when the search begins: its values are in other fields then
-    config_file: Annotated[
+    config_file: A[
         str,
         Opt(
             "Knobs and search options from a config file of horovodrun, or a tuned.yaml.",
@@ -110,7 +112,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
     ] = ""
     confirm: Values | None = None  # A setting found earlier: compared with the default, without a search
     # None: as the method has it
-    warmup_samples: Annotated[
+    warmup_samples: A[
         int | None,
         Opt(
             "Warm-up length, in samples.",
@@ -120,7 +122,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             horovodrun=("--autotune-warmup-samples",),
         ),
     ] = None
-    steps_per_sample: Annotated[
+    steps_per_sample: A[
         int | None,
         Opt(
             "Measured steps per setting.",
@@ -130,7 +132,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             horovodrun=("--autotune-steps-per-sample",),
         ),
     ] = None
-    max_samples: Annotated[
+    max_samples: A[
         int | None,
         Opt(
             "Maximum number of settings to try; the search stops earlier when no gain is left.",
@@ -141,7 +143,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # Relative standard deviation of a sample; None: as measured
-    gp_noise: Annotated[
+    gp_noise: A[
         float | None,
         Opt(
             "Noise of a sample as a fraction of its step time, 0 to 1 (default: measured).",
@@ -151,7 +153,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # The same as Horovod has it: a variance over that of the scores
-    autotune_noise: Annotated[
+    autotune_noise: A[
         float | None,
         Opt(
             "Noise in Horovod's units: variance of the noise over that of the scores.",
@@ -163,7 +165,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # No launch begins that would end after it
-    budget_s: Annotated[
+    budget_s: A[
         float | None,
         Opt(
             "By relaunch: stop launching after this long (default: no limit).",
@@ -175,7 +177,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = None
     # Empty: tune.csv in the folder
-    log_file: Annotated[
+    log_file: A[
         str,
         Opt(
             "CSV with one row per sample (default: tune.csv in the results); Horovod's own with --method native.",
