@@ -22,9 +22,10 @@ from benchmarks.command import scalescope
 from benchmarks.table import Unfinished, print_table
 from scalescope.records.prediction import Advice, Cell
 from scalescope.records.profile import ModelProfile
+from scalescope.records.request import EFFICIENCY_GOAL
 from scalescope.records.run import Run
 from scalescope.records.store import load, load_lines
-from scalescope.simulator.grid import EFFICIENT, profile_doubts, recommend
+from scalescope.simulator.grid import profile_doubts, recommend
 
 FOLDER = (Path("results") / "bench" / "estimates").absolute()
 COUNT = 10
@@ -124,7 +125,7 @@ def _truly_best(cells: Sequence[Cell], truth: dict[tuple[int, int], float]) -> A
                 throughput=cell.global_batch / step_s,
             )
         )
-    return recommend(real, EFFICIENT, len(real))
+    return recommend(real, EFFICIENCY_GOAL, len(real))
 
 
 def _row(
@@ -133,7 +134,7 @@ def _row(
     cells = [msgspec.convert(cell, Cell) for cell in document["cells"]]
     best = _truly_best(cells, truth)
     trusted = document["trusted"] and not doubts  # by today's rules, also of an older map
-    advice = recommend(cells, EFFICIENT, len(cells)) if trusted else None
+    advice = recommend(cells, EFFICIENCY_GOAL, len(cells)) if trusted else None
     assert best
     checks = document["checks"]
     halves = [math.sqrt(check["high_s"] / check["low_s"]) - 1 for check in checks]
