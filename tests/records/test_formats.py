@@ -73,7 +73,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (profile.Gradient, {"element_bytes": 4}),
     (profile.ProfilePoint, {"remade": 0, "outlying": False, "foreign_cores": 0.0}),
     (profile.Contention, {"foreign_cores": 0.0}),
-    (profile.ModelProfile, {"version": 0, "buffers": 0, "seconds": 0.0}),
+    (profile.ModelProfile, {"version": 0, "buffers": 0, "seconds": 0.0, "launch_spread": 0.0}),
     (
         MeasureRequest,
         {
@@ -90,7 +90,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (ProbeRequest, {"threads_per_rank": 1, "seconds": 8.0, "rounds": 6, "timeout_s": 600.0}),
     (
         EstimateRequest,
-        {"seconds": 35.0, "repeats": 8, "efficiency": 0.8, "verify": 0, "launches": 3, "timeout_s": 600.0},
+        {"seconds": 18.0, "repeats": 8, "efficiency": 0.8, "verify": 0, "launches": 3, "timeout_s": 600.0},
     ),
     (EstimatePlan, {"version": 0, "finished": False}),
     (run.Run, {"version": 0, "round": 1}),

@@ -10,8 +10,8 @@ from rich.console import Console
 from scalescope.measurement.study import study
 from scalescope.records.run import PHASES, Failure, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
-from scalescope.report.progress import MeasureProgress
 from scalescope.show import document_of
+from scalescope.show.progress import MeasureProgress
 from scalescope.show.scaling import sentence
 
 

@@ -10,9 +10,9 @@ from rendered import shown
 from rich.console import Console
 
 from scalescope.records.tuning import Gain, Tuning
-from scalescope.report.tuning_progress import TuneProgress
 from scalescope.show import document_of
 from scalescope.show.document import cell
+from scalescope.show.tuning_progress import TuneProgress
 
 
 def sentence(tuning: Tuning) -> str:

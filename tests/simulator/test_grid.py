@@ -12,8 +12,8 @@ from scalescope.errors import UsageError
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Calibration, Cell, Prediction
 from scalescope.records.profile import ProfilePoint
-from scalescope.records.request import ScalingKind
-from scalescope.simulator.grid import EFFICIENT, Question, largest_batch, predict
+from scalescope.records.request import EFFICIENCY_GOAL, ScalingKind
+from scalescope.simulator.grid import Question, largest_batch, predict
 from scalescope.stats import PREDICTED, normal_width
 from simulator.made import GIB, contention, described, point, profile, proportional
 
@@ -188,7 +188,7 @@ WIDE = proportional(8, 64, gradient_mib=1.6)
 
 def test_the_recommended_cell_keeps_the_efficiency_goal_and_states_its_regret() -> None:
     found = asked(profile=WIDE)
-    assert found.efficiency_goal == EFFICIENT == 0.8
+    assert found.efficiency_goal == EFFICIENCY_GOAL == 0.8
     advice = found.recommended
     assert (advice.np, advice.batch, advice.global_batch, advice.scaling) == (2, 8, 16, "weak")
     assert advice.efficiency == pytest.approx(8 / 9.6)

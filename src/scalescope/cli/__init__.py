@@ -209,9 +209,9 @@ def _joined(folder: Path, progress: Any) -> Any:
 
 
 def _progress(verb: Verb, screen: Screen) -> Any:
-    from scalescope.report.progress import EstimateProgress, MeasureProgress
-    from scalescope.report.study_progress import StudyProgress
-    from scalescope.report.tuning_progress import TuneProgress
+    from scalescope.show.progress import EstimateProgress, MeasureProgress
+    from scalescope.show.study_progress import StudyProgress
+    from scalescope.show.tuning_progress import TuneProgress
 
     shown: dict[str, Any] = {"quiet": screen.shown.quiet, "verbose": screen.shown.verbose}
     if verb.name in ("estimate", "probe"):

@@ -147,7 +147,7 @@ def _has_something(section: Mapping[str, Any]) -> bool:
 def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any]:
     """A section as the template takes it."""
     return {
-        "id": prefix + section.name,
+        "id": f"{prefix}on-{section.name}",  # a figure may have the same name
         "heading": section.heading,
         "lines": list(section.lines),
         "facts": [capital(line) for line in dict.fromkeys(plain(each, 600) for each in section.facts if each)],

@@ -11,7 +11,7 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.text import Text
 
 from scalescope.records.tuning import Phase, Sample, Values
-from scalescope.report.progress import NowAndThen
+from scalescope.show.progress import NowAndThen
 from scalescope.show.terminal import encoded
 from scalescope.show.tuning import setting_words, times, with_error
 from scalescope.text import plain

@@ -1,1 +1,0 @@
-"""Shows records to people: terminal, charts, JSON."""
