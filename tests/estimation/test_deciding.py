@@ -123,9 +123,7 @@ class Measured:
 
     def __call__(self, asked: MeasureRequest, listener: Any) -> Any:
         self.asked.append(asked)
-        return SimpleNamespace(
-            runs=[launch(asked.np[0], batch) for batch in asked.batch if batch != self._without]
-        )
+        return SimpleNamespace(runs=[launch(asked.np[0], batch) for batch in asked.batch if batch != self._without])
 
     def again(self, folder: Path, options: dict[str, Any], listener: Any) -> Any:
         self.continued.append((folder, options))

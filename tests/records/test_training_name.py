@@ -83,7 +83,13 @@ def requests() -> list[type[Any]]:
 
 
 def test_no_request_names_its_training_in_another_way() -> None:
-    assert [each.__name__ for each in requests()] == ["ExplainRequest", "MeasureRequest", "StudyRequest", "TrainingRequest", "TuneRequest"]
+    assert [each.__name__ for each in requests()] == [
+        "ExplainRequest",
+        "MeasureRequest",
+        "StudyRequest",
+        "TrainingRequest",
+        "TuneRequest",
+    ]
     for each in requests():
         assert [each(command=tuple(shlex.split(line))).what for line in COMMANDS] == list(COMMANDS.values())
         assert each(workload=WorkloadSpec(model="cnn")).what == "cnn"
