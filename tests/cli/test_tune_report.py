@@ -8,7 +8,7 @@ import pytest
 from scalescope.endings import after_tune as next_command
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
-from scalescope.records.store import append, save
+from scalescope.records.store import append, in_folder, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 
@@ -46,8 +46,8 @@ AROUND = "--hosts a:1,b:1"
         (
             tuned(),
             SCRIPT_ASKED,
-            f"scalescope measure --np 2 --engine ddp --knob static_graph=true --knob bucket_cap_mb=1 {AROUND} "
-            "--threads-per-rank 1 --env 'A=***' -- python 'my train.py'",
+            f"scalescope measure --np 2 --engine ddp --knob static_graph=true --knob bucket_cap_mb=1 "
+            f"--threads-per-rank 1 {AROUND} --env 'A=***' -- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}),
@@ -63,7 +63,7 @@ AROUND = "--hosts a:1,b:1"
         (
             tuned(complete=False, decision="undecided", values={}),
             SCRIPT_ASKED,
-            f"scalescope tune --np 2 --engine ddp --method offline --knob static_graph=true {AROUND} --env 'A=***' "
+            f"scalescope tune --np 2 --engine ddp --knob static_graph=true --method offline {AROUND} --env 'A=***' "
             "-- python 'my train.py'",
         ),
         (
@@ -81,9 +81,9 @@ def test_the_next_command_confirms_finishes_or_explains(tuning, request_, comman
 def test_the_end_names_the_settings_the_log_and_how_to_use_them(scalescope, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
 
-    def work(request: TuneRequest, _audience: object) -> tuple[Path, Tuning]:
+    def work(request: TuneRequest, _progress: object) -> Tuning:
         save(TunePlan(request=request, cwd=str(tmp_path)), tmp_path / "out" / PLAN)
-        return tmp_path / "out", tuned()
+        return in_folder(tuned(), tmp_path / "out")
 
     monkeypatch.setattr("scalescope.tuner.run.tune", work)
     done = scalescope.in_this_process("tune", "--json", "--", "python", "train.py")

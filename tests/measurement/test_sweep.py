@@ -51,7 +51,9 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
 
 def test_every_point_is_launched_as_often_as_asked_and_kept(launches: Launches, tmp_path: Path) -> None:
     told = Told()
-    folder, found = measure(request(np=(1, 2), launches=2), told)
+    found = measure(request(np=(1, 2), launches=2), told)
+    folder = found.folder
+    assert folder
     assert folder == tmp_path / "out"
     assert len(found.runs) == 4
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
@@ -148,7 +150,9 @@ def test_a_model_is_rehearsed_once_and_its_time_is_guessed(launches: Launches, m
 
     monkeypatch.setattr(sweep, "rehearse", rehearse)
     told = Told()
-    folder, _ = measure(request(workload=WorkloadSpec(model="cnn"), command=(), batch=(8,), launches=2), told)
+    found = measure(request(workload=WorkloadSpec(model="cnn"), command=(), batch=(8,), launches=2), told)
+    folder = found.folder
+    assert folder
     assert rehearsed == [2], "with one process of no engine, to compare with"
     assert [steps for _, _, steps in launches.asked] == [25] * 4
     assert told.begun[0][2] == 25
@@ -172,7 +176,9 @@ def test_traced_launches_follow_and_are_named(
         traced.append((point.np, known, index))
 
     monkeypatch.setattr(sweep, "traced_launch", traced_launch)
-    folder, found = measure(request(np=(1, 2), launches=2, trace=True), Told())
+    found = measure(request(np=(1, 2), launches=2, trace=True), Told())
+    folder = found.folder
+    assert folder
     assert [(np, index) for np, _, index in traced] == [(1, 5), (2, 6)]
     assert all(known is not None and known.round == 2 for _, known, _ in traced)
     assert found.traces == ("traces/ddp-np1", "traces/ddp-np2")

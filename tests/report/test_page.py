@@ -239,7 +239,7 @@ def test_the_verb_writes_the_page_and_ends_with_its_words(scalescope, tmp_path: 
     assert f"Page: {page.relative_to(tmp_path)}" in done.stdout
     assert len(done.stdout.splitlines()) <= 20
     read = Read(page.read_text())
-    assert "scalescope measure --launches 7 --seed 11 --np 1,2,4 --batch 32 -- python train.py" in read.text
+    assert "scalescope measure --np 1,2,4 --batch 32 --launches 7 --seed 11 -- python train.py" in read.text
     assert "Xeon" in read.text
     next_line = next(line for line in done.stdout.splitlines() if line.startswith("Next: "))
     assert next_line.removeprefix("Next: ") in read.text

@@ -188,9 +188,9 @@ def test_the_document_holds_what_each_verb_prints_and_what_became_of_the_parts(t
 def test_an_unfinished_study_says_how_to_continue(tmp_path: Path) -> None:
     parts = (PARTS[0], msgspec.structs.replace(PARTS[1], state="running"))
     results = studied(tmp_path, Study(what="cnn", budget_s=300.0, parts=parts))
-    assert results.missing[0].startswith("not finished: measure: scalescope study --resume -o ")
+    assert results.missing[0].startswith("not finished: measure: scalescope study --resume ")
     empty = folder_of(tmp_path / "empty", "study", study=STUDIED)
-    with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume -o"):
+    with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume"):
         read_results([empty])
 
 

@@ -1,6 +1,5 @@
 """A study from its request to its folder: what is settled, what is refused, what is resumed, and what its end says."""
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from scalescope.records.job import Host
 from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies import run as module
-from scalescope.studies.run import check_same, dry_run, find_unfinished, resume, settled, study
+from scalescope.studies.run import dry_run, resume, settled, study
 
 REQUEST = StudyRequest(
     workload=MODEL, device="cpu", np=(1, 2), engines=("ddp",), budget_s=600.0, oversubscribe=True, env={"A": "1"}
@@ -159,26 +158,6 @@ def test_only_a_study_whose_place_is_there_is_resumed(tmp_path: Path, fakes: typ
     save(plan, folder / "plan.json")
     with pytest.raises(UsageError, match="gone, where the study was started, does not exist: create it, or start anew"):
         resume(folder, Told())
-
-
-def test_the_newest_study_of_the_same_training_is_found(tmp_path: Path) -> None:
-    for name, request in (
-        ("study-1", REQUEST),
-        ("study-2", msgspec.structs.replace(REQUEST, budget_s=1.0, timeout_s=2.0, folder="f", env={"A": "2"})),
-        ("study-3", msgspec.structs.replace(REQUEST, np=(1, 4))),
-        ("study-4", msgspec.structs.replace(REQUEST, env={"B": "1"})),
-        ("other-5", REQUEST),
-    ):
-        save(msgspec.structs.replace(PLAN, request=request), tmp_path / "results" / name / "plan.json")
-    (tmp_path / "results" / "study-9").mkdir()
-    (tmp_path / "results" / "study-9" / "plan.json").write_text("{")
-    with contextlib.chdir(tmp_path):
-        assert find_unfinished(REQUEST) == Path("results/study-2")
-        with pytest.raises(UsageError, match="there is no study of this training below results/ to resume"):
-            find_unfinished(SCRIPT)
-    check_same(tmp_path / "results" / "study-2", REQUEST)
-    with pytest.raises(UsageError, match=r"study-3 holds a study of mlp with other options: type scalescope study"):
-        check_same(tmp_path / "results" / "study-3", REQUEST)
 
 
 def test_a_dry_run_says_what_each_part_would_take_and_starts_nothing() -> None:

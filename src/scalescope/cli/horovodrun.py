@@ -50,18 +50,18 @@ def as_typed_here(words: Sequence[str], command: tuple[str, ...]) -> tuple[list[
             else:
                 options.append(word)
             continue
-        flag, equals, value = word.partition("=")
+        flag, *value = word.split("=", 1)
         flag = ours.get(flag, flag)
         if flag == "--autotune":
             as_horovodrun = True
-        elif flag in switches and not equals:
+        elif flag in switches and not value:
             options += ["--knob", switches[flag]]
         elif flag in knobs and flag not in takes_value:
-            value = value if equals or not rest else rest.pop(0)
-            options += ["--knob", f"{knobs[flag].name}={value}"]
+            value = value or [rest.pop(0) if rest else ""]
+            options += ["--knob", f"{knobs[flag].name}={value[0]}"]
         else:
-            options.append(f"{flag}{equals}{value}")
-            if rest and not equals and takes_value.get(flag, False):
+            options.append("=".join([flag, *value]))
+            if rest and not value and takes_value.get(flag, False):
                 options.append(rest.pop(0))
     return [*options, *(_more_than_slots(options) if as_horovodrun else ())], command
 

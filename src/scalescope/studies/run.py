@@ -65,7 +65,7 @@ def study(request: StudyRequest, listener: Any) -> Study:
 def resume(folder: Path, listener: Any, budget_s: float | None = None) -> Study:
     """Continue a study; finished parts stay. `budget_s`: for the rest, instead of what is left of its own."""
     folder = folder.absolute()
-    if mark_of(folder) != "study":
+    if not (folder / PLAN).exists() or mark_of(folder) != "study":
         raise UsageError(f"{folder} holds no study to resume: name the folder that was given with -o")
     with held(folder):
         plan = load_plan(folder, StudyPlan)
