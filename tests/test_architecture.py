@@ -156,8 +156,8 @@ def places() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_fifteen_places_are_named() -> None:
-    assert len({purpose for purpose, *_ in places()}) == 15
+def test_sixteen_places_are_named() -> None:
+    assert len({purpose for purpose, *_ in places()}) == 16
 
 
 @pytest.mark.parametrize(("purpose", "file", "name"), places())

@@ -25,7 +25,7 @@ ORDER = [
     "Prediction and how wrong it was",
     "Weak and strong scaling",
     "One step of all ranks",
-    "Where the time goes",
+    "Where a steady step goes, in % of it",
     "What to change, the largest gain first",
     "Tuning",
     "Links",
