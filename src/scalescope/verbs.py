@@ -319,7 +319,7 @@ VERBS = (
         """,
         _ask_study,
         room("scalescope.studies.run", "study"),
-        ("resume", "dry_run", "show_output", "json", "quiet", "verbose"),
+        ("resume", "dry_run", "show_output", "json", "details", "quiet", "verbose"),
         _plan_study,
         lambda folder, limits, progress: room("scalescope.studies.run", "resume")(folder, progress, **limits),
         _kept_of_study,
@@ -402,7 +402,7 @@ VERBS = (
         """,
         lambda **given: ReportRequest(**read(ReportRequest, given)),
         _report,
-        ("json", "quiet"),
+        ("json", "details", "quiet"),
     ),
     Verb(
         "compare",

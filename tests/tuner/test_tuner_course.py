@@ -46,9 +46,7 @@ def test_a_search_that_is_stopped_is_undecided_and_says_how_far_it_was() -> None
     found = tuner.outcome()
     assert (found.decision, found.values, found.finalist) == ("undecided", {}, FINALIST)
     assert found.gain is not None
-    assert found.reason == (
-        f"no more time ({100 * found.gain.value:+.1f} % +- {50 * (found.gain.high - found.gain.low):.1f} %)"
-    )
+    assert found.reason == (f"no more time ({found.gain.words})")
     assert found.more is not None
     tuner.stop("another reason")
     assert tuner.outcome().reason == found.reason
