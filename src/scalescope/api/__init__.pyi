@@ -229,7 +229,8 @@ def tune(
     listener: Any = ...,
 ) -> Tuning: ...
 def compare(
-    a: str | Path, b: str | Path,
+    a: str | Path,
+    b: str | Path,
     *,
     tolerance: str | float | None = ...,
 ) -> Comparison: ...
