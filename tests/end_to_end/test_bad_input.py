@@ -54,7 +54,7 @@ class Net(torch.nn.Module):
         (["measure", "mlp", "--loss", "nope", "-o", "new/out"], "no loss 'nope'"),
         (["estimate", "mlp", "--loss", "nope", "--np", "1,2", "--quiet"], "no loss 'nope'"),
         (["measure", "--np", "1", "--launcher", "mpirun", "--", "srun", "x"], "leave --launcher mpirun out"),
-        (["measure", "--np", "1", "--model-arg", "a=1", "--", "true"], "in your command"),
+        (["measure", "--np", "1", "--model-arg", "a=1", "--", "true"], "let your command do it"),
         (["measure", "mlp", "--launcher", "mpirun", "--engine", "horovod", "--knob", "controller=gloo"], "horovodrun"),
         (["measure", "mlp", "--launcher", "horovodrun", "--hosts", "a:1,b:1", "--ssh", "rsh"], "with ssh alone"),
         (["measure", "--"], "no command after --"),

@@ -126,8 +126,14 @@ def test_a_profile_and_a_probe_without_progress_are_given_up(lab: CommandLine, w
 
 SECRET = "hunter2 and 'more'"
 NEEDS_IT = f"""
-import os, time
+import os
+from pathlib import Path
 assert os.environ["TOKEN"] == {SECRET!r}
+process, seen = os.getpid(), []
+while "measure" not in (words := Path(f"/proc/{{process}}/cmdline").read_text()):  # what the user typed
+    seen.append(words)
+    process = int(Path(f"/proc/{{process}}/stat").read_text().rpartition(")")[2].split()[1])
+Path(f"seen{{os.environ['RANK']}}").write_text("\\n".join(seen))
 for _ in range(8):
     print("took 0.5 s", flush=True)
 """
@@ -135,13 +141,17 @@ for _ in range(8):
 
 def test_values_of_env_reach_ranks_and_are_not_seen_elsewhere(lab: CommandLine) -> None:
     (lab.folder / "train.py").write_text(NEEDS_IT)
-    secret = ("--env", f"TOKEN={SECRET}")
-    first = lab("measure", *OWN, *secret, "--", sys.executable, "train.py")
-    assert "TOKEN=***" in lab.in_this_process("measure", *OWN[:-2], *secret, "--dry-run", "--", "true").stdout
+    words = ("--np", "2", "--engine", "ddp", *OWN[4:], "--env", f"TOKEN={SECRET}")
+    first = lab("measure", *words, "--oversubscribe", "--", sys.executable, "train.py")
+    assert "TOKEN=***" in lab.in_this_process("measure", *words[:-4], *words[-2:], "--dry-run", "--", "true").stdout
     then = lab("measure", "--resume", "out", "--launches", "2")
+    page = lab.in_this_process("report", "out")
     assert len(load(lab.folder / "out" / "measurement.json", Measurement).runs) == 2
-    assert "hunter2" not in first.stdout + first.stderr + then.stdout + then.stderr
+    assert "hunter2" not in first.stdout + first.stderr + then.stdout + then.stderr + page.stdout
+    seen = [(lab.folder / f"seen{rank}").read_text() for rank in range(2)]
+    assert all("torch.distributed.run" in processes and "hunter2" not in processes for processes in seen)
     files = [path for path in (lab.folder / "out").rglob("*") if path.is_file()]
+    assert {"plan.json", "scaling.json", "report.html", "command.txt", "rank1.out"} <= {path.name for path in files}
     holding = [path for path in files if b"hunter2" in path.read_bytes()]
     assert [path.name for path in holding] == ["env.json"]
     assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600

@@ -97,7 +97,6 @@ def test_more_launches_can_be_added_later_and_from_five_on_there_is_an_interval(
         (["--resume", ".", "--dry-run"], "leave --dry-run out"),
         (["mlp", "--precision", "5"], "--precision takes"),
         (["mlp", "--np", "2,4"], "has no baseline"),
-        (["mlp", "--np", "1", "--quick"], "more than one"),
         (["mlp", "--steps", "3"], "fewer than warm-up needs"),
         (["mlp", "--np", "1,2", "--batch", "31", "--scaling", "strong"], "take 30 or 32"),
         (["mlp", "--relative-to", "largest"], "--relative-to takes"),

@@ -133,7 +133,7 @@ def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[Fa
 def test_a_study_that_was_ended_before_its_first_part_is_begun(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
     (folder / STUDY).unlink()
-    _, ended = resume(folder, Told())
+    ended = resume(folder, Told())
     assert (ended.what, ended.budget_s) == ("mlp", 600.0)
     assert fakes.made[-1].ran == [part.name for part in ended.parts]
 
@@ -142,7 +142,7 @@ def test_a_resumed_study_may_have_another_budget_for_its_rest(tmp_path: Path, fa
     folder = interrupted(tmp_path / "s", fakes)
     kept = load(folder / STUDY, Study)
     save(kept.with_part(msgspec.structs.replace(kept.part("estimate"), used_s=500.0)), folder / STUDY)
-    _, ended = resume(folder, Told(), 50.0)
+    ended = resume(folder, Told(), 50.0)
     assert ended.budget_s == pytest.approx(550.0, abs=1)
     left_out = [part.name for part in ended.parts if part.state == "left out"]
     assert left_out == ["engines"]
