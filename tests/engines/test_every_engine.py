@@ -151,9 +151,9 @@ MOST_NAMED = {
     "measurement": 3,
     "records": 1,
     "show": 6,
-    "endings.py": 1,
     "traces": 1,  # kinds of traces
     "tuner": 9,
+    "verbs": 1,
 }
 
 

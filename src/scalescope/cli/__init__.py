@@ -18,13 +18,13 @@ import typer
 import typer.core
 
 from scalescope import __version__
-from scalescope.endings import Screen, ending_of
 from scalescope.errors import Interrupted, ScalescopeError, UsageError
 from scalescope.named_paths import named_paths
 from scalescope.options import options_of, parameters, read
 from scalescope.records.request import RunOptions
 from scalescope.text import clean, trimmed
-from scalescope.verbs import VERBS, Verb, limits_of, planned_request
+from scalescope.verbs import VERBS, limits_of, planned_request
+from scalescope.verbs.verb import Screen, Verb
 
 _INTERRUPTED = 130
 # typer's error for every misuse of options; it has no public name in all versions.
@@ -180,8 +180,8 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         said = str(stopped) or shown.resume
         raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
     if request is None:
-        request = planned_request(verb.name, record.folder)
-    ending = ending_of(record, request, screen)
+        request = planned_request(verb, record.folder)
+    ending = verb.end(record, request, screen)
     screen.tell(ending)
     if ending.code:
         raise typer.Exit(ending.code)
