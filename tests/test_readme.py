@@ -44,7 +44,17 @@ def prediction(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
 
 
 def test_everyone_who_comes_finds_a_command() -> None:
-    for word in ("script", "profiler traces", "timeline", "logs", "table", "horovodrun", "srun", "second node", "--proposal"):
+    for word in (
+        "script",
+        "profiler traces",
+        "timeline",
+        "logs",
+        "table",
+        "horovodrun",
+        "srun",
+        "second node",
+        "--proposal",
+    ):
         assert word in TABLE
     assert len(COMMANDS) == TABLE.count("`scalescope ")
     assert len(READ) >= 3
