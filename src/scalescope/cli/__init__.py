@@ -56,7 +56,8 @@ def run(words: list[str]) -> int:
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
-        return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
+        said = problem.format_message()  # nothing when no command was typed, which printed the help
+        return _fail(said + _see_help(problem), UsageError.exit_code) if said else UsageError.exit_code
     except ScalescopeError as problem:
         return _fail(str(problem), problem.exit_code)
     except (KeyboardInterrupt, typer.Abort):
