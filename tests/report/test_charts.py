@@ -1,6 +1,8 @@
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +12,7 @@ from made_scalings import NASTY, lab11, measured, nearly_nothing, once, ranges
 from rendered import charts, write_charts
 
 import needs
+import scalescope.show
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.measurement.verdict import what_stands_out
 from scalescope.records.scaling import Curve, Estimate, Loss, Scaling, ScalingPoint, best_batch
@@ -364,3 +367,12 @@ def test_the_ring_and_the_finding_name_the_same_batch(record: Scaling) -> None:
     ring = next(text for text in texts(batch_chart(record).to_dict()) if text.startswith("ring: batch"))
     assert f"batch {best.batch:g}: {format_rate(best.rate.value)} samples/s" in finding
     assert f"batch {best.batch:g} is the fastest, {format_rate(best.rate.value)} samples/s" in ring
+
+
+@pytest.mark.parametrize("file", ["scaling", "prediction", "explanation", "tuning", "autotune", "cluster"])
+def test_every_declared_chart_has_a_section(file: str) -> None:
+    shown = Path(scalescope.show.__file__).parent
+    sections = {name for path in shown.glob("*.py") for name in re.findall(r'Section\(\s*"([\w-]+)"', path.read_text())}
+    charts = import_module(f"scalescope.show.charts.{file}").CHARTS
+    assert charts
+    assert {chart.section for chart in charts} <= sections

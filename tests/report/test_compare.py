@@ -152,7 +152,7 @@ def test_bars_of_jobs_of_one_size_are_named_by_their_files() -> None:
     def bars(*named: tuple[Explanation, str]) -> set[str]:
         section = compared_section([traced(each, name) for each, name in named], None)
         assert section
-        (figure,) = section.figures
+        (figure,) = section.figures()
         bars = rows(layers(with_data(figure.draw()), "bar")[0])
         return {row["rank"].rpartition(": ")[0] for row in bars}  # the step time stands next to the name
 

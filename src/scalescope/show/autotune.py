@@ -13,7 +13,7 @@ from scalescope.records.autotune import (
     Knobs,
     Setting,
 )
-from scalescope.show.document import Document, Figure, Section
+from scalescope.show.document import Document, Section, charted
 from scalescope.text import COMMAND, plain, plural
 from scalescope.units import format_share
 
@@ -29,12 +29,6 @@ SWITCHES = {
 
 def document(record: Autotune) -> Document:
     """The choice, the noise it was made in, and variables that set what is recommended."""
-
-    def draw() -> Any:
-        from scalescope.show.charts.autotune import scores_chart
-
-        return scores_chart(record)
-
     line = record.samples[record.winner].line
     end = (
         f"its last row selects line {line}"
@@ -44,20 +38,12 @@ def document(record: Autotune) -> Document:
     read = f"{plain(record.file, 60)}: {plural(len(record.samples), 'sample')} of "
     read += f"{plural(len(record.settings), 'setting')}; {end}"
     noise = _noise(record)
-    caption = "Scores in their order; joined points are one setting sampled again, which shows the noise."
     return Document(
         answer=sentence(record),
         why=[read, *noise],
         do="export " + " ".join(f"{name}={value}" for name, value in record.environment.items()),
         warnings=_warnings(record),
-        sections=[
-            Section(
-                "autotune",
-                "Horovod's autotune log",
-                facts=[read, *noise],
-                figures=[Figure("autotune_scores", draw, caption)],
-            )
-        ],
+        sections=charted("autotune", [Section("autotune", "Horovod's autotune log", facts=[read, *noise])], record),
         json=lambda: _json(record),
     )
 

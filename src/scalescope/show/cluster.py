@@ -1,12 +1,11 @@
 """A probed cluster: what collectives of every size take, and what compute and messages do to each other."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from scalescope.records.cluster import Cluster, Costs, Overlap
-from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
@@ -23,22 +22,11 @@ def document(cluster: Cluster) -> Document:
         told = [f"{format_bytes(costs.sizes_bytes[at])} in {format_seconds(costs.seconds[at])}" for at in ends]
         why.append(f"{_group(costs)}: {', '.join(told)}")
     overlaps = [_overlap_words(overlap) for overlap in cluster.overlaps]
-
-    def draw() -> Any:
-        from scalescope.show.charts.cluster import costs_chart
-
-        return costs_chart(cluster)
-
-    caption = "What a collective takes by message size: flat is latency, rising is bandwidth."
     return Document(
         answer=sentence(cluster),
         why=[*why, *overlaps[-1:]],
         warnings=[cluster.disturbed] if cluster.disturbed else [],
-        sections=(
-            Section(
-                "links", "Links", tables=[_table(cluster)], facts=overlaps, figures=[Figure("links", draw, caption)]
-            ),
-        ),
+        sections=charted("cluster", [Section("links", "Links", tables=[_table(cluster)], facts=overlaps)], cluster),
         more="every size, group and operation, and every overlap" if cluster.costs else "",
         json=lambda: msgspec.to_builtins(cluster),
     )

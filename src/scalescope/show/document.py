@@ -4,6 +4,8 @@ A record's file in this room makes its Document; `terminal`, `files`, `page` and
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from scalescope.text import clean
@@ -53,12 +55,12 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A chart that is drawn when somebody asks for it."""
+    """A chart that is drawn when somebody asks for it; CHARTS of the files in charts/ declare them all."""
 
     name: str  # Of its file, and of its place on the page
-    draw: Callable[[], Any]  # An altair chart, or None where there is nothing to draw
+    section: str  # Whose it is, by name
     caption: str  # What to see in it
-    seen: Sequence[str] = ()  # What is seen in this one
+    draw: Callable[..., Any]  # An altair chart of the results, or None where there is nothing to draw
     on_page: bool = True
     zooms: bool = False
 
@@ -81,7 +83,7 @@ class Section(NamedTuple):
     lines: Sequence[str] = ()  # Paragraphs
     facts: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
+    figures: Callable[[], Sequence[Figure]] = tuple  # Asking imports altair
     items: Sequence[Item] = ()
     code: Sequence[str] = ()
     on_terminal: bool = True
@@ -113,7 +115,17 @@ class Document(NamedTuple):
     @property
     def figures(self) -> list[Figure]:
         """All of them, in the order of the sections."""
-        return [figure for section in self.sections for figure in section.figures]
+        return [figure for section in self.sections for figure in section.figures()]
+
+
+def charted(file: str, sections: Sequence[Section], *results: Any) -> list[Section]:
+    """The sections with the figures that a file in charts/ declares for them, to be drawn from these results."""
+
+    def figures(section: str) -> list[Figure]:
+        declared = import_module(f"scalescope.show.charts.{file}").CHARTS
+        return [each._replace(draw=partial(each.draw, *results)) for each in declared if each.section == section]
+
+    return [section._replace(figures=partial(figures, section.name)) for section in sections]
 
 
 def shown_columns(table: Table, heading: Callable[[Column], str]) -> list[Column]:

@@ -10,7 +10,7 @@ import msgspec
 
 from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount
 from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
-from scalescope.show.document import Bar, Column, Document, Figure, Item, Section, Table
+from scalescope.show.document import Bar, Column, Document, Item, Section, Table, charted
 from scalescope.show.words import capital, number
 from scalescope.steady import step_times_by_number
 from scalescope.text import listed, plain, plural
@@ -30,13 +30,6 @@ _STEPS_FROM = {
     "gradients": "the recurrence of gradient tensors",
 }
 _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accounting", "guess": "a guess: half of it"}
-_CAPTIONS = {
-    "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
-    "nothing is computed.",
-    "accounting": "Where a step goes on every rank; the longest part is the first to work on.",
-    "transfers": "What messages of each size reached; large points cost most time in all.",
-    "step_times": "Every step in its order: look for a slow start, sudden changes and slow steps that come back.",
-}
 
 
 def document(explanation: Explanation) -> Document:
@@ -54,55 +47,34 @@ def document(explanation: Explanation) -> Document:
         do=plain(findings[0].change, 300) if findings else "",
         warnings=[words for words in (_loss_words(explanation), _tracing_words(explanation)) if words],
         brief=[_bar_alone(table, explanation) for table in tables],
-        sections=(
-            Section("traces", "What was read", facts=[*_reading(explanation), *([] if whole else notes)]),
-            Section("step", "One step of all ranks", figures=[_figure("step", explanation)]),
-            Section(
-                "accounting",
-                "Where a steady step goes, in % of it",
-                tables=tables,
-                figures=[_figure("accounting", explanation)],
-            ),
-            Section(
-                "horovod",
-                "Horovod, per step",
-                facts=_horovod_lines(horovod) if horovod else [],
-                tables=[_tensors(horovod)] if horovod else [],
-            ),
-            Section(
-                "transfers",
-                "Transfers, those that take most first",
-                tables=[_transfers(explanation)],
-                figures=[_figure("transfers", explanation)],
-            ),
-            Section("ranks", "Ranks", facts=ranks),
-            Section(
-                "over_time",
-                "Over time",
-                facts=changes,
-                tables=[_epochs(explanation)],
-                figures=[_figure("step_times", explanation)],
-            ),
-            Section(
-                "findings",
-                "What to change, the largest gain first" if findings else "What to change",
-                lines=[] if findings else [f"Nothing stands out: {nothing}."],
-                items=[_item(each, explanation) for each in findings],
-            ),
+        sections=charted(
+            "explanation",
+            [
+                Section("traces", "What was read", facts=[*_reading(explanation), *([] if whole else notes)]),
+                Section("step", "One step of all ranks"),
+                Section("accounting", "Where a steady step goes, in % of it", tables=tables),
+                Section(
+                    "horovod",
+                    "Horovod, per step",
+                    facts=_horovod_lines(horovod) if horovod else [],
+                    tables=[_tensors(horovod)] if horovod else [],
+                ),
+                Section("transfers", "Transfers, those that take most first", tables=[_transfers(explanation)]),
+                Section("ranks", "Ranks", facts=ranks),
+                Section("over_time", "Over time", facts=changes, tables=[_epochs(explanation)]),
+                Section(
+                    "findings",
+                    "What to change, the largest gain first" if findings else "What to change",
+                    lines=[] if findings else [f"Nothing stands out: {nothing}."],
+                    items=[_item(each, explanation) for each in findings],
+                ),
+            ],
+            explanation,
         ),
         more=f"{more}transfers, evidence and what changes over time",
         json=lambda: _json(explanation),
         files={"explanation": _every_step(explanation)},
     )
-
-
-def _figure(name: str, explanation: Explanation) -> Figure:
-    def draw() -> Any:
-        from scalescope.show.charts import explanation as charts
-
-        return getattr(charts, f"{name}_chart")(explanation)
-
-    return Figure(name, draw, _CAPTIONS[name], zooms=name == "step")
 
 
 def sentence(explanation: Explanation) -> str:

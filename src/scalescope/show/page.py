@@ -152,7 +152,7 @@ def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any
         "lines": list(section.lines),
         "facts": [capital(line) for line in dict.fromkeys(plain(each, 600) for each in section.facts if each)],
         "tables": [_table(table) for table in section.tables if table.rows],
-        "figures": list(_drawn(section.figures, prefix)) if with_figures else [],
+        "figures": list(_drawn(section.figures(), prefix)) if with_figures else [],
         "items": section.items,
         "code": section.code,
     }
@@ -192,7 +192,7 @@ def _drawn(figures: Sequence[Figure], prefix: str) -> Sequence[Drawn]:
                 else param
                 for param in spec.get("params", [])
             ]
-        lines = [plain(str(line), 600) for line in (*figure.seen, *title.get("subtitle", []))]
+        lines = [plain(str(line), 600) for line in title.get("subtitle", [])]
         found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms))
     return found
 

@@ -1,7 +1,7 @@
 """Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -13,7 +13,7 @@ from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.request import ScalingKind
 from scalescope.records.scaling import Scaling
 from scalescope.records.timeline import Timeline
-from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.scaling import same_point
 from scalescope.show.words import number
 from scalescope.stats import PREDICTED, percent
@@ -30,6 +30,15 @@ READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
 _ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
 _AS_FAST = 0.005  # A regret below it would read 0 %
+
+
+class Mapped(NamedTuple):
+    """A map as its charts take it."""
+
+    prediction: Prediction
+    checked: Prediction  # With what was measured
+    step: Timeline | None  # Of the recommended cell
+    most_cells: int
 
 
 def document(
@@ -58,60 +67,32 @@ def document(
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
     facts += [trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
-
-    def drawn(name: str) -> Any:
-        from scalescope.show.charts import prediction as charts
-        from scalescope.show.charts.explanation import timelines_chart
-
-        figures: dict[str, Callable[[], Any]] = {
-            "map": lambda: charts.map_chart(prediction, checked.checks, most_cells or MOST_CELLS),
-            "efficiency": lambda: charts.efficiency_map(prediction, most_cells or MOST_CELLS),
-            "throughput": lambda: charts.throughput_chart(prediction),
-            "checks": lambda: charts.checks_chart(checked),
-            "step": lambda: (
-                timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None
-            ),
-        }
-        return figures[name]()
-
-    captions = {
-        "map": "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more "
-        "processes do not pay.",
-        "efficiency": "Speedup over processes: black cells stay below the efficiency that was asked for.",
-        "throughput": "Samples per second: the further below the dashed line, the more is lost.",
-        "checks": "A point on the dashed line was predicted right; bars are predicted intervals.",
-        "step": "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in "
-        "which nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
-    }
-    figures = {
-        name: Figure(
-            name, partial(drawn, name), caption, zooms=name == "step", on_page=name in ("map", "checks", "step")
-        )
-        for name, caption in captions.items()
-    }
     return Document(
         answer=sentence(prediction),
         why=[efficient, check_words(prediction) or trust, memory],
         warnings=prediction.warnings,
         brief=[_map_table(grid, prediction, _FEW_ROWS) for grid in told],
-        sections=(
-            Section(
-                "predicted",
-                "Prediction and how wrong it was",
-                facts=[fact for fact in facts if fact],
-                tables=[
-                    _map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ()) for grid in maps
-                ],
-                figures=[figures[name] for name in ("map", "efficiency", "throughput")],
-            ),
-            Section(
-                "checks",
-                "Run for real",
-                facts=[check_words(checked)] if len(checked.checks) > len(prediction.checks) else [],
-                tables=[_check_table(checked)],
-                figures=[figures["checks"]],
-            ),
-            Section("step", "One step of all ranks", figures=[figures["step"]] if step else []),
+        sections=charted(
+            "prediction",
+            [
+                Section(
+                    "predicted",
+                    "Prediction and how wrong it was",
+                    facts=[fact for fact in facts if fact],
+                    tables=[
+                        _map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ())
+                        for grid in maps
+                    ],
+                ),
+                Section(
+                    "checks",
+                    "Run for real",
+                    facts=[check_words(checked)] if len(checked.checks) > len(prediction.checks) else [],
+                    tables=[_check_table(checked)],
+                ),
+                Section("step", "One step of all ranks"),
+            ],
+            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
         ),
         more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
         json=lambda: prediction_json(prediction),

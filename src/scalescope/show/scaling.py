@@ -24,7 +24,7 @@ from scalescope.records.scaling import (
     ScalingPoint,
     engine_ratios,
 )
-from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.words import count, engine_name, engine_order, has_spread, interval_note, number, with_interval
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -174,44 +174,21 @@ def document(scaling: Scaling, measurement: Measurement | None = None) -> Docume
         why=why,
         warnings=scaling.warnings,
         brief=[tables[curves.index(curve)]._replace(notes=())] if curve else (),
-        sections=(
-            Section("scaling", "Weak and strong scaling", tables=tables, figures=_figures(scaling, _OF_THROUGHPUT)),
-            Section("speedups", "What each speedup answers", facts=questions, figures=_figures(scaling, _OF_SPEEDUP)),
-            Section("trust", "Which to trust", facts=scaling.trust),
-            Section("seen", "What stands out", facts=scaling.findings),
-            Section(
-                "phases",
-                "Where the wall time went",
-                tables=_phase_tables(scaling),
-                figures=_figures(scaling, _OF_PHASES),
-            ),
+        sections=charted(
+            "scaling",
+            [
+                Section("scaling", "Weak and strong scaling", tables=tables),
+                Section("speedups", "What each speedup answers", facts=questions),
+                Section("trust", "Which to trust", facts=scaling.trust),
+                Section("seen", "What stands out", facts=scaling.findings),
+                Section("phases", "Where the wall time went", tables=_phase_tables(scaling)),
+            ],
+            scaling,
         ),
         more=f"{others}phases, one-time cost, break-even and what each speedup answers" if curves else "",
         json=lambda: measurement_json(measurement, scaling) if measurement else points_json(scaling),
         files={"scaling": Table(COLUMNS, [row for each in curves for row in _rows(each, scaling)], "")},
     )
-
-
-_OF_THROUGHPUT = {
-    "strong": "The same work on more processes: the further below the dashed line, the more is lost.",
-    "weak": "Work that grows with the processes: the further below the dashed line, the more is lost.",
-    "batch": "How fast the smallest size runs at every batch size; the ring marks the fastest.",
-}
-_OF_SPEEDUP = {
-    "speedup": "Three answers to how much faster it is: for a long training, from the first to the last step, and from "
-    "launch to end. The gap between them is one-time cost.",
-    "waterfall": "From ideal to real: each orange bar is speedup that is lost, named by what takes it.",
-}
-_OF_PHASES = {"phases": "Where the wall time of a launch went; only the steady part is training at full speed."}
-
-
-def _figures(scaling: Scaling, captions: Mapping[str, str]) -> list[Figure]:
-    def draw(name: str) -> Any:
-        from scalescope.show.charts.scaling import CHARTS
-
-        return CHARTS[name](scaling)
-
-    return [Figure(name, partial(draw, name), caption) for name, caption in captions.items()]
 
 
 def _rows(curve: Curve, scaling: Scaling) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
 from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
-from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.document import Column, Document, Figure, Section, Table, charted
 from scalescope.show.scaling import fastest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
@@ -93,12 +94,16 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
 
 def _numbered(told: Document, index: int) -> Document:
     """The sections and figures of one of several traced launches, told apart by their names."""
+
+    def figures(section: Section) -> list[Figure]:
+        return [figure._replace(name=f"{figure.name}-{index}") for figure in section.figures()]
+
     return told._replace(
         sections=[
             section._replace(
                 name=f"{section.name}-{index}",
                 heading=f"{section.heading} (trace {index})",
-                figures=[figure._replace(name=f"{figure.name}-{index}") for figure in section.figures],
+                figures=partial(figures, section),
             )
             for section in told.sections
         ],
@@ -109,33 +114,27 @@ def _numbered(told: Document, index: int) -> Document:
 def over_np(explanations: Sequence[Explanation]) -> Section:
     """Where the mean step of every traced launch goes."""
 
-    def draw() -> Any:
-        from scalescope.show.charts.explanation import accounting_over_np
-
-        return accounting_over_np(explanations)
-
-    caption = "The mean step of every traced launch: which part grows with the ranks?"
-    return Section("over_np", "Over the number of ranks", figures=[Figure("accounting_over_np", draw, caption)])
+    (section,) = charted("explanation", [Section("over_np", "Over the number of ranks")], explanations)
+    return section
 
 
 def compared_section(results: Sequence[Results], compared: Comparison | None) -> Section | None:
     """What changed from the first to the second, and the mean steps of all that were traced."""
     traced = [each for each in results if each.explanations]
-
-    def draw() -> Any:
-        from scalescope.show.charts.explanation import accounting_over_np
-
-        return accounting_over_np([each.explanations[-1] for each in traced], [each.name for each in traced])
-
-    caption = "The mean step of each result, in one accounting: the part that differs is the reason."
-    figures = [Figure("accounting_compared", draw, caption)] if len(traced) > 1 else []
-    if compared is None:
-        return Section("compared", "Compared", figures=figures) if figures else None
-    told = document_of(compared)
-    tables = [table for section in told.sections for table in section.tables]
-    facts = [fact for section in told.sections for fact in section.facts]
-    heading = "Compared: B over A, above 1 is slower"
-    return Section("compared", heading, [told.answer], facts=facts, tables=tables, figures=figures)
+    section = Section("compared", "Compared")
+    if compared:
+        told = document_of(compared)
+        section = section._replace(
+            heading="Compared: B over A, above 1 is slower",
+            lines=[told.answer],
+            facts=[fact for each in told.sections for fact in each.facts],
+            tables=[table for each in told.sections for table in each.tables],
+        )
+    if len(traced) > 1:
+        last, names = [each.explanations[-1] for each in traced], [each.name for each in traced]
+        (section,) = charted("explanation", [section], last, names)
+        return section
+    return section if compared else None
 
 
 # --- warnings about results that do not belong together ---

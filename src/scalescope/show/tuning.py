@@ -1,7 +1,6 @@
 """A search for better knobs: what to use and how sure that is, every sample, what was searched, what it cost."""
 
 from collections.abc import Mapping
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Sample, Tuning
-from scalescope.show.document import Column, Document, Figure, Section, Table
+from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.words import number
 from scalescope.stats import percent
 from scalescope.text import listed, plain, plural
@@ -18,20 +17,10 @@ from scalescope.units import format_seconds, unit_of
 _METHODS = {"online": "while training", "offline": "one launch per sample", "native": "by Horovod's own autotune"}
 _LONGER = "train longer, or ask for less with --steps-per-sample and --max-samples"
 _MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
-_CAPTIONS = {
-    "landscape": "Step time over the knobs that matter; the ring marks what was found.",
-    "convergence": "Samples in the order in which they were tried, and the best so far.",
-}
 
 
 def document(tuning: Tuning) -> Document:
     """The setting to use and its gain, how finalist and default compared, every sample, the space and the cost."""
-
-    def draw(name: str) -> Any:
-        from scalescope.show.charts import tuning as charts
-
-        return {"landscape": charts.landscape_chart, "convergence": charts.convergence_chart}[name](tuning)
-
     notes = [plain(note, 300) for note in tuning.notes]
     where = f"{plain(tuning.what, 60)}: {conditions(tuning)}"
     compared, cost = _compared(tuning), _cost(tuning)
@@ -39,16 +28,19 @@ def document(tuning: Tuning) -> Document:
     return Document(
         answer=sentence(tuning),
         why=[where, compared, *notes, *cost],
-        sections=(
-            Section(
-                "tuning",
-                "Tuning",
-                facts=[*filter(None, (where, compared, f"ended: {reason}" if reason else "")), *notes],
-                figures=[Figure(name, partial(draw, name), caption) for name, caption in _CAPTIONS.items()],
-            ),
-            Section("tuning-samples", "Samples of the search", tables=[_samples(tuning)]),
-            Section("tuning-space", "What was searched", facts=_space(tuning)),
-            Section("tuning-cost", "What the search cost", facts=cost),
+        sections=charted(
+            "tuning",
+            [
+                Section(
+                    "tuning",
+                    "Tuning",
+                    facts=[*filter(None, (where, compared, f"ended: {reason}" if reason else "")), *notes],
+                ),
+                Section("tuning-samples", "Samples of the search", tables=[_samples(tuning)]),
+                Section("tuning-space", "What was searched", facts=_space(tuning)),
+                Section("tuning-cost", "What the search cost", facts=cost),
+            ],
+            tuning,
         ),
         more="every sample, what was searched and all costs",
         json=lambda: _json(tuning),

@@ -7,6 +7,7 @@ import altair as alt
 from scalescope.records.autotune import Autotune
 from scalescope.show.autotune import SWITCHES, knob_words, verdict_words
 from scalescope.show.charts.parts import IDEAL_COLOUR, IDEAL_DASH, Rows, data, frame, named, palette, ring
+from scalescope.show.document import Figure
 from scalescope.text import plain, plural
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#332288", "#d55e00", "#56b4e9", "#808080")
@@ -72,3 +73,13 @@ def scores_chart(record: Autotune) -> Any:
             f"of {len(record.samples):,} samples the first {_MOST:,} are drawn" if left_out else "",
         ),
     )
+
+
+CHARTS = (
+    Figure(
+        "autotune_scores",
+        "autotune",
+        "Scores in their order; joined points are one setting sampled again, which shows the noise.",
+        scores_chart,
+    ),
+)

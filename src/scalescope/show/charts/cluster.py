@@ -7,6 +7,7 @@ import altair as alt
 from scalescope.records.cluster import Cluster
 from scalescope.show.charts.parts import Rows, data, frame, logarithmic_domain, named, palette, powers_of_ten, size_axis
 from scalescope.show.charts.prediction import with_unit
+from scalescope.show.document import Figure
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes
 
@@ -78,3 +79,10 @@ def costs_chart(cluster: Cluster) -> Any:
             "bus bandwidth: bytes over seconds, for an allreduce of n ranks times 2 (n - 1) / n",
         ),
     )
+
+
+CHARTS = (
+    Figure(
+        "links", "links", "What a collective takes by message size: flat is latency, rising is bandwidth.", costs_chart
+    ),
+)

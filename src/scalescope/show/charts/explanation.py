@@ -39,6 +39,7 @@ from scalescope.show.charts.parts import (
     shared_axis,
     size_axis,
 )
+from scalescope.show.document import Figure
 from scalescope.show.explanation import (
     MOST_RANKS,
     engine_words,
@@ -653,3 +654,45 @@ def transfers_chart(explanation: Explanation) -> Any:
             f"the {_MOST_TRANSFERS:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
         ),
     )
+
+
+CHARTS = (
+    Figure(
+        "step",
+        "step",
+        "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
+        "nothing is computed.",
+        step_chart,
+        zooms=True,
+    ),
+    Figure(
+        "accounting",
+        "accounting",
+        "Where a step goes on every rank; the longest part is the first to work on.",
+        accounting_chart,
+    ),
+    Figure(
+        "transfers",
+        "transfers",
+        "What messages of each size reached; large points cost most time in all.",
+        transfers_chart,
+    ),
+    Figure(
+        "step_times",
+        "over_time",
+        "Every step in its order: look for a slow start, sudden changes and slow steps that come back.",
+        step_times_chart,
+    ),
+    Figure(
+        "accounting_over_np",
+        "over_np",
+        "The mean step of every traced launch: which part grows with the ranks?",
+        accounting_over_np,
+    ),
+    Figure(
+        "accounting_compared",
+        "compared",
+        "The mean step of each result, in one accounting: the part that differs is the reason.",
+        accounting_over_np,
+    ),
+)

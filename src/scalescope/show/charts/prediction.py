@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 
 from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.show.charts.explanation import timelines_chart
 from scalescope.show.charts.parts import (
     IDEAL_COLOUR,
     IDEAL_DASH,
@@ -25,6 +26,7 @@ from scalescope.show.charts.parts import (
     shared_axis,
     tick_words,
 )
+from scalescope.show.document import Figure
 from scalescope.show.prediction import (
     BATCH_WORDS,
     DOES_NOT_FIT_COLOUR,
@@ -368,3 +370,44 @@ def checks_chart(prediction: Prediction) -> Any:
             few,
         ),
     )
+
+
+CHARTS = (
+    Figure(
+        "map",
+        "predicted",
+        "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
+        "do not pay.",
+        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells),
+    ),
+    Figure(
+        "efficiency",
+        "predicted",
+        "Speedup over processes: black cells stay below the efficiency that was asked for.",
+        lambda of: efficiency_map(of.prediction, of.most_cells),
+        on_page=False,
+    ),
+    Figure(
+        "throughput",
+        "predicted",
+        "Samples per second: the further below the dashed line, the more is lost.",
+        lambda of: throughput_chart(of.prediction),
+        on_page=False,
+    ),
+    Figure(
+        "checks",
+        "checks",
+        "A point on the dashed line was predicted right; bars are predicted intervals.",
+        lambda of: checks_chart(of.checked),
+    ),
+    Figure(
+        "step",
+        "step",
+        "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
+        "nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
+        lambda of: (
+            timelines_chart({"": of.step}, f"One step, predicted: {headline(of.prediction)}") if of.step else None
+        ),
+        zooms=True,
+    ),
+)

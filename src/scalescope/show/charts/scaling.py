@@ -44,6 +44,7 @@ from scalescope.show.charts.parts import (
     shared_axis,
     ticks_at,
 )
+from scalescope.show.document import Figure
 from scalescope.show.proposal import Study
 from scalescope.show.scaling import (
     SHOWN_PHASES,
@@ -548,11 +549,42 @@ def _bar_words(step: Step) -> str:
     return number(step.end, 2)
 
 
-CHARTS: dict[str, Callable[[Scaling], Any]] = {
-    "strong": lambda scaling: throughput_chart(scaling, "strong"),
-    "weak": lambda scaling: throughput_chart(scaling, "weak"),
-    "batch": batch_chart,
-    "speedup": speedup_chart,
-    "waterfall": waterfall_chart,
-    "phases": phases_chart,
-}
+CHARTS = (
+    Figure(
+        "strong",
+        "scaling",
+        "The same work on more processes: the further below the dashed line, the more is lost.",
+        lambda scaling: throughput_chart(scaling, "strong"),
+    ),
+    Figure(
+        "weak",
+        "scaling",
+        "Work that grows with the processes: the further below the dashed line, the more is lost.",
+        lambda scaling: throughput_chart(scaling, "weak"),
+    ),
+    Figure(
+        "batch",
+        "scaling",
+        "How fast the smallest size runs at every batch size; the ring marks the fastest.",
+        batch_chart,
+    ),
+    Figure(
+        "speedup",
+        "speedups",
+        "Three answers to how much faster it is: for a long training, from the first to the last step, and from launch "
+        "to end. The gap between them is one-time cost.",
+        speedup_chart,
+    ),
+    Figure(
+        "waterfall",
+        "speedups",
+        "From ideal to real: each orange bar is speedup that is lost, named by what takes it.",
+        waterfall_chart,
+    ),
+    Figure(
+        "phases",
+        "phases",
+        "Where the wall time of a launch went; only the steady part is training at full speed.",
+        phases_chart,
+    ),
+)

@@ -23,6 +23,7 @@ from scalescope.show.charts.parts import (
     ring,
     shared_axis,
 )
+from scalescope.show.document import Figure
 from scalescope.show.tuning import (
     conditions,
     digits,
@@ -323,3 +324,16 @@ def _kind(tuning: Tuning, sample: Sample) -> str:
     if is_default(tuning, sample):
         return "the default"
     return _found(tuning) if sample.values == tuning.finalist else "another setting"
+
+
+CHARTS = (
+    Figure(
+        "landscape", "tuning", "Step time over the knobs that matter; the ring marks what was found.", landscape_chart
+    ),
+    Figure(
+        "convergence",
+        "tuning",
+        "Samples in the order in which they were tried, and the best so far.",
+        convergence_chart,
+    ),
+)
