@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from scalescope.engines import USUAL, engine_of_backend
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.records.request import EFFICIENCY_GOAL, RunOptions
 from scalescope.show import document_of
@@ -210,7 +211,8 @@ def of_cluster(cluster: "Cluster", request: "ProbeRequest", screen: Screen) -> E
 
     folder, document = _folder_of(cluster), document_of(cluster)
     file = from_here(folder / CLUSTER_FILE)
-    options = " --engine horovod" if request.backends[0].startswith("horovod") else ""
+    engine = engine_of_backend(request.backends[0])
+    options = "" if engine is USUAL else f" --engine {engine.name}"
     options += " --device cpu" if request.device == "cpu" else ""  # otherwise a GPU that is here would be profiled
     follow = f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{options}"
     return Ending(document, follow, lambda: [*screen.figures(document, folder), f"Cluster: {file}"])

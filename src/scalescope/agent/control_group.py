@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from .recorder import now
 
 FORMAT_VERSION = 1
+NO_ENGINE = "none"  # As records have it, which are not here
 DIRECTIVE, REPORTS = "directive-{:05d}.json", "reports.jsonl"
 PATIENCE_S = 120.0  # A search that does not answer for this long is believed to be gone
 
@@ -102,8 +103,9 @@ class RankLeft(Exception):
 class ControlGroup:
     """One process alone; with an engine, its ranks."""
 
-    engine, backend = "none", ""
+    engine, backend = NO_ENGINE, ""
     rank, size = 0, 1
+    wraps_optimizers = False  # Whether the script's optimizer is inside one that waits for gradients
 
     def __init__(self) -> None:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)

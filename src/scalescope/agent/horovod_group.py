@@ -21,6 +21,7 @@ class HorovodControlGroup(ControlGroup):
     """Horovod's ranks; `horovod` is the module horovod.torch."""
 
     engine = "horovod"
+    wraps_optimizers = True
 
     def __init__(self, horovod: Any) -> None:
         self._horovod = horovod

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .control_group import ControlGroup, objection
+from .halves import engine_file
 from .horovod_group import HorovodControlGroup, reach
-from .knobs import engine_file, no_room_for
+from .knobs import no_room_for
 from .recorder import guarded
 
 _SPARE_SWITCHES = 3  # To put the winner in force, and for the way back

@@ -7,34 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import importlib.machinery
 import inspect
 import json
 import os
-import sys
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .halves import engine_file
 from .recorder import say
-
-_ENGINES = "scalescope_engines"
-SHARDED = "the model is sharded by FSDP, whose knobs cannot be switched: wrap it in DistributedDataParallel if it fits"
-
-
-def engine_file(name: str) -> Any:
-    """A file of the engines that needs nothing but torch; where scalescope is not installed, by its path."""
-    if __name__.startswith("scalescope."):
-        return importlib.import_module(f"scalescope.engines.{name}")
-    if _ENGINES not in sys.modules:
-        home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - as in the hook
-        package = types.ModuleType(_ENGINES)
-        package.__path__ = [os.path.join(home, "engines")]  # noqa: PTH118
-        package.__spec__ = importlib.machinery.ModuleSpec(_ENGINES, None, is_package=True)
-        sys.modules[_ENGINES] = package
-    return importlib.import_module(f"{_ENGINES}.{name}")
 
 
 class Wrappers:
@@ -51,7 +32,7 @@ class Wrappers:
         self._with_our_hook: weakref.WeakSet[Any] = weakref.WeakSet()
         self._in_switch = False
         self._compiled = False
-        self.sharded = False  # Whether the model is one of FSDP's
+        self.sharded = ""  # Why the model cannot be tuned, if it is sharded
 
     @property
     def alive(self) -> list[Any]:
@@ -66,7 +47,7 @@ class Wrappers:
         """Why the knobs of what was wrapped cannot be switched; empty: nothing is in the way."""
         wrappers = self.alive
         if self.sharded:
-            return SHARDED
+            return self.sharded
         if len(wrappers) != 1:
             return f"the script has {len(wrappers)} models in DistributedDataParallel: one can be tuned"
         if self._compiled:
@@ -75,7 +56,8 @@ class Wrappers:
 
     def note_root(self, root: Any) -> None:
         """See what kind of model is trained."""
-        self.sharded |= bool(engine_file("sharded_live").sharding_of(root))
+        sharded = engine_file("sharded_live")
+        self.sharded = self.sharded or (sharded.NOT_TUNED if sharded.engine_of(root) else "")
         for part in () if root is None else root.modules():
             self._compiled |= self._is_kin(getattr(part, "_orig_mod", None))
 

@@ -33,7 +33,7 @@ def survey(
 
     Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
     """
-    parts = _Parts(root, is_nested=group.engine == "horovod")
+    parts = _Parts(root, is_nested=group.wraps_optimizers)
     trouble = ""
 
     def begin_step() -> None:

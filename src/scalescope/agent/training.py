@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .control_group import ControlGroup, TorchControlGroup, objection
-from .knobs import Wrappers, cannot_agree, engine_file, no_room_for, refusal_of
+from .halves import engine_file
+from .knobs import Wrappers, cannot_agree, no_room_for, refusal_of
 
 _VIEW = "gradient_as_bucket_view"
 

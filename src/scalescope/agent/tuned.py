@@ -9,7 +9,8 @@ from typing import Any
 from .between import BetweenSteps, Work
 from .control_group import FORMAT_VERSION, ControlGroup, FileController, TorchControlGroup, objection
 from .controller import Conductor
-from .knobs import SHARDED, Wrappers, engine_file
+from .halves import engine_file, live_half
+from .knobs import Wrappers
 from .recorder import rank_from_environment, say
 from .steps import StepClock
 from .survey import survey_once
@@ -131,10 +132,8 @@ class Tuned:
         say(f"not tuned: {why}")
 
     def _why(self, engine: str) -> str:
-        if self._wrappers.sharded:
-            return SHARDED
-        if engine == "horovod":
-            return "the script trained with Horovod, but without hvd.DistributedOptimizer: use it, or --offline"
+        if said := self._wrappers.sharded or getattr(live_half(engine), "NOT_TUNED", ""):
+            return str(said)
         if not self._clock.complete:
             return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
         return (

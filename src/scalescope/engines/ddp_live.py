@@ -15,8 +15,24 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+NAME = "ddp"
 _MIB = 1024 * 1024
 SET_AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")  # Knobs for which the constructor has no argument
+
+
+def watch(module: Any, agent: Any) -> None:
+    """See every model that a script wraps."""
+    kind = module.DistributedDataParallel
+    construct = kind.__init__
+
+    @functools.wraps(construct)
+    def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
+        construct(wrapper, *arguments, **options)
+        agent.exchanged.has_wrapped(NAME, wrapper.parameters)
+
+    kind.__init__ = constructor
+    if agent.tuned:
+        agent.tuned.watch_wrappers(module)
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:

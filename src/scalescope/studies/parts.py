@@ -12,7 +12,6 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
-from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.request import interpreter_of
 from scalescope.measurement.sweep import continue_measurement, measure, settle_here
@@ -133,7 +132,8 @@ class Parts(Expectations):
         engine = find_engine(self._plan.engines[0])
         python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
         return Knobs(
-            engine=engine.name, values=engine.fitted({}, self._request.launcher, lambda: horovod_speaks_mpi(python))
+            engine=engine.name,
+            values=engine.fitted({}, self._request.launcher, lambda: engine.built_with(python, "mpi")),
         )
 
     def _probed(self, knobs: Knobs, place: Path, profile: ModelProfile | None = None) -> Cluster:
