@@ -258,3 +258,22 @@ def test_gradients_of_two_ranks_are_the_mean_of_both(engine, words, knobs, scrip
             assert not torch.allclose(own0, own1)
             torch.testing.assert_close(engine0, (own0 + own1) / 2)
             assert torch.equal(engine0, engine1)
+
+
+def test_the_agent_finds_the_live_half_of_every_engine() -> None:
+    assert set(halves_live.OF_ENGINE) == set(KNOWN) - {PLAIN.name, COLLECTIVES.name}
+    for name in {*halves_live.OF_ENGINE.values(), *halves_live.WATCHES.values(), *halves_live.LOOKS_AT_MODELS}:
+        half = importlib.import_module(f"scalescope.engines.{name}")
+        assert hasattr(half, "watch") == (name in halves_live.WATCHES.values())
+        assert hasattr(half, "engine_of") == (name in halves_live.LOOKS_AT_MODELS)
+        assert hasattr(half, "Tracer") == any(
+            KNOWN[engine].tracer == "timeline" for engine, of in halves_live.OF_ENGINE.items() if of == name
+        )
+
+
+@pytest.mark.parametrize("engine", [engine for engine in KNOWN.values() if not engine.knobs], ids=lambda each: each.name)
+def test_an_engine_without_knobs_says_why_it_is_not_tuned(engine: Engine) -> None:
+    assert engine.why_not_tuned
+    if engine.name in ENGINES:
+        with pytest.raises(UsageError, match=f"^engine {engine.name} {engine.why_not_tuned}: use ddp or horovod"):
+            tune_request(model="mlp", engine=engine.name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import SEEN
+from scalescope.engines import SEEN, engine_named
 from scalescope.errors import ScalescopeError
 from scalescope.estimation.estimate import PREDICTION
 from scalescope.estimation.probe import groups
@@ -71,8 +71,8 @@ class Expectations:
         self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
         surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
-        # An exchange that ranks showed and that can be neither modelled nor tuned; empty: there is none.
-        self._unmodelled = next((SEEN[run.engine_seen].title for run in runs if run.engine_seen in SEEN), "")
+        # An exchange that ranks showed and that can be neither modelled nor tuned.
+        self._seen_only = next((SEEN[run.engine_seen] for run in runs if run.engine_seen in SEEN), None)
         self._walls_s = [run.wall_s for run in runs]
         around_s = [max(run.wall_s - run.steps * run.mean_step_s, 0.0) for run in runs]
         self._start_s = fmean(around_s) if around_s else self._plan.start_s
@@ -172,8 +172,9 @@ class Expectations:
 
     def skip_reason(self, part: str) -> str:
         """Why a part has nothing to tell; empty: it has."""
-        if part in ("tune", "check") and self._unmodelled:
-            return f"{self._unmodelled} has no knobs that tune can change"
+        engine = self._seen_only or engine_named(self._plan.engines[0])
+        if part in ("tune", "check") and not engine.knobs:
+            return f"{engine.title} {engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:

@@ -105,9 +105,10 @@ class Parts(Expectations):
             )
             measurement = self._launched(asked, place / "survey", {})
             self._learn()
-            if self._unmodelled:
+            if self._seen_only:
+                title = self._seen_only.title
                 raise WorkFailed(
-                    f"no map: {self._unmodelled} cannot be modelled yet; measure and explain show how the script scales"
+                    f"no map: {title} cannot be modelled yet; measure and explain show how the script scales"
                 )
             found = {
                 (run.point.np, run.point.batch): survey

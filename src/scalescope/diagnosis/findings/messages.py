@@ -5,12 +5,12 @@ import numpy as np
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.engines import engine_named
+from scalescope.engines.base import MIB
 from scalescope.records.explanation import Finding
 from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
-MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
 # All above what counts as small: a trace taken with any of them is never told to go back.
 _SMALLER_BUCKETS = (10 * MIB, 4 * MIB, 2 * MIB)
