@@ -29,20 +29,21 @@ from scalescope.show.charts.explanation import timelines_chart
 from scalescope.show.charts.parts import data, frame, named, tick_words
 from scalescope.show.charts.prediction import map_chart
 from scalescope.show.charts.saving import rendered
-from scalescope.show.prediction import MOST_CELLS, with_measured
+from scalescope.show.prediction import MOST_CELLS
 from scalescope.simulator.grid import Question, predict
 from scalescope.simulator.step import predicted_step
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 CLUSTER = "examples/clusters/ethernet-8x2.toml"
-# The step times are those of one process in examples/data/mlp-two-cores.csv.
+# The step times were measured on one H200; the cluster is described.
+GPUS = "examples/clusters/h200-4x8.toml"
 MAP = (
-    "scalescope estimate mlp --step-time 16=12.66ms,64=24.31ms,128=40.19ms,256=71.55ms --np 1..16"
-    f" --batch 16,24,...,512 --cluster {CLUSTER}"
+    "scalescope estimate resnet50 --input 3x224x224 --step-time 32=26.7ms,64=32.1ms,128=60ms,256=116ms"
+    f" --np 1..32 --batch 32,40,...,256 --cluster {GPUS}"
 )
-MEASURED = "examples/data/mlp-two-cores.csv"
-_RESNET18 = {4: 0.1904, 8: 0.331, 16: 0.6437}  # Step by batch, of the same benchmark as MEASURED
+_RESNET18 = {4: 0.1904, 8: 0.331, 16: 0.6437}  # Step by batch, measured on a machine with two cores
+_RESNET50 = {32: 0.0267, 64: 0.0321, 128: 0.06, 256: 0.116}  # Of MAP
 _BATCH, _PROCESSES = 16, 16
 _SCALE = 1.5  # Pixels of a PNG over those of its figure
 _CAPS_MB = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
@@ -73,7 +74,6 @@ def _concepts() -> dict[str, Any]:
             {"": _on_all_ranks(_step("ddp", 2), 2)}, "One step on 2 processes, DDP"
         ),
         "concept-ddp": ddp_steps(),
-        "concept-horovod": charts(scalescope.explain(ROOT / "examples/data/timeline.json"))["step"],
         "concept-fusion": fusion_chart(),
         "concept-scaling": charts(_curves())["throughput"],
         "concept-speedups": three["speedup"],
@@ -89,38 +89,23 @@ def as_png(figure: Any) -> bytes:
 
 
 def mapped() -> Prediction:
-    """What README's command predicts."""
+    """Predict what README's command predicts."""
     with TemporaryDirectory() as folder:
-        words = [str(ROOT / word) if word == CLUSTER else word for word in shlex.split(MAP)[1:]]
+        words = [str(ROOT / word) if word == GPUS else word for word in shlex.split(MAP)[1:]]
         run([*words, "-o", folder, "--formats", "html", "--quiet"])
-        made = msgspec.json.decode((Path(folder) / "estimate.json").read_bytes(), type=Prediction)
-    return with_checks(made)
-
-
-def with_checks(prediction: Prediction) -> Prediction:
-    """The map with the cells of it that were measured; the one process was an input."""
-    checked = with_measured(prediction, scalescope.explain(ROOT / MEASURED))
-    return msgspec.structs.replace(checked, checks=tuple(check for check in checked.checks if check.np > 1))
+        return msgspec.json.decode((Path(folder) / "estimate.json").read_bytes(), type=Prediction)
 
 
 def annotated_map(prediction: Prediction) -> dict[str, Any]:
-    """The map with words at what there is to see."""
-    cells = {(cell.np, cell.batch): cell for cell in prediction.cells}
-    alone = {batch: cell.step_s for (np, batch), cell in cells.items() if np == 1}
+    """Add words to the map at what there is to see."""
     best = prediction.recommended
     assert best is not None
     light, dark = "#ffffff", "#111111"
     words = [
-        (4, 24, "slower than one process:", light),
-        (3, 24, "the exchange costs more than the processes gain", light),
-        (3, 328, "a second node: over the network", light),
-        (14, 272, "larger batches: more compute for the same messages", dark),
-        (1, best.batch - 96, f"recommended: {best.np} x {best.batch}", light),
-        *(
-            (check.np, check.batch + 8, f"{check.np * alone[check.batch] / check.measured_s:.2f} measured", light)
-            for check in prediction.checks
-            if check.batch > 64
-        ),
+        (9, 40, "9 GPUs need a second node: slower than 8 up to batch 112", light),
+        (8, 40, "8 GPUs of one node: the exchange is hidden", light),
+        (22, 152, "larger batches: more compute for the same messages", dark),
+        (best.np - 1, best.batch - 64, f"recommended: {best.np} x {best.batch}", dark),
     ]
     with debug_mode(False):
         spec: dict[str, Any] = map_chart(prediction, prediction.checks, MOST_CELLS).to_dict(validate=False)
@@ -143,10 +128,15 @@ def _label(spec: dict[str, Any], np: int, batch: int, text: str, colour: str) ->
 
 
 def ddp_steps() -> Any:
-    """The same step with one bucket, with DDP's own sizes, and with small ones."""
-    sizes_mb = {"one bucket": {"bucket_cap_mb": 1000.0}, "default": {}, "2 MiB": {"bucket_cap_mb": 2.0}}
-    shown = {name: _step("ddp", 4, values) for name, values in sizes_mb.items()}
-    return timelines_chart(shown, "One step by bucket size: 4 processes on 2 nodes, DDP")
+    """Draw the same step with one bucket, with DDP's own sizes, and with small ones."""
+    spec = WorkloadSpec(model="resnet50", inputs=("3x224x224",))
+    profile = profile_from_step_times(spec, _RESNET50, device="gpu", threads=1)
+    sizes_mb = {"one bucket": {"bucket_cap_mb": 1000.0}, "25 MiB (default)": {}, "2 MiB": {"bucket_cap_mb": 2.0}}
+    shown = {
+        name: predicted_step(profile, load_cluster(ROOT / GPUS), Knobs(engine="ddp", values=values), 16, 128)
+        for name, values in sizes_mb.items()
+    }
+    return timelines_chart(shown, "One step of resnet50 by bucket size: 16 GPUs on 2 nodes, DDP")
 
 
 def fusion_chart() -> Any:

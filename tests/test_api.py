@@ -13,7 +13,8 @@ from scalescope.errors import UsageError
 from scalescope.jobs.request import measure_request
 from scalescope.options import options_of
 from scalescope.records.run import Measurement, Point, Run
-from scalescope.verbs import VERBS, Verb
+from scalescope.verbs import VERBS
+from scalescope.verbs.verb import Verb
 
 
 class Notes:

@@ -37,7 +37,6 @@ LEVELS = [
     {"studies"},
     {"verbs"},
     {"api"},
-    {"endings"},
     {"cli"},
 ]
 ROOMS = set().union(*LEVELS)
@@ -51,7 +50,7 @@ def allowed(room: str) -> set[str]:
         return {"agent", "engines"}
     if room == "show":
         return {"show", "records", "engines"} | LEAVES
-    shown = {"show"} if room in ("verbs", "api", "endings", "cli") else set()
+    shown = {"show"} if room in ("verbs", "api", "cli") else set()
     below: set[str] = set()
     for level in LEVELS:
         if room in level:

@@ -16,11 +16,11 @@ from scalescope.records.prediction import Prediction
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-TABLE = README.split("| you come from |")[1].split("\n\n")[0]
+TABLE = README.split("| you have, or ask |")[1].split("\n\n")[0]
 COMMANDS = re.findall(r"^\|[^|]+\| `scalescope ([^`]+)` \|", TABLE, re.MULTILINE)
 PREDICTED = [command for command in COMMANDS if "--step-time" in command]
-MAP = next(command for command in PREDICTED if command.startswith("estimate mlp"))
-READ = [command for command in COMMANDS if re.match(r"explain (examples|tests)/", command)]
+(MAP,) = PREDICTED
+READ = [command for command in COMMANDS if re.match(r"(explain|report) (examples|tests)/", command)]
 LAUNCHED = [command for command in COMMANDS if command not in (*PREDICTED, *READ)]
 
 
@@ -44,7 +44,17 @@ def prediction(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
 
 
 def test_everyone_who_comes_finds_a_command() -> None:
-    for word in ("estimator", "scaling table", "Horovod timeline", "horovodrun --autotune", "srun"):
+    for word in (
+        "script",
+        "profiler traces",
+        "timeline",
+        "logs",
+        "table",
+        "horovodrun",
+        "srun",
+        "second node",
+        "--proposal",
+    ):
         assert word in TABLE
     assert len(COMMANDS) == TABLE.count("`scalescope ")
     assert len(READ) >= 3
@@ -52,18 +62,11 @@ def test_everyone_who_comes_finds_a_command() -> None:
 
 
 @pytest.mark.parametrize("command", READ)
-def test_a_command_that_reads_files_answers(command: str) -> None:
-    done = CommandLine(ROOT).in_this_process(*shlex.split(command))
+def test_a_command_that_reads_files_answers(command: str, tmp_path: Path) -> None:
+    written = ["-o", str(tmp_path / "report.html")] if command.startswith("report") else []
+    words = [str(tmp_path / word) if word.endswith(".pdf") else word for word in shlex.split(command)]
+    done = CommandLine(ROOT).in_this_process(*words, *written)
     assert "Next: scalescope" in done.stdout
-
-
-def test_the_estimate_for_gpus_that_are_not_here_answers(tmp_path: Path) -> None:
-    (command,) = (command for command in PREDICTED if "clusters/gpu-" in command)
-    assert "--input 3x224x224" in command
-    folder = tmp_path / "out"
-    said = CommandLine(ROOT).in_this_process(*shlex.split(command), "-o", str(folder), "--formats", "html").stdout
-    assert "resnet50 with ddp: " in said
-    assert "Next: scalescope measure resnet50" in said
 
 
 @pytest.mark.parametrize("command", [command for command in LAUNCHED if "--autotune" not in command])
@@ -89,25 +92,22 @@ def would_start(command: str) -> None:
 
 def test_the_caption_says_what_the_map_shows(prediction: Prediction) -> None:
     """When a number changes, `make figures` draws the map anew."""
-    pays = {np: min(cell.batch for cell in prediction.cells if cell.np == np and cell.speedup >= 1) for np in (2, 3)}
-    caption = " ".join(README.split("# ")[1].split())
-    assert f"below batch {pays[2]} the exchange" in caption
-    assert f"what took batch {pays[2]} takes batch {pays[3]}." in caption
-    assert max(cell.np for cell in prediction.cells if cell.nodes == 1) == 2  # "from the third process on"
+    speedup = {(cell.np, cell.batch): cell.speedup for cell in prediction.cells}
+    pays = min(batch for np, batch in speedup if np == 9 and speedup[9, batch] >= speedup[8, batch])
+    caption = " ".join(README.split("## Install")[0].split())
+    assert f"Up to batch {pays - 8} a ninth GPU" in caption
+    assert f"from batch {pays} on it pays" in caption
+    assert max(cell.np for cell in prediction.cells if cell.nodes == 1) == 8
     best = prediction.recommended
     assert best
-    assert f"what to use, {best.np} processes with batch {best.batch} each" in caption
+    assert f"the recommended setting, {best.np} processes with batch {best.batch} each" in caption
 
 
 def test_the_map_is_drawn_from_its_command(prediction: Prediction, figures: ModuleType) -> None:
     assert f"scalescope {MAP}" == figures.MAP
-    checked = figures.with_checks(prediction)
-    assert [(check.np, check.batch) for check in checked.checks] == [(2, 16), (2, 64), (2, 128), (2, 256)]
-    drawn = str(figures.annotated_map(checked))
-    for check in checked.checks[2:]:
-        alone = next(cell.step_s for cell in prediction.cells if (cell.np, cell.batch) == (1, check.batch))
-        assert f"{2 * alone / check.measured_s:.2f} measured" in drawn
-    assert "slower than one process:" in drawn
+    best = prediction.recommended
+    assert best
+    assert f"recommended: {best.np} x {best.batch}" in str(figures.annotated_map(prediction))
 
 
 def test_the_concepts_show_every_figure_that_is_drawn_for_them(figures: ModuleType) -> None:

@@ -224,7 +224,6 @@ def test_dry_runs_say_what_would_be_started(shell: CommandLine, monkeypatch: pyt
 
 
 WRONG = [
-    "",
     "mesure mlp",
     "measure",
     "measure mpl",

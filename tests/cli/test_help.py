@@ -43,3 +43,10 @@ def test_no_words_show_the_help(capsys) -> None:
     captured = capsys.readouterr()
     assert code in (0, 2)
     assert "measure" in captured.out + captured.err
+
+
+def test_nothing_typed_is_the_help_and_no_error_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    shown = capsys.readouterr()
+    assert "COMMAND" in shown.out + shown.err
+    assert "scalescope:" not in shown.err

@@ -12,7 +12,6 @@ import typer
 
 from command_line import CommandLine
 from scalescope.cli import application, split_at_dashes
-from scalescope.endings import after_measure, after_traces, request_behind
 from scalescope.jobs.request import traced_request
 from scalescope.options import of_run
 from scalescope.records.explanation import Finding
@@ -21,7 +20,10 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest, MeasureRequest, Plan
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
-from scalescope.verbs import find_verb, retyped
+from scalescope.verbs import find_verb
+from scalescope.verbs.explain import after_traces, request_behind
+from scalescope.verbs.measure import after_measure
+from scalescope.verbs.verb import retyped
 
 AROUND: dict[str, Any] = {
     "launcher": "mpirun",

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.endings import after_tune as next_command
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import append, in_folder, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
+from scalescope.verbs.tune import after_tune as next_command
 
 
 def tuned(**changes: object) -> Tuning:

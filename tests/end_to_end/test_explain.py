@@ -46,7 +46,7 @@ def test_logs_as_json(scalescope) -> None:
 
 def test_what_people_see(scalescope) -> None:
     shown = " ".join(scalescope("explain", LAB11, "--details").stdout.split())
-    for words in ("30.10", "11.64", "1.85", "8.83 +- 0.98 s", "31,280 +- 416", "63 %", "the table says 1.72 at 2"):
+    for words in ("30.10", "11.64", "1.85", "8.83 ± 0.98 s", "31,280 ± 416", "63 %", "the table says 1.72 at 2"):
         assert words in shown
     assert "Next: scalescope explain" in shown
     quiet = scalescope.in_this_process("explain", LAB11, "--quiet").stdout

@@ -174,7 +174,7 @@ def test_an_interruption_leaves_nothing_running_and_says_how_to_go_on(scalescope
     _, errors = running.communicate(timeout=120)
     assert running.returncode == 130
     assert "interrupted" in errors
-    assert f"scalescope measure --resume {scalescope.folder / 'out'}" in errors
+    assert "scalescope measure --resume out" in errors
     assert errors.count("\n") == 1
     assert scalescope.processes() == []
     assert len(load(scalescope.folder / "out" / "measurement.json", Measurement).runs) == 1

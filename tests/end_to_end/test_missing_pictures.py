@@ -45,7 +45,7 @@ def test_under_an_address_space_limit_everything_but_pictures_is_there(scalescop
     assert f"(ulimit -v {KILOBYTES})" in line
     folder = scalescope.folder / "out"
     assert {path.name for path in folder.iterdir()} == {
-        *(".scalescope", "lock", "explanation.json", "explanation.csv", "explanation.md"),
+        *(".scalescope", "lock", "explanation.json", "explanation.csv", "explanation.md", "explanation.tex"),
     }
     page = limited(scalescope, "report", "out", "-o", "all.html")
     assert page.splitlines()[0] == said[0]

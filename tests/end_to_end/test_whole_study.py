@@ -47,7 +47,7 @@ def resumed(tmp_path_factory) -> Resumed:
     running.wait()
     killed, before = load(folder / STUDY, Study), runs.read_bytes()
     written = {name: (folder / "estimate" / name).stat().st_mtime for name in ("profile.json", "cluster.toml")}
-    done = line(*STUDIED, "--budget", "30s", "--resume", "--json", timeout=900, pictures=True)
+    done = line("study", "--resume", "out", "--budget", "30s", "--json", timeout=900, pictures=True)
     return Resumed(line, killed, written, before, json.loads(done.stdout), done.stderr)
 
 
@@ -90,10 +90,10 @@ def test_the_ending_is_a_screen_and_the_first_screen_of_the_page(resumed: Resume
 def test_a_study_is_not_begun_twice_and_not_resumed_as_another(resumed: Resumed) -> None:
     line = resumed.line
     again = line(*STUDIED, code=2)
-    assert "already holds a study: add --resume" in again.stderr
-    other = line("study", "cnn", "--resume", "-o", "out", code=2)
-    assert "holds a study of mlp" in other.stderr
-    assert "leave --np out" in line("study", "--resume", "-o", "out", "--np", "2", code=2).stderr
+    assert "already holds a study" in again.stderr
+    assert "--resume" in again.stderr
+    assert "leave the MODEL out" in line("study", "cnn", "--resume", "out", code=2).stderr
+    assert "leave --np out" in line("study", "--resume", "out", "--np", "2", code=2).stderr
 
 
 @pytest.mark.parametrize("script", ["ddp.py", "hvd.py"])
@@ -128,8 +128,8 @@ def test_an_unchanged_script_gets_its_map_from_its_own_steps(script: str, scales
         (("mlp", "--engine", "none"), "--engine takes ddp or horovod"),
         (("mlp", "--np", "1"), "a study needs 2 or more processes"),
         (("mlp", "--budget", "2s"), "--budget 2s is too short"),
-        (("mlp", "--resume"), "no study of this training"),
-        (("--resume",), "--resume needs the study to resume"),
+        (("--resume", "nowhere"), "holds no study to resume"),
+        (("--resume",), "--resume takes the folder to resume"),
         (("--", "python-that-is-not-there", "train.py"), "python-that-is-not-there"),
     ],
 )

@@ -16,7 +16,10 @@ import torch
 import needs
 import scalescope
 from scalescope.engines import (
+    COLLECTIVES,
     ENGINES,
+    KNOWN,
+    PLAIN,
     SEEN,
     Engine,
     engine_named,
@@ -24,11 +27,13 @@ from scalescope.engines import (
     engine_of_source,
     engine_of_trace,
     find_engine,
+    halves_live,
 )
 from scalescope.engines.base import describe_range, parse_knobs, parse_value
 from scalescope.engines.ddp_live import SET_AFTERWARDS
 from scalescope.errors import UsageError
 from scalescope.launchers import LAUNCHERS
+from scalescope.tuner.request import tune_request
 
 PACKAGE = Path(scalescope.__file__).parent
 EVERY_ENGINE = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
@@ -151,9 +156,9 @@ MOST_NAMED = {
     "measurement": 3,
     "records": 1,
     "show": 6,
-    "endings.py": 1,
     "traces": 1,  # kinds of traces
     "tuner": 9,
+    "verbs": 1,
 }
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.endings import after_estimate as next_command
 from scalescope.engines import check_backend, exchanging, find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, step_to_draw
@@ -18,6 +17,7 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.grid import Question, predict
 from scalescope.units import doublings
+from scalescope.verbs.estimate import after_estimate as next_command
 from simulator.made import described, gradients, profile, proportional
 
 BATCHES = (8, 16, 32, 64, 128)

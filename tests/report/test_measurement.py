@@ -108,10 +108,10 @@ def test_the_document_has_units_in_its_names_and_every_launch() -> None:
     assert document["fit"] is None or set(document["fit"]) >= {"fixed_s", "fixed_s_error", "work", "work_error"}
 
 
-def test_the_guide_names_the_keys_of_the_document() -> None:
+def test_formats_names_the_keys_of_the_document() -> None:
     record = measurement(run("none", 1, 80), run("ddp", 2, 120))
-    guide = (Path(__file__).parents[2] / "docs" / "guides" / "measure.md").read_text()
-    block = guide.split("## JSON\n\n```\n")[1].split("```")[0].replace('"measurement"', "a text")
+    formats = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text()
+    block = formats.split("## measure\n\n```\n")[1].split("```")[0].replace('"measurement"', "a text")
     depth, named = 0, set()
     for word in re.findall(r'[{}\[\]]|"\w+"', block):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(word, 0)

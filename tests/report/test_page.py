@@ -13,13 +13,13 @@ import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
 from rendered import shown
 
-from scalescope.api.reports import comparison_of, result_tables, write_figures
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.show import document_of
 from scalescope.show.page import MOST_BYTES, page_of, write_page
 from scalescope.show.prediction import with_measured
 from scalescope.show.words import capital
+from scalescope.verbs.report import comparison_of, result_tables, write_figures
 
 ORDER = [
     "Prediction and how wrong it was",

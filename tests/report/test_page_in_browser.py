@@ -90,9 +90,9 @@ def page(tmp_path_factory) -> Path:
 
 def test_every_figure_is_drawn_without_a_complaint_or_a_request(window: Browser, page: Path) -> None:
     window.open(page)
-    assert window.run("document.querySelectorAll('.chart').length") == 15
+    assert window.run("document.querySelectorAll('.chart').length") == 14
     drawn = window.run("[...document.querySelectorAll('.chart svg')].map((svg) => svg.querySelectorAll('path').length)")
-    assert len(drawn) == 15
+    assert len(drawn) == 14
     assert min(drawn) > 3
     assert window.problems == []
     assert window.requests == [page.as_uri()]
@@ -213,7 +213,7 @@ def test_keys_reach_everything_and_names_are_spoken(window: Browser, page: Path)
         "[...document.querySelectorAll('[role=graphics-document]')]"
         ".filter((each) => (each.getAttribute('aria-label') || '').length > 20).length"
     )
-    assert described == 15
+    assert described == 14
     levels = window.run("[...document.querySelectorAll('h1, h2, h3')].map((each) => Number(each.tagName[1]))")
     assert levels[0] == 1
     assert all(later <= former + 1 for former, later in pairwise(levels))

@@ -11,13 +11,13 @@ from made_scalings import NASTY
 from rendered import as_csv, as_latex, as_markdown
 from rendered import shown as rendered
 
-from scalescope.endings import after_estimate
 from scalescope.errors import WorkFailed
 from scalescope.records.prediction import STATED, Cell, Prediction
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
 from scalescope.show import document_of, files, terminal
+from scalescope.verbs.estimate import after_estimate
 
 
 def shown(prediction: Prediction, width: int = 100) -> str:

@@ -10,7 +10,6 @@ from made_results import folder_of, folders
 from rich.console import Console
 from test_measurement import measurement, run
 
-from scalescope.endings import with_commands
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
@@ -25,6 +24,7 @@ from scalescope.show.scaling import same_point
 from scalescope.show.study import _expected, _setting
 from scalescope.show.study_progress import StudyProgress
 from scalescope.studies.results import read_results
+from scalescope.verbs.report import with_commands
 
 PARTS = (
     StudyPart(name="estimate", what="predict", planned_s=40.0, used_s=41.0, state="done"),

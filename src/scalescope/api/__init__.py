@@ -11,15 +11,15 @@ from typing import Any
 from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
 from scalescope.records.store import Record
-from scalescope.verbs import explain as explained
-from scalescope.verbs import find_verb, limits_of
+from scalescope.verbs import VERBS, find_verb, limits_of
+from scalescope.verbs.explain import explain as explained
 
 _ELSEWHERE = {
     "Question": "scalescope.simulator.grid",
     "predict": "scalescope.simulator.grid",
     "apply_tuned": "scalescope.tuner.context",
     "tuning": "scalescope.tuner.context",
-    "write_report": "scalescope.api.reports",
+    "write_report": "scalescope.verbs.report",
 }
 
 __all__ = [
@@ -45,9 +45,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What is a function of a room as it is, imported when it is first used."""
+    """A function of a room as it is, imported when it is first used, or a verb that takes keywords only."""
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
+    if any(verb.name == name for verb in VERBS):
+        return takes_paths(lambda *, listener=None, **options: _run(name, listener, options))
     raise AttributeError(f"module 'scalescope.api' has no attribute '{name}'")
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from scalescope.api.reports import write_report as write_report
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
 from scalescope.records.comparison import Comparison
@@ -20,6 +19,7 @@ from scalescope.simulator.grid import Question as Question
 from scalescope.simulator.grid import predict as predict
 from scalescope.tuner.context import apply_tuned as apply_tuned
 from scalescope.tuner.context import tuning as tuning
+from scalescope.verbs.report import write_report as write_report
 
 class Silent:
     def __getattr__(self, _: str) -> Any: ...

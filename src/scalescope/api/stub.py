@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from scalescope.api.reports import write_report as write_report
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
 from scalescope.records.comparison import Comparison
@@ -36,6 +35,7 @@ from scalescope.simulator.grid import Question as Question
 from scalescope.simulator.grid import predict as predict
 from scalescope.tuner.context import apply_tuned as apply_tuned
 from scalescope.tuner.context import tuning as tuning
+from scalescope.verbs.report import write_report as write_report
 
 class Silent:
     def __getattr__(self, _: str) -> Any: ...
@@ -57,8 +57,8 @@ def tabulate(
 def stub() -> str:
     """The text of the file."""
     parts = [_HEAD]
-    for verb in (verb for verb in VERBS if verb.name in _FIRST):
-        first, returned = _FIRST[verb.name]
+    for verb in (verb for verb in VERBS if verb.name not in ("report", "doctor")):
+        first, returned = _FIRST.get(verb.name, ("", "Any"))
         keywords = signature(verb.request)
         if verb.name == "explain":
             keywords.insert(0, "model: str | WorkloadSpec = ...")

@@ -18,13 +18,13 @@ import typer
 import typer.core
 
 from scalescope import __version__
-from scalescope.endings import Screen, ending_of
 from scalescope.errors import Interrupted, ScalescopeError, UsageError
 from scalescope.named_paths import named_paths
 from scalescope.options import options_of, parameters, read
 from scalescope.records.request import RunOptions
 from scalescope.text import clean, trimmed
-from scalescope.verbs import VERBS, Verb, limits_of, planned_request
+from scalescope.verbs import VERBS, limits_of, planned_request
+from scalescope.verbs.verb import Screen, Verb
 
 _INTERRUPTED = 130
 # typer's error for every misuse of options; it has no public name in all versions.
@@ -56,7 +56,8 @@ def run(words: list[str]) -> int:
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
-        return _fail(problem.format_message() + _see_help(problem), UsageError.exit_code)
+        said = problem.format_message()  # nothing when no command was typed, which printed the help
+        return _fail(said + _see_help(problem), UsageError.exit_code) if said else UsageError.exit_code
     except ScalescopeError as problem:
         return _fail(str(problem), problem.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -180,8 +181,8 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         said = str(stopped) or shown.resume
         raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
     if request is None:
-        request = planned_request(verb.name, record.folder)
-    ending = ending_of(record, request, screen)
+        request = planned_request(verb, record.folder)
+    ending = verb.end(record, request, screen)
     screen.tell(ending)
     if ending.code:
         raise typer.Exit(ending.code)

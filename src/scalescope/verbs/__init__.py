@@ -1,0 +1,54 @@
+"""The verbs, a file each: what one is asked for, the function of its room that does it, its help and how it ends.
+
+Rooms are imported where they are used: a verb loads what it needs, --help needs none, and explain of files no torch.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalescope.errors import ScalescopeError, UsageError
+from scalescope.options import EMPTY, flags, read
+from scalescope.records.store import load
+from scalescope.verbs import compare, doctor, estimate, explain, measure, probe, report, study, tune
+from scalescope.verbs.verb import Verb
+
+VERBS: tuple[Verb, ...] = (
+    study.VERB,
+    estimate.VERB,
+    probe.VERB,
+    measure.VERB,
+    explain.VERB,
+    tune.VERB,
+    report.VERB,
+    compare.VERB,
+    doctor.VERB,
+)
+
+
+def find_verb(name: str) -> Verb:
+    """The verb of this name."""
+    return next(verb for verb in VERBS if verb.name == name)
+
+
+def planned_request(verb: Verb, folder: Path) -> Any:
+    """What a result folder was asked for; None where its plan does not tell."""
+    with contextlib.suppress(ScalescopeError):
+        return load(folder / "plan.json", verb.plan()).request if verb.plan else None
+    return None
+
+
+def limits_of(verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
+    """New limits for a verb that is resumed.
+
+    Raises:
+        UsageError: Something else was given.
+    """
+    if given.get("command"):
+        raise UsageError(f"--resume knows what to {verb.name}: leave the command out")
+    for name, value in given.items():
+        flag, option = flags(verb.request).get(name, (name, None))
+        if value not in EMPTY and (option is None or not option.opt.again):
+            raise UsageError(f"--resume keeps what was asked: leave {flag} out, or start over without --resume")
+    return read(verb.request, given)

@@ -1,0 +1,79 @@
+"""estimate: how fast would it be?"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalescope.errors import OtherDevice, UsageError
+from scalescope.records.request import EstimatePlan, EstimateRequest
+from scalescope.show import document_of
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, retyped, room
+
+if TYPE_CHECKING:
+    from scalescope.records.prediction import Prediction
+
+
+def _estimate(request: EstimateRequest, progress: Any) -> "Prediction":
+    from scalescope.estimation.estimate import estimate
+
+    with _names_what_works(request):
+        return estimate(request, progress)
+
+
+def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
+    from scalescope.estimation.estimate import dry_run
+
+    with _names_what_works(request):
+        return dry_run(request)
+
+
+@contextlib.contextmanager
+def _names_what_works(request: EstimateRequest) -> Iterator[None]:
+    try:
+        yield
+    except OtherDevice as problem:
+        works = retyped("estimate", request, profile=request.profile, **problem.instead)
+        raise UsageError(f"{problem}, as in: {works}") from None
+
+
+def of_prediction(prediction: "Prediction", request: EstimateRequest, screen: Screen) -> Ending:
+    """The map."""
+    from scalescope.estimation.estimate import STEP
+    from scalescope.records.store import load
+    from scalescope.records.timeline import Timeline
+
+    folder = folder_of(prediction)
+    step = load(folder / STEP, Timeline) if (folder / STEP).exists() else None
+    document = document_of(prediction, step=step)
+    return Ending(document, after_estimate(request, prediction, folder), lambda: screen.files(document, folder))
+
+
+def after_estimate(request: EstimateRequest, prediction: "Prediction", folder: Path) -> str:
+    """Estimate again what cannot be trusted; verify here; measure elsewhere, and what was verified or stated."""
+    if not prediction.trusted:
+        return retyped("estimate", request, profile=request.profile, verify=request.verify or None)
+    advice = prediction.recommended
+    if advice and (request.cluster or prediction.checks or request.step_time):
+        batch = advice.global_batch if advice.scaling == "strong" else advice.batch
+        counts = (1, advice.np) if advice.np > 1 else (1,)
+        return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,))
+    return retyped("estimate", request, profile=str(from_here(folder / "profile.json")), verify=2)
+
+
+VERB = Verb(
+    "estimate",
+    EstimateRequest,
+    """How fast would it be? A map of speedup over processes and batch sizes, from one process and the
+    cluster's links.
+
+    scalescope estimate resnet50 --np 1..32 --batch 8,16,...,512 --cluster cluster.toml
+    """,
+    room("scalescope.estimation.estimate", "estimate_request"),
+    _estimate,
+    ("dry_run", *SHOWN),
+    _plan_estimate,
+    kept=lambda request, said: ", and what was finished is kept: type the same command to continue",
+    end=of_prediction,
+    plan=lambda: EstimatePlan,
+)

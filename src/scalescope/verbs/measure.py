@@ -1,0 +1,80 @@
+"""measure: how fast is it?"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalescope.records.request import EFFICIENCY_GOAL, MeasureRequest, Plan
+from scalescope.show import document_of
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, folder_of, from_here, retyped, room
+
+if TYPE_CHECKING:
+    from scalescope.records.run import Measurement
+    from scalescope.records.scaling import Scaling
+
+
+def _plan_measure(request: MeasureRequest) -> Iterable[str]:
+    from scalescope.measurement import sweep
+
+    for point, lines in sweep.dry_run(request):
+        yield from (f"# {point.label}", *lines)
+    for point in sweep.traced_after(request):
+        yield f"# {point.label}, once more after all others, with some steps captured on every rank"
+
+
+def _kept_of_measure(_request: Any, folder: str) -> str:
+    resume = f"; resume with: {folder_command('measure --resume', Path(folder))}" if folder else ""
+    return f" and every finished launch is kept{resume}"
+
+
+def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: Screen) -> Ending:
+    """Curves, and what traced launches show."""
+    from scalescope.measurement.study import study
+    from scalescope.records.explanation import TRACE_RECORD, TraceFolder
+    from scalescope.records.store import load, save
+    from scalescope.show.scaling import trace_words
+
+    folder, scaling = folder_of(measurement), study(measurement)
+    document = document_of(scaling, measurement=measurement)
+
+    def write() -> list[str]:
+        save(scaling, folder / "scaling.json")
+        traces = [folder / path for path in measurement.traces]
+        told = (trace_words(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces)
+        return [*screen.files(document, folder), *told]
+
+    return Ending(document, after_measure(request, scaling, folder), write)
+
+
+def after_measure(request: MeasureRequest, scaling: "Scaling", folder: Path) -> str:
+    """Explain what was traced; make sure of what is not known well; find out where the time of poor scaling goes."""
+    from scalescope.show.scaling import largest
+    from scalescope.stats import FEWEST
+
+    if request.trace:
+        return folder_command("explain", folder)
+    if request.most_launches < FEWEST:
+        return folder_command("measure --resume", folder, "--launches", str(FEWEST))
+    point = largest(scaling.curves[0]) if scaling.curves else None
+    if point and point.efficiency and point.efficiency.value < EFFICIENCY_GOAL and not request.pattern:
+        return retyped("explain", request, np=point.np, batch=int(point.batch or 0) or None, engine=point.engine)
+    return folder_command("measure --resume", folder, "--precision", "3%")
+
+
+VERB = Verb(
+    "measure",
+    MeasureRequest,
+    """How fast is it? Launches a MODEL, or your own training after --, at every number of processes and batch size.
+
+    In a command {np}, {nodes}, {per_node}, {batch}, {global_batch}, {run_dir} and {launch} are replaced:
+    scalescope measure --np 1,2 --batch 32 -- python train.py --batch-size {batch}
+    """,
+    room("scalescope.jobs.request", "measure_request"),
+    room("scalescope.measurement.sweep", "measure"),
+    ("resume", "dry_run", "show_output", *SHOWN),
+    _plan_measure,
+    room("scalescope.measurement.sweep", "continue_measurement"),
+    _kept_of_measure,
+    end=of_measurement,
+    plan=lambda: Plan,
+)

@@ -1,0 +1,78 @@
+"""study: all four answers in one run."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalescope.errors import UsageError
+from scalescope.records.study import StudyPlan, StudyRequest
+from scalescope.show import document_of
+from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, room
+
+if TYPE_CHECKING:
+    from scalescope.records.study import Study
+
+
+def _ask_study(**given: Any) -> StudyRequest:
+    from scalescope.jobs.folders import mark_of
+    from scalescope.studies.run import study_request
+
+    model = given.get("model", "")
+    if isinstance(model, str) and model and Path(model).is_dir() and mark_of(Path(model)) == "study":
+        raise UsageError(
+            f"'{model}' is the folder of a study: resume it with {folder_command('study --resume', Path(model))}"
+        )
+    return study_request(**given)
+
+
+def _plan_study(request: StudyRequest) -> Iterable[str]:
+    from scalescope.show.study import plan_lines
+    from scalescope.studies.run import dry_run
+
+    return plan_lines(dry_run(request), request.budget_s)
+
+
+def _kept_of_study(_request: Any, folder: str) -> str:
+    if not folder:
+        return " and nothing was begun"
+    return f" and finished parts are kept; resume with: {folder_command('study --resume', Path(folder))}"
+
+
+def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
+    """Every answer, and the page."""
+    from scalescope.show.page import PAGE
+    from scalescope.studies.results import read_results
+    from scalescope.verbs.report import with_commands
+
+    folder = folder_of(study)
+    (results,) = (with_commands(each, [folder]) for each in read_results([folder]))
+    document = document_of(results, page=str(folder / PAGE))._replace(brief=(), more="")
+    return Ending(document, results.follow, lambda: screen.page([results], folder / PAGE))
+
+
+def after_study(study: "Study", folder: Path) -> str:
+    """What the budget did not hold, or failed; of a whole study its figures and tables."""
+    rest = [part for part in study.parts if part.state not in ("done", "not needed")]
+    if not rest:
+        return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
+    minutes = int(sum(part.planned_s for part in rest) // 60) + 1
+    return folder_command("study --resume", folder, "--budget", f"{minutes}m")
+
+
+VERB = Verb(
+    "study",
+    StudyRequest,
+    """All four answers in one run: estimates, measures, explains, tunes and checks, and writes the page.
+
+    scalescope study cnn
+    scalescope study --np 1,2 --budget 10m -- python train.py
+    """,
+    _ask_study,
+    room("scalescope.studies.run", "study"),
+    ("resume", "dry_run", "show_output", "json", "details", "quiet", "verbose"),
+    _plan_study,
+    lambda folder, limits, progress: room("scalescope.studies.run", "resume")(folder, progress, **limits),
+    _kept_of_study,
+    end=of_study,
+    plan=lambda: StudyPlan,
+)
