@@ -276,7 +276,9 @@ def test_the_agent_finds_the_live_half_of_every_engine() -> None:
         )
 
 
-@pytest.mark.parametrize("engine", [engine for engine in KNOWN.values() if not engine.knobs], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "engine", [engine for engine in KNOWN.values() if not engine.knobs], ids=lambda each: each.name
+)
 def test_an_engine_without_knobs_says_why_it_is_not_tuned(engine: Engine) -> None:
     assert engine.why_not_tuned
     if engine.name in ENGINES:

@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope import host
 from scalescope.diagnosis.sources import explain
-from scalescope.engines import find_engine
+from scalescope.engines import SEEN, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
@@ -105,10 +105,10 @@ class Parts(Expectations):
             )
             measurement = self._launched(asked, place / "survey", {})
             self._learn()
-            if self._seen_only:
-                title = self._seen_only.title
+            if self._engine.name in SEEN:
                 raise WorkFailed(
-                    f"no map: {title} cannot be modelled yet; measure and explain show how the script scales"
+                    f"no map: {self._engine.title} cannot be modelled yet; "
+                    "measure and explain show how the script scales"
                 )
             found = {
                 (run.point.np, run.point.batch): survey
@@ -130,7 +130,7 @@ class Parts(Expectations):
     @property
     def _knobs(self) -> Knobs:
         """Of the map, as the engine runs here without any being set."""
-        engine = find_engine(self._plan.engines[0])
+        engine = self._engine
         python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
         return Knobs(
             engine=engine.name,
@@ -206,7 +206,7 @@ class Parts(Expectations):
                 **launch_of(request),
                 np=np,
                 batch=batch,
-                engine=self._plan.engines[0] if request.engines or not request.command else "",
+                engine=next(iter(self._engines), ""),
                 # Said, they count as fixed: only where this number of processes would not get them anyway.
                 threads_per_rank=request.threads_per_rank or (None if np == max(self._counts) else threads),
                 steps=_MOST_TUNED_STEPS if request.command else None,

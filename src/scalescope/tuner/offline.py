@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.engines import find_engine
-from scalescope.errors import WorkFailed
+from scalescope.engines import find_engine, tunable
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
 from scalescope.records.job import Knobs
@@ -101,6 +101,10 @@ def tune_offline(
             raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
+    seen = (survey or {}).get("engine", point.engine)
+    if seen in tunable() and seen != point.engine:
+        titles = find_engine(seen).title, find_engine(point.engine).title
+        raise UsageError(f"the script trains with {titles[0]}, not with {titles[1]}: add --engine {seen}")
     hosts = _host_of_every_rank(settings, point)
     space = offline_space(
         point.engine,
