@@ -113,16 +113,14 @@ def test_what_runs_in_ranks_needs_only_the_standard_library_torch_and_horovod(pa
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             assert node.module is not None
             assert node.module.split(".")[0] in allowed_names
+        elif isinstance(node, ast.ImportFrom) and path.parent.name == "engines":
+            files = [node.module] if node.module else [alias.name for alias in node.names]
+            assert all(name.endswith("_live") or name == "hierarchical" for name in files)
 
 
 ENGINE_NAMES = {"ddp", "horovod", "fsdp2", "fsdp"}
 # Files outside engines/ that may name an engine, and why. The list only shrinks: an engine's class says what it is.
 NAMES_AN_ENGINE = {
-    "agent/control_group.py": "the group in which DDP's ranks agree on a switch",
-    "agent/horovod_group.py": "the group in which Horovod's ranks agree on a switch",
-    "agent/horovod_training.py": "what a search switches in a rank of Horovod",
-    "agent/training.py": "what a search switches in a rank of DDP",
-    "agent/tuned.py": "chooses among what a search can switch",
     "cli/horovodrun.py": "a line of horovodrun trains with Horovod",
     "jobs/machine.py": "doctor asks for the package",
     "launchers/horovodrun.py": "the package whose launcher it is",
@@ -177,7 +175,7 @@ def test_only_these_files_outside_engines_name_an_engine() -> None:
     ("fact", "pattern", "homes"),
     [
         ("threads per rank", r"cores // max\(", {"host.py"}),
-        ("cores a job may use", r"sched_getaffinity", {"host.py", "agent/control_group.py"}),  # ranks have no host.py
+        ("cores a job may use", r"sched_getaffinity", {"host.py", "engines/group_live.py"}),  # ranks have no host.py
         ("parts of a step", r'"exposed_s", "exposed communication"', {"records/timeline.py"}),
         ("phases", r'"warmup", "steady"', {"records/run.py"}),
         ("the efficiency goal", r"(?i)(goal|efficien)\w*(: \w+)? = 0\.\d", {"records/request.py"}),
@@ -190,7 +188,7 @@ def test_only_these_files_outside_engines_name_an_engine() -> None:
         ("how bytes are written", r'"KiB"', {"units.py"}),
         ("formats of pictures", r'"html", "png"', {"records/request.py"}),
         ("system packages", r"openmpi-bin", {"launchers/mpirun.py"}),
-        ("no engine", r"NO_ENGINE = ", {"records/job.py", "agent/control_group.py"}),  # ranks have no records
+        ("no engine", r"NO_ENGINE = ", {"records/job.py", "engines/group_live.py"}),  # ranks have no records
     ],
 )
 def test_a_fact_is_declared_once(fact: str, pattern: str, homes: set[str]) -> None:

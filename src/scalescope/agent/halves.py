@@ -25,6 +25,9 @@ def engine_file(name: str) -> Any:
     return importlib.import_module(f"{_ENGINES}.{name}")
 
 
+group_live = engine_file("group_live")
+
+
 def live_half(engine: str) -> Any:
     """What an engine is inside a rank; None for one process alone, and for collectives that a script calls itself."""
     name = engine_file("halves_live").OF_ENGINE.get(engine)

@@ -11,9 +11,8 @@ import sys
 from typing import Any
 
 from .capture import Capture, window_from_environment
-from .control_group import NO_ENGINE
 from .exchanged import Exchanged
-from .halves import engine_file
+from .halves import engine_file, group_live
 from .imports import ImportWatch, StaleReads
 from .interruptions import Interruptions
 from .recorder import Recorder, guarded, now, rank_from_environment
@@ -43,7 +42,7 @@ class Agent:
             self._interruptions.on_mode = self.capture.listen
         self.tuned = _tuned(folder, self.clock)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
-        self._engine = NO_ENGINE
+        self._engine = group_live.NO_ENGINE
         self._halves = engine_file("halves_live")
         self._has_left = False
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
@@ -129,8 +128,8 @@ class Agent:
         self._become_rank()
         self._imports.stop()
         self._recorder.line("import", ns=self._imports.seconds_ns)
-        if self._engine == NO_ENGINE:
-            self._engine = guarded("the engine is not known", self._engine_of)(root) or NO_ENGINE
+        if self._engine == group_live.NO_ENGINE:
+            self._engine = guarded("the engine is not known", self._engine_of)(root) or group_live.NO_ENGINE
         self._recorder.line("engine", name=self._engine)
         if self._stale_reads:
             self._stale_reads.stop()

@@ -32,7 +32,30 @@ def watch(module: Any, agent: Any) -> None:
 
     kind.__init__ = constructor
     if agent.tuned:
-        agent.tuned.watch_wrappers(module)
+        from .ddp_training_live import Wrappers
+
+        wrappers = Wrappers(agent.tuned)
+        wrappers.watch(module)
+        agent.tuned.sides.append(wrappers)
+
+
+def surveyed(root: Any) -> tuple[Any, Any]:
+    """The wrapped model inside this one, whose steps a survey watches, and what makes the group of its ranks."""
+    from . import hierarchical
+    from .ddp_training_live import TorchControlGroup
+    from .group_live import ControlGroup
+
+    wrapped = next((part for part in root.modules() if type(part).__name__ == "DistributedDataParallel"), None)
+    if wrapped is None:
+        return root, ControlGroup
+
+    def group() -> TorchControlGroup:
+        by_hosts = hierarchical.prepare(wrapped.process_group)
+        made = TorchControlGroup(wrapped.process_group)
+        made.hierarchical = None if isinstance(by_hosts, str) else by_hosts
+        return made
+
+    return wrapped, group
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:

@@ -27,8 +27,10 @@ def watch(module: Any, agent: Any) -> None:
         return optimizer
 
     module.DistributedOptimizer = constructor
-    if agent.tuned:
-        agent.tuned.watch_horovod(module)
+    if agent.tuned and agent.tuned.waits:
+        from .horovod_training_live import HorovodTraining
+
+        agent.tuned.sides.append(HorovodTraining(module, agent.tuned))
 
     def identity() -> None:
         agent.is_rank(module.rank(), module.size(), os.environ.get("HOROVOD_CONTROLLER", ""), NAME)
@@ -44,6 +46,13 @@ def watch(module: Any, agent: Any) -> None:
         operations.synchronize = module.synchronize = timed("synchronize", operations.synchronize)
     # makes a step on zero gradients, so that there is a state to broadcast
     module.broadcast_optimizer_state = agent.clock.no_step_inside(module.broadcast_optimizer_state)
+
+
+def surveyed(root: Any) -> tuple[Any, Any]:
+    """The model whose steps a survey watches, and what makes the group of its ranks."""
+    from .horovod_group_live import HorovodControlGroup
+
+    return root, functools.partial(HorovodControlGroup, sys.modules["horovod.torch"])
 
 
 class Tracer:

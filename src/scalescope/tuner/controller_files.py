@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from scalescope.agent.control_group import DIRECTIVE, FORMAT_VERSION, REPORTS
+from scalescope.agent.search_files import DIRECTIVE, FORMAT_VERSION, REPORTS
 from scalescope.errors import UsageError
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import writing

@@ -1,9 +1,4 @@
-"""How ranks are controlled between steps: rank 0 hears the search through files, and all ranks agree on what is next.
-
-The files lie in the folder of the launch. The search writes one file per directive, `directive-00000.json` and so on;
-rank 0 appends lines to `reports.jsonl`. scalescope.tuner.controller_files is the other end and takes the names from
-here.
-"""
+"""How the ranks of an engine agree between steps. Standard library and torch only."""
 
 from __future__ import annotations
 
@@ -11,74 +6,9 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from .recorder import now
-
-FORMAT_VERSION = 1
 NO_ENGINE = "none"  # As records have it, which are not here
-DIRECTIVE, REPORTS = "directive-{:05d}.json", "reports.jsonl"
-PATIENCE_S = 120.0  # A search that does not answer for this long is believed to be gone
-
-
-class Controller(Protocol):
-    """Where rank 0 hears what to do next and tells what came of it."""
-
-    def ask(self) -> dict[str, Any] | None:
-        """The next directive; None: not known yet."""
-
-    def tell(self, line: dict[str, Any]) -> None:
-        """Something happened."""
-
-
-class FileController:
-    """The search at the other end of the files in a folder.
-
-    A search that is gone, or that can be told nothing any more, is one that wants to let go.
-    """
-
-    def __init__(
-        self, folder: str, is_alive: Callable[[], bool] = lambda: True, patience_s: float = PATIENCE_S
-    ) -> None:
-        self._folder, self._is_alive, self._patience_ns = folder, is_alive, int(patience_s * 1e9)
-        self._next = self._waits_since = 0
-        self._problem = ""
-
-    def ask(self) -> dict[str, Any] | None:
-        """What the next file holds, once it is there."""
-        if self._problem:
-            return let_go(self._problem)
-        alive = self._is_alive()  # before the look: the last thing that a search writes still counts
-        try:
-            with open(os.path.join(self._folder, DIRECTIVE.format(self._next))) as file:  # noqa: PTH118 - cheap
-                directive: dict[str, Any] = json.load(file)
-        except FileNotFoundError:
-            self._waits_since = self._waits_since or now()
-            if not alive:
-                return let_go("the process of the search has ended")
-            if now() - self._waits_since > self._patience_ns:
-                return let_go(f"the search has not answered for {self._patience_ns * 1e-9:.0f} s")
-            return None
-        except (OSError, ValueError) as problem:
-            return let_go(f"what the search wants next cannot be read: {problem}")
-        self._next += 1
-        self._waits_since = 0
-        return directive
-
-    def tell(self, line: dict[str, Any]) -> None:
-        """Append a line at once."""
-        try:
-            with open(os.path.join(self._folder, REPORTS), "a") as file:  # noqa: PTH118
-                file.write(json.dumps(line) + "\n")
-        except OSError as problem:
-            self._problem = f"the search cannot be told what was measured: {problem.strerror}"
-
-
-def let_go(why: str) -> dict[str, Any]:
-    """The directive to end the search and to leave the training as it was."""
-    return {"kind": "let_go", "why": why}
-
-
 _LARGEST_MESSAGE = 2048
 _LONGEST_TROUBLE = 300  # Characters; escaped they still fit into a message
 
@@ -105,6 +35,7 @@ class ControlGroup:
 
     engine, backend = NO_ENGINE, ""
     rank, size = 0, 1
+    hierarchical: Any = None  # What has an `allreduce` by hosts, where a survey is to know its costs
     wraps_optimizers = False  # Whether the script's optimizer is inside one that waits for gradients
 
     def __init__(self) -> None:
@@ -144,39 +75,6 @@ class ControlGroup:
 
     def _gather(self, data: bytes) -> list[bytes]:
         return [data]
-
-
-class TorchControlGroup(ControlGroup):
-    """The ranks of a process group that holds all of them, on a gloo group of their own."""
-
-    engine = "ddp"
-
-    def __init__(self, process_group: Any) -> None:
-        import torch.distributed as dist
-
-        self._dist = dist
-        self._training = process_group
-        self._group: Any = dist.new_group(backend="gloo")
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.backend = str(dist.get_backend(process_group))
-        super().__init__()
-
-    def _gather(self, data: bytes) -> list[bytes]:
-        import torch
-
-        own = as_tensor(data)
-        rows = [torch.empty_like(own) for _ in range(self.size)]
-        self._dist.all_gather(rows, own, group=self._group)
-        return [bytes(row.tolist()) for row in rows]
-
-    def allreduce(self, tensor: Any, name: str) -> None:
-        """As the training does it."""
-        self._dist.all_reduce(tensor, group=self._training)
-
-    def close(self) -> None:
-        """Close the connections of the group."""
-        group, self._group = self._group, None
-        self._dist.destroy_process_group(group)
 
 
 def in_trouble(why: str) -> dict[str, Any]:
