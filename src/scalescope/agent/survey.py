@@ -228,7 +228,7 @@ class _Messages:
         """A buffer for the largest message, or why there is none."""
         import torch
 
-        no_room = engine_file("room_live").no_room_for(total, self._device, self._group.ranks_here)
+        no_room: str = engine_file("room_live").no_room_for(total, self._device, self._group.ranks_here)
         if not no_room:
             self._buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
         return no_room
