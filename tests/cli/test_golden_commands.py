@@ -224,6 +224,7 @@ def test_dry_runs_say_what_would_be_started(shell: CommandLine, monkeypatch: pyt
 
 
 WRONG = [
+    "",
     "mesure mlp",
     "measure",
     "measure mpl",
@@ -298,7 +299,8 @@ def test_wrong_arguments_end_with_one_line(shell: CommandLine) -> None:
     shown = []
     for line in WRONG:
         done = shell.in_this_process(*shlex.split(line), code=2)
-        shown.append(f"{f'$ scalescope {line}'.strip()}\n2 {masked(done.stderr, shell.folder).strip()}\n")
+        said = f"2 {masked(done.stderr, shell.folder).strip()}".strip()
+        shown.append(f"{f'$ scalescope {line}'.strip()}\n{said}\n")
     assert sorted(shell.folder.iterdir()) == before
     compare("wrong_arguments.txt", "\n".join(shown))
 
