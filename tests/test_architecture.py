@@ -113,6 +113,87 @@ def test_what_runs_in_ranks_needs_only_the_standard_library_torch_and_horovod(pa
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             assert node.module is not None
             assert node.module.split(".")[0] in allowed_names
+        elif isinstance(node, ast.ImportFrom) and path.parent.name == "engines":
+            files = [node.module] if node.module else [alias.name for alias in node.names]
+            assert all(name.endswith("_live") or name == "hierarchical" for name in files)
+
+
+ENGINE_NAMES = {"ddp", "horovod", "fsdp2", "fsdp"}
+# Files outside engines/ that may name an engine, and why. The list only shrinks: an engine's class says what it is.
+NAMES_AN_ENGINE = {
+    "cli/horovodrun.py": "a line of horovodrun trains with Horovod",
+    "jobs/machine.py": "doctor asks for the package",
+    "launchers/horovodrun.py": "the package whose launcher it is",
+    "measurement/autotune.py": "reads the log of Horovod's autotune",
+    "records/request.py": "the engine of estimate; records are below engines",
+    "show/explanation.py": "a key of the JSON and a section, for the figures that timelines alone have",
+    "traces/horovod/reading.py": "the format of one engine",
+    "tuner/context.py": "scalescope.tuning takes a model in DistributedDataParallel",
+}
+
+
+def names_an_engine(source: str) -> bool:
+    """Whether a file compares with the name of an engine, imports one, or is told by a flag that it is one."""
+    engine = rf"({'|'.join(ENGINE_NAMES)})"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in ENGINE_NAMES:
+            return True
+        is_flag = isinstance(node, ast.arg) and node.annotation is not None and ast.unparse(node.annotation) == "bool"
+        if is_flag and re.search(rf"(^|_){engine}(_|$)", node.arg):
+            return True
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scalescope.engines"):
+            names = [node.module.removeprefix("scalescope.engines"), *(alias.name for alias in node.names)]
+            if any(re.fullmatch(rf"\.?{engine}\d?(_live)?", name.lower()) for name in names):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ('if engine == "horovod": pass', True),
+        ("def blocks(*, horovod: bool): pass", True),
+        ("from scalescope.engines import DDP", True),
+        ("from scalescope.engines.horovod import HOROVOD", True),
+        ("from scalescope.engines import ddp_live", True),
+        ('"""Reads what ddp left."""', False),
+        ("from scalescope.engines import USUAL", False),
+        ("def refusal(ddp: Any): pass", False),
+    ],
+)
+def test_every_way_to_name_an_engine_is_seen(source: str, names: bool) -> None:
+    assert names_an_engine(source) == names
+
+
+def test_only_these_files_outside_engines_name_an_engine() -> None:
+    outside = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "engines"]
+    found = {str(path.relative_to(PACKAGE)) for path in outside if names_an_engine(path.read_text())}
+    assert found == set(NAMES_AN_ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("fact", "pattern", "homes"),
+    [
+        ("threads per rank", r"cores // max\(", {"host.py"}),
+        ("cores a job may use", r"sched_getaffinity", {"host.py", "engines/group_live.py"}),  # ranks have no host.py
+        ("parts of a step", r'"exposed_s", "exposed communication"', {"records/timeline.py"}),
+        ("phases", r'"warmup", "steady"', {"records/run.py"}),
+        ("the efficiency goal", r"(?i)(goal|efficien)\w*(: \w+)? = 0\.\d", {"records/request.py"}),
+        ("the name of a training", r"_?PYTHON_LAUNCHERS = |LAUNCH_PROGRAMS = ", {"records/training_name.py"}),
+        ("exposed communication", r"def exposed\b", {"records/timeline.py"}),
+        ("confidence levels", r"(?i)(confiden|level|measured|predicted)\w* = 0\.9", {"stats.py"}),
+        ("NAME=VALUE", r'partition\("="\)', {"text.py"}),
+        ("how a duration is read", r"def parse_(seconds|clock)\b", {"units.py"}),
+        ("how a duration is written", r"def format_seconds\b", {"units.py"}),
+        ("how bytes are written", r'"KiB"', {"units.py"}),
+        ("formats of pictures", r'"html", "png"', {"records/request.py"}),
+        ("system packages", r"openmpi-bin", {"launchers/mpirun.py"}),
+        ("no engine", r"NO_ENGINE = ", {"records/job.py", "engines/group_live.py"}),  # ranks have no records
+    ],
+)
+def test_a_fact_is_declared_once(fact: str, pattern: str, homes: set[str]) -> None:
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if re.search(pattern, path.read_text())}
+    assert found == homes, fact
 
 
 def modules_after(code: str) -> set[str]:

@@ -106,7 +106,7 @@ def test_the_file_alone_answers_on_another_host():
 @pytest.mark.parametrize(
     ("asks", "elsewhere"),
     [
-        (r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu", {"agent/control_group.py"}),
+        (r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu", {"engines/group_live.py"}),
         (r"\"nvidia-smi\", ?\"-|CUDA_VISIBLE_DEVICES\"|device_count\(", {"jobs/machine.py", "jobs/train_model.py"}),
         (r"gpus(\(\)\))? or (host\.)?(cores\(\)|here)\.logical", {"jobs/plan.py"}),
     ],

@@ -146,7 +146,7 @@ def test_a_search_in_the_script_itself_takes_all_its_hooks_back(ranks: Ranks) ->
         BEGINNING
         + """
 from scalescope.agent.controller import Conductor
-from scalescope.agent.training import DdpTraining
+from scalescope.engines.ddp_training_live import DdpTraining
 optimizers = sys.modules["torch.optim.optimizer"]
 def hooks():
     return [len(optimizers._global_optimizer_post_hooks), type(model).forward.__module__]

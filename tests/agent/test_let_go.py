@@ -115,9 +115,9 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 
 
 BESIDE = """
-from scalescope.agent.control_group import FileController
+from scalescope.agent.search_files import FileController
 from scalescope.agent.controller import Conductor
-from scalescope.agent.training import DdpTraining
+from scalescope.engines.ddp_training_live import DdpTraining
 alive = [True]
 controller = FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE)
 conductor = Conductor(controller, DdpTraining(model))
@@ -155,7 +155,7 @@ def test_a_rank_that_leaves_is_not_waited_for(ranks: Ranks) -> None:
     script = (
         BEGINNING
         + """
-from scalescope.agent.control_group import TorchControlGroup
+from scalescope.engines.ddp_training_live import TorchControlGroup
 group = TorchControlGroup(dist.group.WORLD)
 said = [each["trouble"] for each in group.gather({"trouble": "x" * rank})]
 if rank == 1:
@@ -242,7 +242,7 @@ def test_a_rank_without_room_for_messages_is_surveyed_without_them(ranks: Ranks)
         BEGINNING
         + """
 from scalescope.agent.between import BetweenSteps
-from scalescope.agent.control_group import TorchControlGroup
+from scalescope.engines.ddp_training_live import TorchControlGroup
 from scalescope.agent.survey import survey
 model = wrapped()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

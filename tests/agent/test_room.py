@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from scalescope.agent.knobs import no_room_for
+from scalescope.engines.room_live import no_room_for
 
 CPU = torch.device("cpu")
 GIB = 1 << 30

@@ -9,7 +9,7 @@ TRAININGS = (
     + """
 import copy
 from scalescope.agent.controller import Conductor
-from scalescope.agent.training import DdpTraining
+from scalescope.engines.ddp_training_live import DdpTraining
 class Search:
     def __init__(self, directives): self.directives, self.told = list(directives), []
     def ask(self): return self.directives.pop(0)

@@ -9,6 +9,7 @@ import pytest
 import needs
 from command_line import CommandLine
 from scalescope.cli.horovodrun import as_typed_here
+from scalescope.engines.horovod import Horovod
 from scalescope.records.job import Host
 from scalescope.records.tuning import TuneRequest
 
@@ -153,13 +154,13 @@ def test_samples_that_are_too_short_are_refused_before_anything_starts(scalescop
 @pytest.mark.launches
 def test_a_dry_run_of_native_shows_how_horovod_is_told_to_tune(scalescope: CommandLine, monkeypatch) -> None:
     needs.horovod()
-    monkeypatch.setattr("scalescope.tuner.run.horovod_has_nccl", lambda python: False)
+    monkeypatch.setattr(Horovod, "built_with", lambda *_: False)
     (scalescope.folder / "train.py").write_text("import horovod.torch as hvd\n")
     words = ("-np", "2", "--method", "native", "--autotune-bayes-opt-max-samples", "7", "--cycle-time-ms", "3")
     shown = scalescope.in_this_process("tune", "--dry-run", *words, *HERE).stdout
     for text in ("AUTOTUNE=1", "AUTOTUNE_BAYES_OPT_MAX_SAMPLES=7", "TORUS_ALLREDUCE=0", "CYCLE_TIME=3"):
         assert f"HOROVOD_{text}" in shown
-    monkeypatch.setattr("scalescope.tuner.run.horovod_has_nccl", lambda python: True)
+    monkeypatch.setattr(Horovod, "built_with", lambda *_: True)
     shown = scalescope.in_this_process("tune", "--dry-run", *words, *HERE).stdout
     assert "HOROVOD_AUTOTUNE=1" in shown
     assert "HOROVOD_TORUS_ALLREDUCE" not in shown

@@ -16,7 +16,10 @@ import torch
 import needs
 import scalescope
 from scalescope.engines import (
+    COLLECTIVES,
     ENGINES,
+    KNOWN,
+    PLAIN,
     SEEN,
     Engine,
     engine_named,
@@ -24,11 +27,13 @@ from scalescope.engines import (
     engine_of_source,
     engine_of_trace,
     find_engine,
+    halves_live,
 )
 from scalescope.engines.base import describe_range, parse_knobs, parse_value
 from scalescope.engines.ddp_live import SET_AFTERWARDS
 from scalescope.errors import UsageError
 from scalescope.launchers import LAUNCHERS
+from scalescope.tuner.request import tune_request
 
 PACKAGE = Path(scalescope.__file__).parent
 EVERY_ENGINE = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
@@ -258,3 +263,24 @@ def test_gradients_of_two_ranks_are_the_mean_of_both(engine, words, knobs, scrip
             assert not torch.allclose(own0, own1)
             torch.testing.assert_close(engine0, (own0 + own1) / 2)
             assert torch.equal(engine0, engine1)
+
+
+def test_the_agent_finds_the_live_half_of_every_engine() -> None:
+    assert set(halves_live.OF_ENGINE) == set(KNOWN) - {PLAIN.name, COLLECTIVES.name}
+    for name in {*halves_live.OF_ENGINE.values(), *halves_live.WATCHES.values(), *halves_live.LOOKS_AT_MODELS}:
+        half = importlib.import_module(f"scalescope.engines.{name}")
+        assert hasattr(half, "watch") == (name in halves_live.WATCHES.values())
+        assert hasattr(half, "engine_of") == (name in halves_live.LOOKS_AT_MODELS)
+        assert hasattr(half, "Tracer") == any(
+            KNOWN[engine].tracer == "timeline" for engine, of in halves_live.OF_ENGINE.items() if of == name
+        )
+
+
+@pytest.mark.parametrize(
+    "engine", [engine for engine in KNOWN.values() if not engine.knobs], ids=lambda each: each.name
+)
+def test_an_engine_without_knobs_says_why_it_is_not_tuned(engine: Engine) -> None:
+    assert engine.why_not_tuned
+    if engine.name in ENGINES:
+        with pytest.raises(UsageError, match=f"^engine {engine.name} {engine.why_not_tuned}: use ddp or horovod"):
+            tune_request(model="mlp", engine=engine.name)

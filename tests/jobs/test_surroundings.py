@@ -15,6 +15,7 @@ import pytest
 
 from scalescope import host
 from scalescope.engines import find_engine
+from scalescope.engines.horovod import HOROVOD
 from scalescope.errors import UsageError
 from scalescope.jobs import environment
 from scalescope.jobs.environment import (
@@ -23,8 +24,6 @@ from scalescope.jobs.environment import (
     cores_of,
     free_port,
     has_module,
-    horovod_has_nccl,
-    horovod_speaks_mpi,
     load_plan,
     save_plan,
     shown_commands,
@@ -159,11 +158,11 @@ def test_a_module_is_there_when_the_interpreter_says_so(answer: Any) -> None:
 def test_horovod_is_asked_what_it_was_built_with(answer: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/bin/mpirun")
     asked = answer(said(code))
-    assert horovod_has_nccl("p") is (code == 0)
-    assert horovod_speaks_mpi("p") is (code == 0)
+    assert HOROVOD.built_with("p", "nccl") is (code == 0)
+    assert HOROVOD.built_with("p", "mpi") is (code == 0)
     assert ["nccl_built" in asked[0][2], "mpi_built" in asked[1][2]] == [True, True]
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert not horovod_speaks_mpi("p")
+    assert not HOROVOD.built_with("p", "mpi")
     assert len(asked) == 2
 
 

@@ -114,7 +114,8 @@ def test_a_rank_without_a_trace_is_named_with_what_it_said(tmp_path: Path) -> No
 def test_a_timeline_stands_for_all_ranks(tmp_path: Path) -> None:
     folder_of_two(tmp_path, profiles=())
     (tmp_path / "timeline.json").write_text("[")
-    found = described(tmp_path, window=Window(6, 8, 0))
+    run = msgspec.structs.replace(run_of(), engine_seen="horovod")
+    found = described(tmp_path, run, Window(6, 8, 0))
     assert (found.timeline, found.steps) == ("timeline.json", 8)
     assert found.overhead is None
     assert found.notes == (
@@ -155,11 +156,11 @@ def test_blocks_that_are_all_traced_tell_no_overhead() -> None:
 def test_windows_are_written_as_the_agent_reads_them() -> None:
     assert str(Window(6, 8, 4)) == "6:8:4"
     assert str(Window(6, 8, 4, "full")) == "6:8:4:full"
-    assert Window(6, 8, 4).blocks(horovod=False) == [(1, 5, False), (6, 14, True), (16, 20, False)]
-    assert Window(6, 8, 4).blocks(horovod=True) == [(6, 14, True), (15, 18, False), (19, 22, True), (23, 26, False)]
-    assert Window(6, 8, 0).blocks(horovod=False) == [(6, 14, True)]
-    assert [Window(6, 8, each).total(horovod=False) for each in (0, 4)] == [15, 20]
-    assert Window(6, 8, 4).total(horovod=True) == 26
+    assert Window(6, 8, 4).blocks(timeline=False) == [(1, 5, False), (6, 14, True), (16, 20, False)]
+    assert Window(6, 8, 4).blocks(timeline=True) == [(6, 14, True), (15, 18, False), (19, 22, True), (23, 26, False)]
+    assert Window(6, 8, 0).blocks(timeline=False) == [(6, 14, True)]
+    assert [Window(6, 8, each).total(timeline=False) for each in (0, 4)] == [15, 20]
+    assert Window(6, 8, 4).total(timeline=True) == 26
 
 
 class Launches:

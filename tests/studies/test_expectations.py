@@ -38,6 +38,11 @@ def test_points_are_counted_as_measure_makes_them(tmp_path: Path, counts, model:
     assert expected.seconds("strong") == pytest.approx(3 * (made(scaling=("strong", "weak")) - weak) * launch_s)
 
 
+def test_an_engine_without_knobs_is_not_tuned(tmp_path: Path) -> None:
+    found = expectations(tmp_path, StudyRequest(workload=MODEL), engines=("fsdp2",))
+    assert found.skip_reason("tune") == found.skip_reason("check") == "FSDP2 has no knobs that tune can change"
+
+
 def test_a_script_has_strong_scaling_only_when_it_can_be_told_its_batch(tmp_path: Path) -> None:
     told = StudyRequest(command=("python", "x.py", "--batch-size", "{batch}"))
     assert expectations(tmp_path, told, batches=(32,)).skip_reason("strong") == ""

@@ -64,6 +64,15 @@ def test_one_launch_of_the_target_is_traced_and_explained(tmp_path: Path, verbs:
     assert load(tmp_path / "explain" / "explanation.json", Explanation).what == "explain"
 
 
+def test_a_script_is_launched_with_the_engine_that_its_ranks_showed(tmp_path: Path, verbs: Verbs) -> None:
+    """It may import another one, too."""
+    done(tmp_path, "measure", SCRIPT, engines=("horovod",))
+    for part in ("explain", "tune"):
+        done(tmp_path, part, SCRIPT, engines=("horovod",))
+    (_, measured, _), (_, traced, _), (_, tuned, _) = verbs.asked
+    assert (measured.engines, traced.engines, tuned.engine) == ((), ("ddp",), "ddp")
+
+
 @pytest.mark.parametrize(
     ("request_", "threads", "steps"),
     [(OF_MODEL, None, None), (msgspec.structs.replace(OF_MODEL, threads_per_rank=2), 2, None), (SCRIPT, None, 500)],

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from scalescope.engines.horovod import Horovod
 from scalescope.jobs.plan import Settings
 from scalescope.records.job import Knobs
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.tuning import TuneRequest, Values
-from scalescope.tuner import native, offline
+from scalescope.tuner import offline
 
 COMMAND = (sys.executable, "train.py")
 
@@ -94,6 +95,5 @@ def made(monkeypatch: pytest.MonkeyPatch, step_s: Callable[[Values], float | str
     """No process is started: neither ranks, nor one that asks Horovod how it was built."""
     launches = MadeLaunches(step_s)
     monkeypatch.setattr(offline, "launch", launches)
-    for module in (offline, native):
-        monkeypatch.setattr(module, "horovod_has_nccl", lambda python: False)
+    monkeypatch.setattr(Horovod, "built_with", lambda *_: False)
     return launches

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalescope.agent.control_group import DIRECTIVE, REPORTS
+from scalescope.agent.search_files import DIRECTIVE, REPORTS
 from scalescope.api import Silent
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.online import OnlineSearch

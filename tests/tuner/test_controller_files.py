@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import scalescope
-from scalescope.agent.control_group import FORMAT_VERSION, FileController
+from scalescope.agent.search_files import FORMAT_VERSION, FileController
 from scalescope.errors import UsageError
 from scalescope.tuner.controller_files import ControllerFiles, TrainingEnded
 

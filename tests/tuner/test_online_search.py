@@ -52,6 +52,13 @@ def test_the_ranks_hear_warmup_survey_samples_and_the_winner(tmp_path: Path) -> 
     ]
 
 
+def test_what_followed_from_an_engine_that_the_ranks_do_not_use_is_not_fixed(tmp_path: Path) -> None:
+    ranks = MadeRanks(tmp_path / "training", faster)
+    found = searched(tmp_path, ranks, request(confirm=SETTING), fixed={"controller": "gloo"}).found()
+    assert (found.engine, found.held) == ("ddp", {})
+    assert all("controller" not in each["values"] for each in samples_heard(ranks))
+
+
 def test_a_sample_is_charged_from_the_end_of_the_one_before_it(tmp_path: Path) -> None:
     ranks = MadeRanks(tmp_path / "training", lambda values: 0.1)
     found = searched(tmp_path, ranks, request(confirm=SETTING)).found()

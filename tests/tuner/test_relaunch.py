@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scalescope.api import Silent
-from scalescope.errors import WorkFailed
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.records.job import Host
 from scalescope.records.store import load, load_lines
 from scalescope.records.tuning import Sample, Tuning, TuningCost, Values
@@ -89,6 +89,16 @@ def test_a_failed_launch_is_a_block_with_its_problem(tmp_path: Path, monkeypatch
     assert Launches(request(), settings(tmp_path), point(), Silent()).make(0, {}) == Block(
         step_s=(), problem="rank 1 died"
     )
+
+
+def test_an_engine_that_ranks_do_not_use_is_refused_after_one_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = made(monkeypatch, faster_in_small_buckets)
+    (tmp_path / SURVEY).write_text(json.dumps({**SMALL, "engine": "horovod"}))
+    with pytest.raises(UsageError, match="the script trains with Horovod, not with DDP: add --engine horovod"):
+        tune_offline(request(), settings(tmp_path), point(), tmp_path, Silent())
+    assert len(launches.asked) == 1
 
 
 def test_the_winner_of_launches_is_used_and_every_launch_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

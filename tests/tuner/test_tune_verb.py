@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from scalescope.engines.horovod import Horovod
 from scalescope.errors import UsageError
-from scalescope.jobs import plan
 from scalescope.jobs.plan import Settings
 from scalescope.measurement import sweep
 from scalescope.records.profile import WorkloadSpec
@@ -77,8 +77,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sweep, "has_module", lambda python, module: True)
-    monkeypatch.setattr(run, "horovod_has_nccl", lambda python: True)
-    monkeypatch.setattr(plan, "horovod_speaks_mpi", lambda python: False)
+    monkeypatch.setattr(Horovod, "built_with", lambda self, python, what: what == "nccl")
     monkeypatch.setattr(run, "prepare", lambda: None)
     for method in ("online", "offline", "native"):
         monkeypatch.setitem(run._SEARCHES, method, made)

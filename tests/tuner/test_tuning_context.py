@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from scalescope.agent.control_group import REPORTS
+from scalescope.agent.search_files import REPORTS
 from scalescope.errors import UsageError
 from scalescope.records.store import load, save
 from scalescope.tuner import context

@@ -18,6 +18,7 @@ import socket
 import sys
 from typing import Any, NamedTuple
 
+from .halves import live_half
 from .interruptions import ModelHook
 from .marks import Marks
 from .recorder import now, reason, say
@@ -48,14 +49,15 @@ class Capture:
     """Everything that is captured in one rank."""
 
     def __init__(self, folder: str, clock: StepClock, window: Window) -> None:
-        self._folder, self._clock, self._window = folder, clock, window
+        self.folder, self._clock, self._window = folder, clock, window
         self._marks = Marks(folder, from_start=not window.first)
+        self.timed = self._marks.timed
         clock.on_step = self._on_step
         self.reset()
 
     def reset(self) -> None:
         """Begin anew, as in a forked child, which has no trace of its own yet."""
-        self._tracer: _Profiler | _HorovodTimeline | None = None
+        self._tracer: Any = None
         self._root: Any = None
         self._hooks: list[Any] = []
         self._began = self._done = self._starting_ns = 0
@@ -88,16 +90,6 @@ class Capture:
         iterator = module._BaseDataLoaderIter
         iterator.__next__ = self._marks.timed("input", iterator.__next__)
 
-    def watch_horovod(self, module: Any) -> None:
-        """The timeline, before Horovod starts; waits for others, before a script wraps its optimizer."""
-        os.environ["HOROVOD_TIMELINE"] = os.path.join(self._folder, "timeline.json")  # noqa: PTH118
-        os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-        timed = self._marks.timed
-        optimizer = sys.modules["horovod.torch.optimizer"]._DistributedOptimizer
-        optimizer.synchronize = timed("synchronize", optimizer.synchronize)
-        operations: Any = sys.modules["horovod.torch.mpi_ops"]  # where a script's own collectives wait
-        operations.synchronize = module.synchronize = timed("synchronize", operations.synchronize)
-
     def on_training(self, root: Any, identity: dict[str, Any]) -> None:
         """The first training forward, or without one the first optimizer step, is about to happen."""
         import torch
@@ -106,11 +98,12 @@ class Capture:
         parameter = None if root is None else next(root.parameters(), None)
         device = "cpu" if parameter is None else parameter.device.type
         self._marks.open(host=socket.gethostname(), pid=os.getpid(), device=device, **identity)
-        if identity["engine"] == "horovod":
-            self._tracer = _HorovodTimeline(self._folder, self._window)
+        own = getattr(live_half(identity["engine"]), "Tracer", None)
+        if own is not None:
+            self._tracer = own(self.folder, self._window)
         else:
             light = device == "cuda" and self._window.detail != "full" and _sends_on_device()
-            self._tracer = _Profiler(self._folder, self._window, identity["rank"], light=light)
+            self._tracer = _Profiler(self.folder, self._window, identity["rank"], light=light)
             if not self._window.first:
                 self._starting_ns = self._tracer.begin()
                 self._marks.shift(self._starting_ns)
@@ -260,29 +253,3 @@ class _Profiler:
             self._unfinished, self.is_on = self._profiler.step_num, False
             self._profiler.stop()
             self._profiler = None
-
-
-class _HorovodTimeline:
-    """Horovod's own timeline; rank 0 writes it, every rank switches."""
-
-    def __init__(self, folder: str, window: Window) -> None:
-        self._again = os.path.join(folder, "timeline-again.json")  # noqa: PTH118
-        end, length = window.end, window.compare
-        can_switch = length and hasattr(sys.modules["horovod.torch"], "stop_timeline")
-        self._switches = {end: False, end + length: True, end + 2 * length: False} if can_switch else {}
-        self.is_on = True
-
-    def between_steps(self, done: int) -> bool:
-        """Switch it on or off after these steps, or leave it; whether it was switched."""
-        if done not in self._switches:
-            return False
-        horovod = sys.modules["horovod.torch"]
-        self.is_on = self._switches[done]
-        if self.is_on:
-            horovod.start_timeline(self._again, mark_cycles=True)
-        else:
-            horovod.stop_timeline()
-        return True
-
-    def close(self) -> None:
-        """Horovod closes it when it ends."""

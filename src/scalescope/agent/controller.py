@@ -12,18 +12,9 @@ from statistics import median
 from typing import Any
 
 from .between import BetweenSteps, Step, Work
-from .control_group import (
-    FORMAT_VERSION,
-    ControlGroup,
-    Controller,
-    RankLeft,
-    first_trouble,
-    in_trouble,
-    let_go,
-    objection,
-    one_line,
-)
+from .halves import group_live
 from .recorder import now, say
+from .search_files import FORMAT_VERSION, Controller, let_go
 from .steps import StepClock, StepsDone
 from .survey import survey
 from .training import Training
@@ -46,7 +37,7 @@ class Conductor:
         self._waited = 0
         self.values: dict[str, Any] = {}  # What was switched to last; empty: the training is as it was
         self._variables: dict[str, str] = {}
-        self._group: ControlGroup | None = None
+        self._group: Any = None
         self._stop_watching: Callable[[], None] = lambda: None
         self._left = ""  # Why ranks make no steps together for now
         self.is_over = False  # Whether the search has ended here, in whatever way
@@ -80,7 +71,7 @@ class Conductor:
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if self._training.is_first:
-            problem = objection(lambda: self._controller.tell({"kind": kind, **fields}))
+            problem = group_live.objection(lambda: self._controller.tell({"kind": kind, **fields}))
             self.trouble = self.trouble or problem
 
     def _hello(self, **fields: Any) -> None:
@@ -109,7 +100,7 @@ class Conductor:
 
     def _end(self, why: str, setting: str) -> None:
         self.is_over = True
-        objection(self._training.finish)
+        group_live.objection(self._training.finish)
         if self._training.is_first:
             say(f"not tuned: {why}; the training goes on {setting}")
         if self._said_hello:
@@ -122,14 +113,14 @@ class Conductor:
     def _conduct(self) -> Work:
         try:
             yield from self._search()
-        except RankLeft as left:  # where all ranks meet again they let go
+        except group_live.RankLeft as left:  # where all ranks meet again they let go
             self._left = str(left)
         except Exception as problem:
             # The ranks cannot agree any more, or there is an error here. The others get an error when they next try. No
             # knob changes now: those in force are the same on all ranks, and ranks with unlike knobs would hang.
             if self._group:
-                objection(self._group.close)
-            self._end(f"the search failed ({one_line(problem)})", "as it is")
+                group_live.objection(self._group.close)
+            self._end(f"the search failed ({group_live.one_line(problem)})", "as it is")
             if self._training.cannot_train:  # neither a switch nor the way back succeeded
                 raise
         finally:
@@ -139,13 +130,13 @@ class Conductor:
     def _search(self) -> Work:
         self._group, refused = self._training.meet()
         if self._group is not None:
-            refused = refused or self._group.agree(objection(self._training.refusal) or self.trouble)
+            refused = refused or self._group.agree(group_live.objection(self._training.refusal) or self.trouble)
         if refused or self._group is None:
             self._end(refused, "as it is")
             return
         group = self._group
         found: dict[str, Any] = {}
-        refused = group.agree(objection(lambda: found.update(self._training.prepare(group))))
+        refused = group.agree(group_live.objection(lambda: found.update(self._training.prepare(group))))
         if refused:
             self._end(refused, "as it is")
             return
@@ -176,7 +167,7 @@ class Conductor:
                 self.let_go(directive.get("why") or f"a directive of the unknown kind {kind!r}")
                 return
 
-    def _survey(self, directive: dict[str, Any], group: ControlGroup) -> Work:
+    def _survey(self, directive: dict[str, Any], group: Any) -> Work:
         """Nothing is found where nobody has seen the model."""
         found: dict[str, Any] = {}
         model = self._training.model
@@ -184,20 +175,21 @@ class Conductor:
             found = yield from survey(self._between, model, group, directive["steps"], self._training.hierarchical)
         self._tell("survey", id=directive["id"], survey=found)
 
-    def _next_directive(self, group: ControlGroup) -> Generator[int, None, dict[str, Any]]:
+    def _next_directive(self, group: Any) -> Generator[int, None, dict[str, Any]]:
         """Ask, and ask again after every step until it is known what comes next."""
         self._waited = 0
         while True:
             self._taken()
             if self.trouble:
-                said = group.gather(in_trouble(self.trouble))
+                said = group.gather(group_live.in_trouble(self.trouble))
             else:
                 said = group.gather((self._ask() if self._training.is_first else None) or {"kind": "wait"})
-            trouble = first_trouble(said)
+            trouble = group_live.first_trouble(said)
             if trouble:
                 return let_go(trouble)
             if said[0]["kind"] != "wait":
-                return said[0]
+                directive: dict[str, Any] = said[0]
+                return directive
             self._waited += 1
             yield 1
 
@@ -210,10 +202,10 @@ class Conductor:
                 time.sleep(_LOOK_AGAIN_S)
                 asked = self._controller.ask()
         except Exception as problem:
-            return let_go(one_line(problem))
+            return let_go(group_live.one_line(problem))
         return asked
 
-    def _switch(self, directive: dict[str, Any], group: ControlGroup) -> Generator[int, None, tuple[int, str]]:
+    def _switch(self, directive: dict[str, Any], group: Any) -> Generator[int, None, tuple[int, str]]:
         """Nanoseconds that it took, or why it was not done: all ranks switch, or none does."""
         values, variables = directive.get("values") or {}, directive.get("variables") or {}
         if (values, variables) == (self.values, self._variables):
@@ -226,7 +218,7 @@ class Conductor:
             self.trouble = self.trouble or "the script always has an asynchronous operation open between two steps"
             return 0, self.trouble
         began = now()
-        refused = group.agree(objection(self._training.refusal))
+        refused = group.agree(group_live.objection(self._training.refusal))
         self.trouble = self.trouble or refused
         problem = refused or self._training.switch(values, variables, group)
         if problem:
@@ -236,7 +228,7 @@ class Conductor:
         self.values, self._variables = values, variables
         return now() - began, ""
 
-    def _sample(self, directive: dict[str, Any], group: ControlGroup) -> Work:
+    def _sample(self, directive: dict[str, Any], group: Any) -> Work:
         began, waited = now(), self._waited
         switch_ns, problem = yield from self._switch(directive, group)
         fixed = self._training.fixed_by(directive["values"], problem) if problem else {}
@@ -276,5 +268,5 @@ class Conductor:
     def _taken(self) -> list[Step]:
         """The whole steps since this was last asked."""
         taken: list[Step] = []
-        self.trouble = self.trouble or objection(lambda: taken.extend(self._between.take()))
+        self.trouble = self.trouble or group_live.objection(lambda: taken.extend(self._between.take()))
         return [step for step in taken if step.whole]

@@ -6,7 +6,6 @@ at different steps. Where nothing is wrapped (one process, gradients that a scri
 
 from __future__ import annotations
 
-import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from .recorder import guarded, say_once
 
 
 class Exchanged:
-    """The parameters of models in DistributedDataParallel and of Horovod's optimizers."""
+    """The parameters of what engines have wrapped: models, or optimizers."""
 
     def __init__(self) -> None:
         self.on_first: Callable[[], None] = lambda: None  # Called when the first model or optimizer is wrapped
@@ -24,37 +23,15 @@ class Exchanged:
 
     def reset(self) -> None:
         """Begin anew, as in a forked child."""
-        self.has_models = False  # Whether a model was wrapped in DistributedDataParallel
+        self.engine = ""  # That wrapped a model or an optimizer first
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._counted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._ignored: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    # What is watched, each as soon as its module has been imported
-
-    def watch_wrappers(self, module: Any) -> None:
-        """See every model that a script wraps."""
-        kind = module.DistributedDataParallel
-        construct, add = kind.__init__, guarded("every optimizer counts", self.add)
-
-        @functools.wraps(construct)
-        def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
-            construct(wrapper, *arguments, **options)
-            self.has_models = True
-            add(wrapper.parameters())
-
-        kind.__init__ = constructor
-
-    def watch_horovod(self, module: Any) -> None:
-        """Horovod's optimizer is the wrapper."""
-        construct, add = module.DistributedOptimizer, guarded("every optimizer counts", self.add)
-
-        @functools.wraps(construct)
-        def constructor(*arguments: Any, **options: Any) -> Any:
-            optimizer = construct(*arguments, **options)
-            add(_parameters_of(optimizer))
-            return optimizer
-
-        module.DistributedOptimizer = constructor
+    def has_wrapped(self, engine: str, parameters: Callable[[], Iterable[Any]]) -> None:
+        """An engine was given a model or an optimizer, with these parameters."""
+        self.engine = self.engine or engine
+        guarded("every optimizer counts", lambda: self.add(parameters()))()
 
     def add(self, parameters: Iterable[Any]) -> None:
         """From now on these are exchanged, and only what holds some of them counts."""

@@ -14,9 +14,8 @@ from statistics import median
 from typing import Any
 
 from .between import BetweenSteps, Work, optimizers
-from .control_group import ControlGroup, objection, one_line
+from .halves import engine_file, group_live
 from .interruptions import ModelHook, samples_in
-from .knobs import no_room_for
 from .recorder import now, say
 
 STEPS = 3
@@ -27,13 +26,13 @@ _MIB = 1 << 20
 
 
 def survey(
-    between: BetweenSteps, root: Any, group: ControlGroup, steps: int, hierarchical: Any
+    between: BetweenSteps, root: Any, group: Any, steps: int, hierarchical: Any
 ) -> Generator[int, None, dict[str, Any]]:
     """Watch `steps` steps, then probe; `hierarchical` is what has an `allreduce`, or None.
 
     Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
     """
-    parts = _Parts(root, is_nested=group.engine == "horovod")
+    parts = _Parts(root, is_nested=group.wraps_optimizers)
     trouble = ""
 
     def begin_step() -> None:
@@ -44,22 +43,22 @@ def survey(
 
     try:
         for _ in range(steps):  # as many on every rank, whatever fails on one of them
-            trouble = trouble or objection(begin_step)
+            trouble = trouble or group_live.objection(begin_step)
             yield 1
-            trouble = trouble or objection(end_step)
+            trouble = trouble or group_live.objection(end_step)
     finally:
         parts.remove()
     found: dict[str, Any] = {}
-    if group.agree(trouble or objection(lambda: found.update(parts.summary()))):
+    if group.agree(trouble or group_live.objection(lambda: found.update(parts.summary()))):
         return {}
     total = group.share({"total": sum(size for _, size, _ in found["gradients"])})["total"]
     messages = _Messages(group, parts.parameters)
     costs: dict[str, list[list[float]]] = {}
-    if not group.agree(objection(lambda: messages.make_room(total))):
+    if not group.agree(group_live.objection(lambda: messages.make_room(total))):
         costs["flat"] = messages.costs(total, "flat", group.allreduce)
         if hierarchical is not None:
             costs["hierarchical"] = messages.costs(total, "hierarchical", lambda t, name: hierarchical.allreduce(t))
-        objection(lambda: found.update(copy_s_per_byte=messages.copy_s_per_byte()))
+        group_live.objection(lambda: found.update(copy_s_per_byte=messages.copy_s_per_byte()))
     return {
         "copy_s_per_byte": 0.0,
         **found,
@@ -76,20 +75,19 @@ def survey(
 def survey_once(
     between: BetweenSteps,
     root: Any,
-    control_group: Callable[[], ControlGroup],
-    hierarchical: Callable[[], Any],
+    control_group: Callable[[], Any],
     path: str,
 ) -> Work:
     """For a launch that is made for a survey: the survey, and its file; the training goes on without one, too."""
     try:
         group = control_group()
-        found = yield from survey(between, root, group, STEPS, hierarchical())
+        found = yield from survey(between, root, group, STEPS, group.hierarchical)
         if group.rank == 0 and found:
             with open(path + ".partial", "w") as file:
                 json.dump(found, file)
             os.replace(path + ".partial", path)  # noqa: PTH105 - pathlib is slow to import
     except Exception as problem:
-        say(f"no survey: {one_line(problem)}")
+        say(f"no survey: {group_live.one_line(problem)}")
 
 
 class _Parts:
@@ -220,7 +218,7 @@ class _Parts:
 class _Messages:
     """What it costs to sum and to copy gradients; every rank takes part alike."""
 
-    def __init__(self, group: ControlGroup, parameters: list[Any]) -> None:
+    def __init__(self, group: Any, parameters: list[Any]) -> None:
         self._group = group
         self._parameters = parameters
         self._device = parameters[0].device
@@ -230,7 +228,7 @@ class _Messages:
         """A buffer for the largest message, or why there is none."""
         import torch
 
-        no_room = no_room_for(total, self._device, self._group.ranks_here)
+        no_room: str = engine_file("room_live").no_room_for(total, self._device, self._group.ranks_here)
         if not no_room:
             self._buffer = torch.zeros(max(total // 4, 1), dtype=torch.float32, device=self._device)
         return no_room

@@ -7,13 +7,13 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .control_group import FORMAT_VERSION, ControlGroup, FileController, TorchControlGroup, objection
 from .controller import Conductor
-from .knobs import SHARDED, Wrappers, engine_file
-from .recorder import rank_from_environment, say
+from .halves import group_live, live_half
+from .recorder import guarded, rank_from_environment, say
+from .search_files import FORMAT_VERSION, FileController
 from .steps import StepClock
 from .survey import survey_once
-from .training import DdpTraining, Training
+from .training import Training
 
 _WITHOUT_WRAPPER = 5  # Steps after which a script that has wrapped no model is not expected to wrap one
 
@@ -21,11 +21,11 @@ _WITHOUT_WRAPPER = 5  # Steps after which a script that has wrapped no model is 
 class Tuned:
     """Knobs, search and survey of one process."""
 
+    say, guarded = staticmethod(say), staticmethod(guarded)  # for the engines, which import nothing of the agent
+
     def __init__(self, folder: str, clock: StepClock) -> None:
         self._folder, self._clock = folder, clock
-        self._wrappers = Wrappers(self._on_wrapped)
-        self.watch_wrappers = self._wrappers.watch
-        self._horovod: Any = None
+        self.sides: list[Any] = []  # What each engine that a script has imported sees and switches
         self.reset()
 
     def reset(self) -> None:
@@ -35,36 +35,27 @@ class Tuned:
         self._conductor: Conductor | None = None
         self._first_steps: BetweenSteps | None = None
         self._has_refused = False
-        self._wrappers.reset()
+        for side in self.sides:
+            side.reset()
 
-    def _on_wrapped(self, ddp: Any) -> None:
-        if not self._searches:
-            return
-        if self._conductor is None:
-            late = "the model was wrapped in DistributedDataParallel after the first steps"
-            self._begin_search(DdpTraining(ddp, self._wrappers), late)
-        else:
-            self._conductor.trouble = "the script wrapped another model in DistributedDataParallel"
+    @property
+    def waits(self) -> bool:
+        """Whether a search is to begin with whatever can be switched first."""
+        return self._searches and self._conductor is None
 
-    def watch_horovod(self, module: Any) -> None:
-        """See its start and stop, and every optimizer that it wraps; `module` is horovod.torch."""
-        if self._searches:
-            from .horovod_training import HorovodTraining
+    def trouble(self, why: str) -> None:
+        """End the search, if there is one, where ranks next agree."""
+        if self._conductor is not None:
+            self._conductor.trouble = why
 
-            self._horovod = HorovodTraining(module, self._on_horovod_optimizer)
-
-    def _on_horovod_optimizer(self) -> None:
-        """Of several the first one counts: Horovod's knobs are the same for all."""
-        if self._searches and self._conductor is None:
-            self._begin_search(self._horovod, "hvd.DistributedOptimizer was made after the first steps")
-
-    def _begin_search(self, training: Training, too_late: str) -> None:
+    def begin_search(self, training: Training, too_late: str) -> None:
+        """Switch this from now on; `too_late` is said where a rank has given up before."""
         if self._first_steps:
             self._first_steps.stop()
         conductor = Conductor(FileController(self._folder), training, self._clock)
         if self._has_refused:  # perhaps this rank alone: the others have to hear it
             conductor.trouble = too_late
-        problem = objection(conductor.attach)  # the script is about to get its wrapper, and shall
+        problem = group_live.objection(conductor.attach)  # the script is about to get its wrapper, and shall
         if problem:
             self._searches = False
             self._refuse(_rank(), training.engine, problem)
@@ -73,12 +64,11 @@ class Tuned:
 
     def on_training(self, root: Any, engine: str) -> None:
         """The first training forward, or without one the first optimizer step, is about to happen."""
-        self._wrappers.note_root(root)
-        if self._horovod is not None:
-            self._horovod.model = root
+        for side in self.sides:
+            side.note_root(root)
         if self._survey_after and root is not None:
             self._begin_survey(root, engine)
-        if self._searches and self._conductor is None:
+        if self.waits:
             self._first_steps = BetweenSteps(self._clock)
             self._first_steps.start(self._without_wrapper(engine), _WITHOUT_WRAPPER)
 
@@ -87,27 +77,10 @@ class Tuned:
         yield from ()
 
     def _begin_survey(self, root: Any, engine: str) -> None:
-        between = BetweenSteps(self._clock)
-        wrapped = [part for part in root.modules() if type(part).__name__ == "DistributedDataParallel"]
-        groups: list[Any] = []
-
-        def control_group() -> ControlGroup:
-            if wrapped:
-                groups.append(engine_file("hierarchical").prepare(wrapped[0].process_group))
-                return TorchControlGroup(wrapped[0].process_group)
-            if engine == "horovod":
-                from .horovod_group import HorovodControlGroup
-
-                return HorovodControlGroup(sys.modules["horovod.torch"])
-            return ControlGroup()
-
-        def hierarchical() -> Any:
-            return next((each for each in groups if not isinstance(each, str)), None)
-
+        between, half = BetweenSteps(self._clock), live_half(engine)
+        model, group = half.surveyed(root) if hasattr(half, "surveyed") else (root, group_live.ControlGroup)
         path = os.path.join(self._folder, "survey.json")  # noqa: PTH118 - pathlib is slow to import
-        between.start(
-            survey_once(between, wrapped[0] if wrapped else root, control_group, hierarchical, path), self._survey_after
-        )
+        between.start(survey_once(between, model, group, path), self._survey_after)
 
     def close(self, rank: int, engine: str) -> None:
         """The process, a rank, ends: say why nothing was tuned, if so."""
@@ -131,10 +104,8 @@ class Tuned:
         say(f"not tuned: {why}")
 
     def _why(self, engine: str) -> str:
-        if self._wrappers.sharded:
-            return SHARDED
-        if engine == "horovod":
-            return "the script trained with Horovod, but without hvd.DistributedOptimizer: use it, or --offline"
+        if said := getattr(live_half(engine), "NOT_TUNED", ""):
+            return str(said)
         if not self._clock.complete:
             return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
         return (

@@ -1,4 +1,4 @@
-"""The agent's beginning: waits for torch and Horovod, then joins clock, recorder and hooks."""
+"""The agent's beginning: waits for torch and the engines, then joins clock, recorder and hooks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from .capture import Capture, window_from_environment
 from .exchanged import Exchanged
+from .halves import engine_file, group_live
 from .imports import ImportWatch, StaleReads
 from .interruptions import Interruptions
 from .recorder import Recorder, guarded, now, rank_from_environment
@@ -32,16 +33,17 @@ class Agent:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._recorder = Recorder(folder)
-        self._exchanged = Exchanged()
-        self._clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0), self._exchanged)
-        self._interruptions = Interruptions(self._recorder, self._clock, self._exchanged, self._on_training)
+        self.exchanged = Exchanged()
+        self.clock = StepClock(self._recorder, int(os.environ.get("SCALESCOPE_STEPS") or 0), self.exchanged)
+        self._interruptions = Interruptions(self._recorder, self.clock, self.exchanged, self._on_training)
         window = window_from_environment()
-        self._capture = Capture(folder, self._clock, window) if window else None
-        if self._capture:
-            self._interruptions.on_mode = self._capture.listen
-        self._tuned = _tuned(folder, self._clock)
+        self.capture = Capture(folder, self.clock, window) if window else None
+        if self.capture:
+            self._interruptions.on_mode = self.capture.listen
+        self.tuned = _tuned(folder, self.clock)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
-        self._engine = "none"
+        self._engine = group_live.NO_ENGINE
+        self._halves = engine_file("halves_live")
         self._has_left = False
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
@@ -50,13 +52,12 @@ class Agent:
                 "torch.distributed.distributed_c10d": self._watch_process_group,
                 "torch.jit._recursive": self._interruptions.watch_scripting,
                 "torch.nn.modules.module": self._interruptions.watch_modules,
-                "torch.nn.parallel.distributed": self._watch_wrappers,
                 "torch.optim.optimizer": self._watch_optimizers,
                 "torch.serialization": self._interruptions.watch_saving,
                 "torch.utils.data._utils.worker": self._watch_workers,
                 "torch.utils.data.dataloader": self._watch_loaders,
-                "horovod.torch": self._watch_horovod,
                 "multiprocessing.util": self._watch_multiprocessing,
+                **{module: self._watch_with(half) for module, half in self._halves.WATCHES.items()},
             }
         )
         os.register_at_fork(after_in_child=self._after_fork)
@@ -64,28 +65,26 @@ class Agent:
 
     def _after_fork(self) -> None:
         self._recorder.after_fork()
-        self._exchanged.reset()
-        self._clock.reset()
+        self.exchanged.reset()
+        self.clock.reset()
         self._interruptions.reset()
-        if self._tuned:
-            self._tuned.reset()
-        if self._capture:
-            self._capture.reset()
+        if self.tuned:
+            self.tuned.reset()
+        if self.capture:
+            self.capture.reset()
 
     def _watch_optimizers(self, module: Any) -> None:
-        self._clock.watch_optimizers(module)
-        if self._capture:
-            self._capture.watch_optimizers(module)
+        self.clock.watch_optimizers(module)
+        if self.capture:
+            self.capture.watch_optimizers(module)
 
     def _watch_loaders(self, module: Any) -> None:
         self._interruptions.watch_loaders(module)
-        if self._capture:
-            self._capture.watch_loaders(module)
+        if self.capture:
+            self.capture.watch_loaders(module)
 
-    def _watch_wrappers(self, module: Any) -> None:
-        self._exchanged.watch_wrappers(module)
-        if self._tuned:
-            self._tuned.watch_wrappers(module)
+    def _watch_with(self, half: str) -> Any:
+        return lambda module: engine_file(half).watch(module, self)
 
     def _watch_workers(self, module: Any) -> None:
         """A data-loader worker trains nothing, whatever its dataset does."""
@@ -105,7 +104,7 @@ class Agent:
             self._stale_reads.stop()
         self._imports.stop()
         self._interruptions.let_go()
-        self._clock.unwatch_optimizers()
+        self.clock.unwatch_optimizers()
 
     def _watch_multiprocessing(self, module: Any) -> None:
         """Its forked children end without atexit."""
@@ -129,43 +128,31 @@ class Agent:
         self._become_rank()
         self._imports.stop()
         self._recorder.line("import", ns=self._imports.seconds_ns)
-        if self._engine == "none":
-            self._engine = guarded("the engine is not known", self._engine_of)(root) or "none"
+        if self._engine == group_live.NO_ENGINE:
+            self._engine = guarded("the engine is not known", self._engine_of)(root) or group_live.NO_ENGINE
         self._recorder.line("engine", name=self._engine)
         if self._stale_reads:
             self._stale_reads.stop()
             for path in self._stale_reads.found:
                 self._recorder.line("read_changed_file", path=path)
-        if self._capture:
-            guarded("this rank is not traced", self._capture.on_training)(
+        if self.capture:
+            guarded("this rank is not traced", self.capture.on_training)(
                 root, {**self._identity, "engine": self._engine}
             )
-        if self._tuned:
-            self._tuned.on_training(root, self._engine)
+        if self.tuned:
+            self.tuned.on_training(root, self._engine)
 
     def _engine_of(self, root: Any) -> str:
-        if self._exchanged.has_models:
-            return "ddp"
-        from .knobs import engine_file
-
-        return str(engine_file("sharded_live").sharding_of(root))
+        shown = (engine_file(half).engine_of(root) for half in self._halves.LOOKS_AT_MODELS)
+        return self.exchanged.engine or next(filter(None, shown), "")
 
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
-            module.init_process_group = self._timed_init(module.init_process_group, self._torch_identity)
+            module.init_process_group = self.timed_init(module.init_process_group, self._torch_identity)
             _watch_groups(module, self._recorder)
 
-    def _watch_horovod(self, module: Any) -> None:
-        self._exchanged.watch_horovod(module)
-        if self._tuned:
-            self._tuned.watch_horovod(module)
-        module.init = self._timed_init(module.init, self._horovod_identity)
-        if self._capture:
-            self._capture.watch_horovod(module)
-        # makes a step on zero gradients, so that there is a state to broadcast
-        module.broadcast_optimizer_state = self._clock.no_step_inside(module.broadcast_optimizer_state)
-
-    def _timed_init(self, original: Any, identity: Any) -> Any:
+    def timed_init(self, original: Any, identity: Any) -> Any:
+        """A function that starts a process group, timed; `identity` is called after it."""
         begins = guarded("the start of the process group is not seen", self._init_begins)
         is_over = guarded("the process group is not seen", self._init_is_over)
         known = guarded("the rank is not known", identity)
@@ -193,26 +180,22 @@ class Agent:
 
     def _torch_identity(self) -> None:
         distributed = sys.modules["torch.distributed"]
-        self._is_rank(distributed.get_rank(), distributed.get_world_size(), str(distributed.get_backend()))
+        self.is_rank(distributed.get_rank(), distributed.get_world_size(), str(distributed.get_backend()))
 
-    def _is_rank(self, rank: int, world_size: int, backend: str) -> None:
+    def is_rank(self, rank: int, world_size: int, backend: str, engine: str = "") -> None:
+        """Who this process is among the others, and the engine if that is known by now."""
+        self._engine = engine or self._engine
         self._identity = {"rank": rank, "world_size": world_size}
         self._recorder.line("rank", rank=rank, world_size=world_size, backend=backend)
-
-    def _horovod_identity(self) -> None:
-        horovod = sys.modules["horovod.torch"]
-        self._engine = "horovod"
-        controller = os.environ.get("HOROVOD_CONTROLLER", "")
-        self._is_rank(horovod.rank(), horovod.size(), controller)
 
     def _end(self) -> None:
         if self._has_left:
             return
-        closing = [self._clock.close, self._interruptions.close]
-        if self._capture:
-            closing.append(self._capture.close)
-        if self._tuned and (self._recorder.is_rank or self._recorder.is_broken):
-            closing.append(functools.partial(self._tuned.close, self._identity["rank"] or 0, self._engine))
+        closing = [self.clock.close, self._interruptions.close]
+        if self.capture:
+            closing.append(self.capture.close)
+        if self.tuned and (self._recorder.is_rank or self._recorder.is_broken):
+            closing.append(functools.partial(self.tuned.close, self._identity["rank"] or 0, self._engine))
         for close in closing:
             guarded("the end of the training is not recorded", close)()
         if self._recorder.is_rank:

@@ -218,11 +218,12 @@ def compare(a: str | Path, b: str | Path, **options: Any) -> Any:
 
 
 @takes_paths
-def draw(record: Any, folder: str | Path, formats: Sequence[str] = ("html", "png")) -> list[Path]:
+def draw(record: Any, folder: str | Path, formats: Sequence[str] | None = None) -> list[Path]:
     """Draw what was measured, read, predicted, explained or tuned; the files."""
+    from scalescope.records.request import USUAL_FORMATS
     from scalescope.show.files import write_figures
 
-    return write_figures(_document(record), Path(folder), formats)
+    return write_figures(_document(record), Path(folder), USUAL_FORMATS if formats is None else formats)
 
 
 def tabulate(record: Any, form: str = "markdown") -> str:

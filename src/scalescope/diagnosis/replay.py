@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scalescope.diagnosis.traces import JobTraces
+from scalescope.engines import engine_named
 from scalescope.intervals import Times
 from scalescope.records.explanation import Explanation
 from scalescope.simulator.events import OverlapSlowdown, Traffic, simulate
@@ -92,7 +93,7 @@ class Replay:
 
 def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
     """The typical steady step of a job whose traces say the sizes of its messages; None for others."""
-    if explanation.step_s is None or explanation.engine != "ddp":
+    if explanation.step_s is None or not engine_named(explanation.engine).message_size:
         return None
     traces = job.traces
     found = _messages(traces[0], explanation)

@@ -16,6 +16,8 @@ from scalescope.text import did_you_mean
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, PLAIN)}
 SEEN: dict[str, Engine] = {engine.name: engine for engine in (FSDP2, FSDP1, COLLECTIVES)}
+KNOWN: dict[str, Engine] = {**ENGINES, **SEEN}  # What records name
+USUAL = DDP  # Where nothing is said and nothing shows another: it needs only torch
 
 
 def find_engine(name: str) -> Engine:
@@ -40,7 +42,7 @@ def engine_of_trace(names: Collection[str], *, collectives: bool) -> Engine:
         names: Of its ranges and operators.
         collectives: Whether ranks called any collective.
     """
-    for engine in (*ENGINES.values(), *SEEN.values()):
+    for engine in KNOWN.values():
         if any(name.startswith(engine.trace_marks) for name in names if engine.trace_marks):
             return engine
     return COLLECTIVES if collectives else PLAIN
@@ -51,18 +53,23 @@ def exchanging() -> list[str]:
     return [name for name in ENGINES if name != PLAIN.name]
 
 
+def tunable() -> list[str]:
+    """Names of the engines whose knobs tune can change."""
+    return [name for name, engine in ENGINES.items() if engine.knobs]
+
+
 def engine_of_source(text: str) -> Engine:
-    """The engine whose package a Python source imports; DDP, which needs only torch, when it imports none."""
+    """The engine whose package a Python source imports; the usual one when it imports none."""
     for engine in ENGINES.values():
         if engine.package and re.search(rf"^\s*(import|from)\b.*\b{engine.package}\b", text, re.MULTILINE):
             return engine
-    return DDP
+    return USUAL
 
 
 def engine_of_backend(backend: str) -> Engine:
     """The engine that uses a backend, as clusters name it."""
     prefixed = [engine for engine in ENGINES.values() if engine.backend_prefix]
-    return next((engine for engine in prefixed if backend.startswith(engine.backend_prefix)), DDP)
+    return next((engine for engine in prefixed if backend.startswith(engine.backend_prefix)), USUAL)
 
 
 def check_backend(backend: str, device: str) -> None:
@@ -87,8 +94,10 @@ __all__ = [
     "COLLECTIVES",
     "DDP",
     "ENGINES",
+    "KNOWN",
     "PLAIN",
     "SEEN",
+    "USUAL",
     "Engine",
     "check_backend",
     "engine_named",
@@ -98,4 +107,5 @@ __all__ = [
     "exchanging",
     "find_engine",
     "knobs_of",
+    "tunable",
 ]

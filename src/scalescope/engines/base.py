@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -85,6 +85,20 @@ class Engine(ABC):
     trace_marks: tuple[str, ...] = ()  # Beginnings of names that it alone gives to ranges and operators of a profile
     operations: tuple[str, ...] = ()  # Collectives that it calls; any others in a trace are the script's or a library's
     fewer_exchanges: str = ""  # The code with which it exchanges less often
+    message_size: str = (
+        ""  # The code that sets the size of its messages to {mib}; empty: it has none, nothing is replayed
+    )
+    no_broadcasts: str = ""  # The change after which it broadcasts no buffers before a forward; empty: it never does
+    tracer: Literal["profiler", "timeline"] = "profiler"  # Of torch, or its own, which is on from the first step
+    tracing_cost: str = ""  # What its tracer usually costs, for launches in which that could not be measured
+    colour: str = ""  # In every figure; empty: one that no engine has
+    stand_ins: ClassVar[
+        Mapping[str, str]
+    ] = {}  # Backends whose costs stand in for those of its own where these are not known
+    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that has knobs
+    section: str = ""  # Of a settings file, with its knobs; empty: its name
+    beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
+    lost_peer: str = ""  # A pattern of what its ranks print when another one is gone
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).
     model_error: float = 0.055
@@ -98,6 +112,19 @@ class Engine(ABC):
     def arguments(self) -> tuple[str, ...]:
         """The knobs that its wrapper takes as arguments of the same name."""
         return tuple(knob.name for knob in self.knobs if knob.is_argument)
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """What a settings file with its knobs holds; nothing without knobs."""
+        return (self.section or self.name, *self.beside_section) if self.knobs else ()
+
+    def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:
+        """Lines for people who want these knobs in their training; `path` is a settings file with them."""
+        return []
+
+    def built_with(self, python: str, what: Literal["mpi", "nccl"]) -> bool:
+        """Whether the engine of an interpreter was built with MPI, and there is one, or reduces through NCCL."""
+        return False
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
         """The variables its ranks need, for these knob values."""
@@ -139,6 +166,11 @@ class Engine(ABC):
 
 def _as_variable(value: KnobValue) -> str:
     return str(int(value)) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def short_value(value: KnobValue) -> KnobValue:
+    """1.0 as 1; everything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def parse_knobs(engine: Engine, assignments: Sequence[str]) -> Knobs:

@@ -1,9 +1,10 @@
 """PyTorch's DistributedDataParallel: its knobs and what its ranks need around them."""
 
+import json
 from collections.abc import Mapping
 from typing import Literal
 
-from scalescope.engines.base import MIB, Engine, Exchange, in_buckets
+from scalescope.engines.base import MIB, Engine, Exchange, in_buckets, short_value
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -25,6 +26,12 @@ class Ddp(Engine):
     )
     operations = ("allreduce", "broadcast")
     fewer_exchanges = "accumulate gradients over 2 batches under model.no_sync()"
+    message_size = "DistributedDataParallel(..., bucket_cap_mb={mib:g})"
+    no_broadcasts = (
+        "DistributedDataParallel(..., broadcast_buffers=False): then every rank keeps its own BatchNorm "
+        "statistics, which changes evaluation slightly; or nn.SyncBatchNorm, or fewer buffers."
+    )
+    colour = "#0072b2"
     knobs: tuple[Knob, ...] = (
         Knob(
             name="bucket_cap_mb",
@@ -150,6 +157,20 @@ class Ddp(Engine):
             protocol=protocol if isinstance(protocol := values.get("nccl_proto"), str) else None,
             by_hosts=bool(values.get("hierarchical_allreduce", False)),
         )
+
+    def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:
+        """Arguments of the wrapper; what has none is applied to the wrapped model."""
+        arguments = [f"{name}={short_value(values[name])!r}" for name in self.arguments if name in values]
+        cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
+        smaller_first = first is not None and (cap is None or float(first) < float(cap))
+        lines = []
+        if "backend" in values:
+            lines.append(f"  torch.distributed.init_process_group({values['backend']!r})")
+        if arguments:
+            lines.append(f"  model = DistributedDataParallel(model, {', '.join(arguments)})")
+        if smaller_first or values.get("hierarchical_allreduce"):
+            lines.append(f"  scalescope.apply_tuned(model, {json.dumps(path)})  # the wrapped model")
+        return ["In your script:", *lines] if lines else []
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
         """The backend of its process group."""

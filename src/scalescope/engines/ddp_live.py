@@ -15,8 +15,47 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+NAME = "ddp"
 _MIB = 1024 * 1024
 SET_AFTERWARDS = ("first_bucket_mb", "hierarchical_allreduce")  # Knobs for which the constructor has no argument
+
+
+def watch(module: Any, agent: Any) -> None:
+    """See every model that a script wraps."""
+    kind = module.DistributedDataParallel
+    construct = kind.__init__
+
+    @functools.wraps(construct)
+    def constructor(wrapper: Any, *arguments: Any, **options: Any) -> None:
+        construct(wrapper, *arguments, **options)
+        agent.exchanged.has_wrapped(NAME, wrapper.parameters)
+
+    kind.__init__ = constructor
+    if agent.tuned:
+        from .ddp_training_live import Wrappers
+
+        wrappers = Wrappers(agent.tuned)
+        wrappers.watch(module)
+        agent.tuned.sides.append(wrappers)
+
+
+def surveyed(root: Any) -> tuple[Any, Any]:
+    """The wrapped model inside this one, whose steps a survey watches, and what makes the group of its ranks."""
+    from . import hierarchical
+    from .ddp_training_live import TorchControlGroup
+    from .group_live import ControlGroup
+
+    wrapped = next((part for part in root.modules() if type(part).__name__ == "DistributedDataParallel"), None)
+    if wrapped is None:
+        return root, ControlGroup
+
+    def group() -> TorchControlGroup:
+        by_hosts = hierarchical.prepare(wrapped.process_group)
+        made = TorchControlGroup(wrapped.process_group)
+        made.hierarchical = None if isinstance(by_hosts, str) else by_hosts
+        return made
+
+    return wrapped, group
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:

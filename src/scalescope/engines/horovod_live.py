@@ -1,8 +1,84 @@
-"""Horovod inside a rank: start it, wrap the optimizer. Standard library, torch and horovod only."""
+"""Horovod inside a rank: start it, wrap the optimizer, see what a script does with it; its timeline.
+
+Standard library, torch and horovod only.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 from typing import Any
+
+NAME = "horovod"
+NOT_TUNED = "the script trained with Horovod, but without hvd.DistributedOptimizer: use it, or --offline"
+
+
+def watch(module: Any, agent: Any) -> None:
+    """See its start, the optimizers that it wraps and, where steps are captured, waits for others."""
+    construct = module.DistributedOptimizer
+
+    @functools.wraps(construct)
+    def constructor(*arguments: Any, **options: Any) -> Any:
+        optimizer = construct(*arguments, **options)
+        agent.exchanged.has_wrapped(
+            NAME, lambda: [each for group in optimizer.param_groups for each in group["params"]]
+        )
+        return optimizer
+
+    module.DistributedOptimizer = constructor
+    if agent.tuned and agent.tuned.waits:
+        from .horovod_training_live import HorovodTraining
+
+        agent.tuned.sides.append(HorovodTraining(module, agent.tuned))
+
+    def identity() -> None:
+        agent.is_rank(module.rank(), module.size(), os.environ.get("HOROVOD_CONTROLLER", ""), NAME)
+
+    module.init = agent.timed_init(module.init, identity)
+    if agent.capture:  # the timeline, before Horovod starts; waits, before a script wraps its optimizer
+        os.environ["HOROVOD_TIMELINE"] = os.path.join(agent.capture.folder, "timeline.json")  # noqa: PTH118
+        os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
+        timed = agent.capture.timed
+        optimizer = sys.modules["horovod.torch.optimizer"]._DistributedOptimizer
+        optimizer.synchronize = timed("synchronize", optimizer.synchronize)
+        operations: Any = sys.modules["horovod.torch.mpi_ops"]  # where a script's own collectives wait
+        operations.synchronize = module.synchronize = timed("synchronize", operations.synchronize)
+    # makes a step on zero gradients, so that there is a state to broadcast
+    module.broadcast_optimizer_state = agent.clock.no_step_inside(module.broadcast_optimizer_state)
+
+
+def surveyed(root: Any) -> tuple[Any, Any]:
+    """The model whose steps a survey watches, and what makes the group of its ranks."""
+    from .horovod_group_live import HorovodControlGroup
+
+    return root, functools.partial(HorovodControlGroup, sys.modules["horovod.torch"])
+
+
+class Tracer:
+    """Horovod's own timeline; rank 0 writes it, every rank switches."""
+
+    def __init__(self, folder: str, window: Any) -> None:
+        self._again = os.path.join(folder, "timeline-again.json")  # noqa: PTH118
+        end, length = window.end, window.compare
+        can_switch = length and hasattr(sys.modules["horovod.torch"], "stop_timeline")
+        self._switches = {end: False, end + length: True, end + 2 * length: False} if can_switch else {}
+        self.is_on = True
+
+    def between_steps(self, done: int) -> bool:
+        """Switch it on or off after these steps, or leave it; whether it was switched."""
+        if done not in self._switches:
+            return False
+        horovod = sys.modules["horovod.torch"]
+        self.is_on = self._switches[done]
+        if self.is_on:
+            horovod.start_timeline(self._again, mark_cycles=True)
+        else:
+            horovod.stop_timeline()
+        return True
+
+    def close(self) -> None:
+        """Horovod closes it when it ends."""
 
 
 def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 
 from scalescope.engines.base import Engine, Exchange
-from scalescope.records.job import KnobValue
+from scalescope.records.job import NO_ENGINE, KnobValue
 from scalescope.records.profile import ModelProfile
 
 
 class Plain(Engine):
     """Training without an exchange of gradients."""
 
-    name = "none"
+    name = NO_ENGINE
     title = "no engine"
+    colour = "#808080"
+    why_not_tuned = "exchanges nothing"
     live_module = "scalescope.engines.plain_live"
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
@@ -20,7 +22,7 @@ class Plain(Engine):
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Nothing."""
-        return Exchange(backend="none", messages=())
+        return Exchange(backend=NO_ENGINE, messages=())
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
         """Nothing moves."""

@@ -48,7 +48,7 @@ class Collectives(Seen):
     """Collectives of torch.distributed that no wrapper called: by the script, by an optimizer, by another library."""
 
     name = "collectives"
-    title = "An exchange by the script's own collectives"
+    title = "Collectives"
 
 
 FSDP2, FSDP1, COLLECTIVES = Fsdp2(), Fsdp1(), Collectives()

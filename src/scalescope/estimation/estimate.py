@@ -24,7 +24,6 @@ from scalescope.estimation.step_time import (
     stated_warning,
 )
 from scalescope.estimation.verification import corrected, run_checks
-from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
@@ -218,7 +217,9 @@ def _knobs(request: EstimateRequest) -> Knobs:
             )
     if request.cluster:
         return knobs
-    return Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", lambda: horovod_speaks_mpi(sys.executable)))
+    return Knobs(
+        engine=engine.name, values=engine.fitted(knobs.values, "", lambda: engine.built_with(sys.executable, "mpi"))
+    )
 
 
 def _slots_here(request: EstimateRequest) -> int:

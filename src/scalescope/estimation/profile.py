@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.engines import USUAL
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
@@ -57,7 +58,7 @@ def take_profile(
                 module="scalescope.estimation.profile_ranks",
                 task=task,
                 np=ranks,
-                knobs=Knobs(engine="ddp"),
+                knobs=Knobs(engine=USUAL.name),
                 folder=place,
                 threads_per_rank=threads_per_rank,
                 writes="profile-rank*.jsonl",

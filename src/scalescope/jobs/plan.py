@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.engines import DDP, find_engine
+from scalescope.engines import USUAL, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
-from scalescope.jobs.environment import horovod_speaks_mpi, slots_of_allocation, slurm_allocation
+from scalescope.jobs.environment import slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
@@ -27,7 +27,7 @@ from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.launchers.horovodrun import HOROVODRUN
 from scalescope.launchers.srun import SRUN
-from scalescope.records.job import Host, Job, Knobs, fewest_nodes, place
+from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
 from scalescope.text import knob_name
@@ -77,7 +77,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     check_modes(request)
     python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
-    engines = request.engines or ((DDP.name,) if request.workload else (engine_of_script(request.command),))
+    engines = request.engines or ((USUAL.name,) if request.workload else (engine_of_script(request.command),))
     launchers, knobs = {}, {}
     for name in engines:
         launcher = request.launcher or _own_launcher(request, name)
@@ -140,7 +140,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
 
 def _own_launcher(request: MeasureRequest, engine: str) -> str:
     """own where the command is started as it is; empty where the engine's launcher starts it."""
-    return "own" if request.command and (engine == "none" or starts_ranks_itself(request.command)) else ""
+    return "own" if request.command and (engine == NO_ENGINE or starts_ranks_itself(request.command)) else ""
 
 
 def started_as_it_is(settings: Settings, why: str) -> Settings:
@@ -154,7 +154,7 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     own_names = {knob.name for knob in engine.knobs}
     wanted = [text for text in request.knobs if not many or knob_name(text) in own_names]
     knobs = parse_knobs(engine, wanted)
-    return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: horovod_speaks_mpi(python)))
+    return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: engine.built_with(python, "mpi")))
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
@@ -169,7 +169,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
     assumed = bool(request.command) and not request.engines
     for batch in batches(request):
         for np in request.np:
-            alone = ["none"] if request.workload and np == 1 else []
+            alone = [NO_ENGINE] if request.workload and np == 1 else []
             for scaling in request.scaling:
                 share = _share(batch, np) if scaling == "strong" else batch
                 for engine in [*alone, *settings.engines]:

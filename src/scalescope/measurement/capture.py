@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from scalescope import host
+from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch, launch_folder
 from scalescope.jobs.output import last_lines
@@ -18,6 +19,7 @@ from scalescope.jobs.plan import Settings
 from scalescope.jobs.rank_log import read_rank_logs
 from scalescope.jobs.watch import Listener
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import INIT_PHASES, Failure, Point, Run
 from scalescope.records.store import save
@@ -34,7 +36,6 @@ _WRITING = 2  # Steps after the captured ones in which ranks wait for those that
 _FEWEST_TO_COMPARE = 3
 _BEFORE = ("launch", *INIT_PHASES)
 _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
-_USUAL_OF_HOROVOD = "; Horovod's timeline slows small steps on CPUs by 14 to 30 %"
 
 
 class Window(NamedTuple):
@@ -53,17 +54,17 @@ class Window(NamedTuple):
         """The first step that is not captured any more."""
         return self.first + self.steps
 
-    def total(self, *, horovod: bool) -> int:
+    def total(self, *, timeline: bool) -> int:
         """Steps that the launch makes: one after the captured ones at least, so that they are closed."""
-        return max(last for _, last, _ in self.blocks(horovod=horovod)) + (not self.compare)
+        return max(last for _, last, _ in self.blocks(timeline=timeline)) + (not self.compare)
 
-    def blocks(self, *, horovod: bool) -> list[tuple[int, int, bool]]:
+    def blocks(self, *, timeline: bool) -> list[tuple[int, int, bool]]:
         """Blocks of steps in their order: from, to, whether traced; the steps between them count in none."""
         length = self.compare
         captured = (self.first, self.end, True)
         if not length:
             return [captured]
-        if horovod:
+        if timeline:
             later = [(self.end + at * length + 1, self.end + (at + 1) * length, at == 1) for at in range(3)]
             return [captured, *later]
         after = self.end + _WRITING
@@ -73,7 +74,7 @@ class Window(NamedTuple):
 
 def choose_window(
     *,
-    horovod: bool,
+    timeline: bool,
     most: int | None = None,
     warmup: int = 0,
     step_s: float | None = None,
@@ -81,27 +82,27 @@ def choose_window(
     cpu_detail: bool = False,
 ) -> Window:
     """Steady steps, as many as are telling, or the first ones; `most`: there are no more."""
-    window = _steady_window(horovod=horovod, most=most, warmup=warmup, step_s=step_s)
+    window = _steady_window(timeline=timeline, most=most, warmup=warmup, step_s=step_s)
     if from_start:
         steps = min(_FROM_START, most - 1) if most else _FROM_START
         room = steps if most is None else most - steps - _WRITING - 1
-        compare = min(steps // 4, room // (3 if horovod else 1))
+        compare = min(steps // 4, room // (3 if timeline else 1))
         window = Window(0, max(steps, 1), compare if compare > _FEWEST_TO_COMPARE else 0)
     return window._replace(detail="full" if cpu_detail else "")
 
 
-def _steady_window(*, horovod: bool, most: int | None, warmup: int, step_s: float | None) -> Window:
+def _steady_window(*, timeline: bool, most: int | None, warmup: int, step_s: float | None) -> Window:
     steps = min(max(round(_SECONDS / step_s), _FEWEST), _MOST) if step_s else _USUAL
     compare, skipped = steps // 2, max(warmup, _WARMUP)
-    window = Window(skipped + (0 if horovod else compare + 1), steps, compare)
-    if most is None or window.total(horovod=horovod) <= most:
+    window = Window(skipped + (0 if timeline else compare + 1), steps, compare)
+    if most is None or window.total(timeline=timeline) <= most:
         return window
     skipped = max(min(skipped, most // 5), 1)
     left = most - 1 - skipped
-    compare = left // 5 if horovod else (left - 1 - _WRITING) // 4
+    compare = left // 5 if timeline else (left - 1 - _WRITING) // 4
     if compare <= _FEWEST_TO_COMPARE:
-        return Window(skipped + (not horovod), max(left - (not horovod), 1), 0)
-    if horovod:
+        return Window(skipped + (not timeline), max(left - (not timeline), 1), 0)
+    if timeline:
         return Window(skipped, left - 3 * compare, compare)
     return Window(skipped + compare + 1, left - 1 - _WRITING - 2 * compare, compare)
 
@@ -135,10 +136,10 @@ def traced_launch(
 ) -> tuple[Path, TraceFolder]:
     """Launch the point with capture and describe what its ranks left; `known` is the same, measured before."""
     request = settings.request
-    horovod = point.engine == "horovod"
+    timeline = find_engine(point.engine).tracer == "timeline"
     most = known.steps if known and request.command else request.steps
     warmup, step_s = (known.warmup_steps, known.step_s) if known else (0, None)
-    choose = partial(choose_window, horovod=horovod, from_start=request.from_start, cpu_detail=request.cpu_detail)
+    choose = partial(choose_window, timeline=timeline, from_start=request.from_start, cpu_detail=request.cpu_detail)
     window = choose(most=most, warmup=warmup, step_s=step_s)
     for attempt in (1, 2):
         run = _launch(settings, point, window, index, listener)
@@ -157,7 +158,7 @@ def traced_launch(
 
 
 def _launch(settings: Settings, point: Point, window: Window, index: int, listener: TraceListener) -> Run:
-    total = window.total(horovod=point.engine == "horovod")
+    total = window.total(timeline=find_engine(point.engine).tracer == "timeline")
     request = msgspec.structs.replace(settings.request, steps=total, quick=False)
     traced = _as_traced(point)
     listener.begins(index, traced, total)
@@ -183,10 +184,11 @@ def describe(
     timeline = "timeline.json" if (folder / "timeline.json").exists() else ""
     ranks = [_rank_trace(folder, rank) for rank in sorted(marks, key=lambda rank: rank.rank)]
     captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
-    blocks = [block for block in window.blocks(horovod=bool(timeline)) if _is_as_planned(block, marks)]
+    blocks = [block for block in window.blocks(timeline=bool(timeline)) if _is_as_planned(block, marks)]
     times = steps_of(folder)
     cost = overhead(times, blocks)
-    notes = [] if cost else [_UNKNOWN + (_USUAL_OF_HOROVOD if timeline else "")]
+    usual = engine_named(run.engine_seen or NO_ENGINE).tracing_cost
+    notes = [] if cost else ["; ".join(filter(None, (_UNKNOWN, usual)))]
     missing = [rank.rank for rank in ranks if not timeline and not rank.profile]
     if missing:
         notes.append(f"rank {', '.join(map(str, missing))} left no trace{_why_not(folder)}")
@@ -194,7 +196,7 @@ def describe(
         what=what,
         command=command,
         point=point,
-        engine=run.engine_seen or "none",
+        engine=run.engine_seen or NO_ENGINE,
         backend=run.backend,
         np=point.np,
         cores=host.cores().logical if run.load else None,

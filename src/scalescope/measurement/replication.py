@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import Point, Run
 from scalescope.stats import FEWEST, outlying, relative_half_width, resemble_the_one_before
 
@@ -20,8 +21,8 @@ def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | 
     """One process without an engine, or the fewest of the same engine, doing the same work; None when there is none."""
     mine = list(points)
     rivals = [each for each in mine if _same_work(each, point, scaling)]
-    if any(each.engine == "none" and each.np == 1 for each in mine):
-        return next((each for each in rivals if each.engine == "none" and each.np == 1), None)
+    if any(each.engine == NO_ENGINE and each.np == 1 for each in mine):
+        return next((each for each in rivals if each.engine == NO_ENGINE and each.np == 1), None)
     own = sorted((each for each in rivals if each.engine == point.engine), key=lambda each: each.np)
     return own[0] if len(own) > 1 else None
 

@@ -10,6 +10,7 @@ from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation, observe
 from scalescope.measurement.replication import baseline_of, is_vague, series_of, warnings_of
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
@@ -90,7 +91,7 @@ def study(measurement: Measurement) -> Scaling:
 def _curves(measurement: Measurement) -> list[Curve]:
     points = tuple(dict.fromkeys(run.point for run in measurement.runs))
     # one process without an engine is the baseline of the others; several without one are a curve of their own
-    compared = [point for point in points if point.engine != "none" or point.np > 1] or points
+    compared = [point for point in points if point.engine != NO_ENGINE or point.np > 1] or points
     engines = list(dict.fromkeys(point.engine for point in compared))
     curves = []
     for scaling in measurement.scaling:
@@ -144,14 +145,14 @@ def _quick_curves(measurement: Measurement) -> list[Curve]:
             for alone_s, together_s in run.pairs:
                 block = len(observations)
                 observations += [
-                    _block("none", 1, block, alone_batch, alone_s, run),
+                    _block(NO_ENGINE, 1, block, alone_batch, alone_s, run),
                     _block(engine, run.point.np, block, float(run.point.global_batch or 1), together_s, run),
                 ]
         frame = Frame(
             engine=engine,
             scaling=scaling,
             batch=batch,
-            baseline_engine="none",
+            baseline_engine=NO_ENGINE,
             baseline_np=1,
             target=measurement.precision or QUICK_PRECISION,
             over="blocks",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.engines import find_engine
 from scalescope.jobs.environment import shown_commands
 from scalescope.jobs.launch import rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
@@ -32,11 +33,11 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     """What a traced launch would start, as a shell takes it; nothing is started."""
     request = msgspec.structs.replace(request, trace=True, quick=False)
     settings, point = _settled(request)
-    horovod = point.engine == "horovod"
+    timeline = find_engine(point.engine).tracer == "timeline"
     window = choose_window(
-        horovod=horovod, most=request.steps, from_start=request.from_start, cpu_detail=request.cpu_detail
+        timeline=timeline, most=request.steps, from_start=request.from_start, cpu_detail=request.cpu_detail
     )
-    steps = window.total(horovod=horovod)
+    steps = window.total(timeline=timeline)
     limited = msgspec.structs.replace(settings.request, steps=steps)
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
     job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)

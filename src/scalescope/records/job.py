@@ -12,6 +12,7 @@ from scalescope.text import plain
 from scalescope.units import MOST_PER_HOST
 
 KnobValue = bool | int | float | str
+NO_ENGINE = "none"  # What stands for an engine where one process trains alone
 
 
 class Knob(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,9 +32,11 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
 from scalescope.records.training_name import training_name
 from scalescope.stats import FEWEST
-from scalescope.text import plain
+from scalescope.text import listed, plain
 from scalescope.units import MOST_COUNTS, MOST_PER_HOST, doublings
 
+FORMATS = ("html", "png", "svg", "pdf")  # Of pictures
+USUAL_FORMATS = ("html", "png")
 EFFICIENCY_GOAL = 0.8  # Efficiency from which on a setting counts as efficient, unless another is asked for
 
 
@@ -455,6 +457,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     verbose: A[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True)] = False
     formats: A[
         tuple[str, ...],
-        Opt("Formats of the pictures, out of html, png, svg and pdf.", NAMES, group="Output", again=True),
-    ] = ("html", "png")
+        Opt(f"Formats of the pictures, out of {listed(FORMATS)}.", NAMES, group="Output", again=True),
+    ] = USUAL_FORMATS
     join: A[str, Opt("", FILE, hidden=True)] = ""  # Started by scalescope.tuning(), on rank 0

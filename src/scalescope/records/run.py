@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Inside, Record
 
 # Every second of a launch belongs to one of these, in the order in which they usually come.
@@ -113,7 +114,7 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
 
 def _engine(run: Run) -> str:
     """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
-    if run.engine_seen == "none" and run.point.np > 1 and run.exchanges is not False:
+    if run.engine_seen == NO_ENGINE and run.point.np > 1 and run.exchanges is not False:
         return ""
     return run.engine_seen or run.point.engine
 

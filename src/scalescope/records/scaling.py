@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Record
 from scalescope.stats import of_logarithms
 
@@ -186,7 +187,7 @@ def best_batch(curves: Sequence[Curve]) -> BestBatch | None:
     if not rates:
         return None
     fastest = max(rates, key=lambda engine: max(rate.value for rate in rates[engine].values()))
-    engine = "none" if "none" in rates else fastest
+    engine = NO_ENGINE if NO_ENGINE in rates else fastest
     sizes = rates[engine]
     best = max(sizes, key=lambda size: sizes[size].value)
     rivals = tuple(
@@ -224,7 +225,7 @@ def engine_ratios(curves: Sequence[Curve]) -> tuple[EngineRatio, ...]:
     groups: dict[tuple[str, int, float | None], dict[str, ScalingPoint]] = {}
     for curve in curves:
         for point in curve.points:
-            if point.throughput and point.engine == curve.engine and point.engine not in ("", "none"):
+            if point.throughput and point.engine == curve.engine and point.engine not in ("", NO_ENGINE):
                 groups.setdefault((curve.scaling, point.np, point.batch), {})[point.engine] = point
     found = []
     for (scaling, np, batch), points in groups.items():

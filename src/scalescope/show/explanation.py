@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.engines import COLLECTIVES
 from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
 from scalescope.show.document import Bar, Column, Document, Item, Section, Table, charted
 from scalescope.show.words import capital, number
@@ -188,7 +190,7 @@ def engine_words(explanation: Explanation) -> str:
     """`ddp over gloo on cpu`, `ddp with 42 alltoall over nccl on cuda`, `2,020 allreduce over nccl on cuda`."""
     others = [f"{explanation.collectives.get(name, 0):,} {plain(name, 16)}" for name in explanation.others[:_FEW]]
     counts = listed(others) if others else ""
-    engine = {"none": "", "collectives": counts or "collectives"}.get(
+    engine = {NO_ENGINE: "", COLLECTIVES.name: counts or COLLECTIVES.name}.get(
         explanation.engine, plain(explanation.engine, 24) + (f" with {counts}" if counts else "")
     )
     over = f"over {plain(explanation.backend, 24)}" if explanation.backend else ""

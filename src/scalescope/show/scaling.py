@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope.records.explanation import TraceFolder
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, PHASES, TRAIN, Measurement, Run
 from scalescope.records.scaling import (
@@ -489,7 +490,7 @@ def _sure(steady: Estimate) -> str:
 
 
 def _where(point: ScalingPoint) -> str:
-    engine = "" if point.engine in ("none", "") else f"{point.engine} on "
+    engine = "" if point.engine in (NO_ENGINE, "") else f"{point.engine} on "
     batch = "" if point.batch is None else f" with batch {point.batch:g} each"
     return f"{engine}{plural(point.np, 'process')}{batch}"
 
@@ -525,7 +526,7 @@ def same_point(scaling: Scaling, cell: Cell, engine: str) -> ScalingPoint | None
     """The measured point of a map's cell; one process without an engine, as the map has it, or as a script runs it."""
     curves = (curve for curve in scaling.curves if curve.scaling == cell.scaling)
     points = [each for curve in curves for each in curve.points if (each.np, each.batch) == (cell.np, cell.batch)]
-    engines = ("none", engine) if cell.np == 1 else (engine,)
+    engines = (NO_ENGINE, engine) if cell.np == 1 else (engine,)
     return next((point for wanted in engines for point in points if point.engine == wanted), None)
 
 
@@ -568,7 +569,7 @@ def baseline_words(curve: Curve) -> str:
     """What speedups are relative to: `1 process without an engine`; empty when there is nothing."""
     if curve.baseline_np is None:
         return ""
-    without = curve.baseline_engine == "none" and curve.engine != "none"
+    without = curve.baseline_engine == NO_ENGINE and curve.engine != NO_ENGINE
     return plural(curve.baseline_np, "process") + (" without an engine" if without else "")
 
 
@@ -588,7 +589,7 @@ def point_label(point: ScalingPoint) -> str:
     nodes = "" if point.nodes is None or point.nodes == 1 else f" on {point.nodes} nodes"
     each = " each" if point.np > 1 else ""
     batch = "" if point.batch is None else f", batch {point.batch:g}{each}"
-    return ("alone" if point.engine == "none" and point.np == 1 else engine) + nodes + batch
+    return ("alone" if point.engine == NO_ENGINE and point.np == 1 else engine) + nodes + batch
 
 
 def nodes_matter(points: Iterable[ScalingPoint]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from scalescope import __version__
 from scalescope.records.comparison import Comparison
 from scalescope.records.explanation import Explanation
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell, device_hours
 from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
@@ -191,7 +192,7 @@ def use_words(results: Results) -> str:
         return ""
     engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
     each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
-    using = f" and {plain(engine, 30)}" if engine not in ("", "none") and chosen.np > 1 else ""
+    using = f" and {plain(engine, 30)}" if engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
     facts = [*_expected(cell, point, results), *_reached(point, cell)]
     return f"Use {plural(chosen.np, 'process')}{each}{using}: {', '.join(facts)}."
 

@@ -3,24 +3,24 @@
 import re
 from collections.abc import Iterable
 
+from scalescope.engines import KNOWN, SEEN, exchanging
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.scaling import Estimate
 from scalescope.stats import FEWEST, MEASURED, percent
 
-# At the beginning of a sentence; in order.
-ENGINE_TITLES = {"none": "None", "ddp": "DDP", "horovod": "Horovod", "fsdp2": "FSDP2", "fsdp": "FSDP"}
+_ENGINES = [NO_ENGINE, *exchanging(), *SEEN]  # In their order
 # Intervals of ratios reach further up than down; from this part of their half-width on both ends are written.
 _LOPSIDED = 0.1
 
 
 def engine_name(engine: str) -> str:
     """An engine as people read it: one process without any is alone."""
-    return "alone" if engine == "none" else engine or "engine not said"
+    return "alone" if engine == NO_ENGINE else engine or "engine not said"
 
 
 def engine_order(engine: str) -> tuple[int, str]:
-    """A sort key: alone, ddp, horovod, then others by name."""
-    known = list(ENGINE_TITLES)
-    return (known.index(engine) if engine in known else len(known), engine)
+    """A sort key: alone, engines as they are listed, then others by name."""
+    return (_ENGINES.index(engine) if engine in _ENGINES else len(_ENGINES), engine)
 
 
 def number(value: float, decimals: int) -> str:
@@ -37,8 +37,8 @@ def count(value: float) -> str:
 def capital(text: str) -> str:
     """With a capital where it begins with a word; names of engines are written as titles."""
     first = text.split()[0].strip(":,;") if text.strip() else ""
-    if first in ENGINE_TITLES:
-        return ENGINE_TITLES[first] + text[len(first) :]
+    if first in KNOWN and first != NO_ENGINE:
+        return KNOWN[first].title + text[len(first) :]
     return text[0].upper() + text[1:] if first.isalpha() else text
 
 

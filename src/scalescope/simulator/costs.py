@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalescope.engines import engine_of_backend
 from scalescope.errors import UsageError
 from scalescope.records.cluster import Algorithm, Cluster, Costs, Link, Operation
 from scalescope.simulator import collectives
@@ -25,7 +26,6 @@ LARGEST_ERROR = 0.50
 # CPU time of a rank for each byte that gloo sends through the kernel: 33 ms for 64 MiB between two ranks.
 SOCKET_CPU_S_PER_BYTE = 5e-10
 
-_STAND_INS = {"horovod-gloo": "gloo"}
 _FREE = Link(bytes_per_s=np.inf, latency_s=0.0)
 _TINY_S = 1e-12
 
@@ -67,8 +67,8 @@ class CostModel:
         self._cluster, self._backend, self._operation = cluster, backend, operation
         tables = _tables(cluster, backend, operation)
         self._extra_error = 0.0
-        if not tables and backend in _STAND_INS:
-            tables = _tables(cluster, _STAND_INS[backend], operation)
+        if not tables and (stand_in := engine_of_backend(backend).stand_ins.get(backend)):
+            tables = _tables(cluster, stand_in, operation)
             self._extra_error = STAND_IN_ERROR
         groups = {count: [table for table in tables if table.nodes == count] for count in _node_counts(tables)}
         if several := [table for table in tables if table.nodes > 1]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from scalescope.errors import UsageError
 from scalescope.records.comparison import Comparison, Pair, Ratio, Verdict
 from scalescope.records.explanation import Explanation
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Prediction
 from scalescope.records.results import Results
 from scalescope.records.scaling import Estimate, Scaling, ScalingPoint
@@ -159,7 +160,7 @@ def _note(estimate: Estimate) -> str:
 
 
 def _named(point: ScalingPoint) -> str:
-    engine = {"": "", "none": ""}.get(point.engine, f" x {plain(point.engine, 24)}")
+    engine = {"": "", NO_ENGINE: ""}.get(point.engine, f" x {plain(point.engine, 24)}")
     nodes = f" on {plural(point.nodes, 'node')}" if point.nodes and point.nodes > 1 else ""
     return f"{point.np:,}{engine or ' alone'}{nodes}{_batch(point)}" if engine or point.np == 1 else _size(point)
 
@@ -178,7 +179,7 @@ def _as_cells(scaling: Scaling, engine: str) -> Times:
         _cell_name(curve.scaling, point.np, int(point.batch or 0)): _of_estimate(point.step_s)
         for curve in scaling.curves
         for point in curve.points
-        if point.step_s and point.engine == ("none" if point.np == 1 else engine)
+        if point.step_s and point.engine == (NO_ENGINE if point.np == 1 else engine)
     }
 
 

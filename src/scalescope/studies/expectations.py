@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scalescope.engines import SEEN
+from scalescope.engines import ENGINES, PLAIN, Engine, engine_named
 from scalescope.errors import ScalescopeError
 from scalescope.estimation.estimate import PREDICTION
 from scalescope.estimation.probe import groups
@@ -71,8 +71,9 @@ class Expectations:
         self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
         surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
-        # An exchange that ranks showed and that can be neither modelled nor tuned; empty: there is none.
-        self._unmodelled = next((SEEN[run.engine_seen].title for run in runs if run.engine_seen in SEEN), "")
+        shown = [run.engine_seen for run in runs if run.engine_seen not in ("", PLAIN.name)]
+        # A script may import an engine that it does not use: its ranks show the one that it does.
+        self._engine: Engine = engine_named(shown[0] if shown and self._request.command else self._plan.engines[0])
         self._walls_s = [run.wall_s for run in runs]
         around_s = [max(run.wall_s - run.steps * run.mean_step_s, 0.0) for run in runs]
         self._start_s = fmean(around_s) if around_s else self._plan.start_s
@@ -113,6 +114,14 @@ class Expectations:
             return fmean(self._walls_s)
         usual = min(_MOST_STEPS * self._step_s, max(_STEPS_S, _FEWEST_STEPS * self._step_s))
         return self._start_s + (usual if steps_s is None else steps_s)
+
+    @property
+    def _engines(self) -> tuple[str, ...]:
+        """To launch with; of a script as asked, or the one that its ranks showed where it looks like another."""
+        if not self._request.command:
+            return self._plan.engines[:1]
+        looks_like = self._engine.name == self._plan.engines[0] or self._engine.name not in ENGINES
+        return self._request.engines if looks_like else (self._engine.name,)
 
     # -- what a part takes
 
@@ -158,7 +167,7 @@ class Expectations:
             np=self._counts,
             batch=() if batch is None else (batch,),
             scaling=("weak",),
-            engines=request.engines if request.command else self._plan.engines[:1],
+            engines=self._engines,
             threads_per_rank=self._plan.threads_per_rank,
             steps=request.steps or (self._steps_of_script if request.command else None),
             launches=FEWEST_LAUNCHES,
@@ -172,8 +181,8 @@ class Expectations:
 
     def skip_reason(self, part: str) -> str:
         """Why a part has nothing to tell; empty: it has."""
-        if part in ("tune", "check") and self._unmodelled:
-            return f"{self._unmodelled} has no knobs that tune can change"
+        if part in ("tune", "check") and not self._engine.knobs:
+            return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:

@@ -8,11 +8,10 @@ import msgspec
 
 from scalescope import host
 from scalescope.diagnosis.sources import explain
-from scalescope.engines import find_engine
+from scalescope.engines import SEEN, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
-from scalescope.jobs.environment import horovod_speaks_mpi
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.request import interpreter_of
 from scalescope.measurement.sweep import continue_measurement, measure, settle_here
@@ -106,9 +105,10 @@ class Parts(Expectations):
             )
             measurement = self._launched(asked, place / "survey", {})
             self._learn()
-            if self._unmodelled:
+            if self._engine.name in SEEN:
                 raise WorkFailed(
-                    f"no map: {self._unmodelled} cannot be modelled yet; measure and explain show how the script scales"
+                    f"no map: {self._engine.title} cannot be modelled yet; "
+                    "measure and explain show how the script scales"
                 )
             found = {
                 (run.point.np, run.point.batch): survey
@@ -130,10 +130,11 @@ class Parts(Expectations):
     @property
     def _knobs(self) -> Knobs:
         """Of the map, as the engine runs here without any being set."""
-        engine = find_engine(self._plan.engines[0])
+        engine = self._engine
         python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
         return Knobs(
-            engine=engine.name, values=engine.fitted({}, self._request.launcher, lambda: horovod_speaks_mpi(python))
+            engine=engine.name,
+            values=engine.fitted({}, self._request.launcher, lambda: engine.built_with(python, "mpi")),
         )
 
     def _probed(self, knobs: Knobs, place: Path, profile: ModelProfile | None = None) -> Cluster:
@@ -205,7 +206,7 @@ class Parts(Expectations):
                 **launch_of(request),
                 np=np,
                 batch=batch,
-                engine=self._plan.engines[0] if request.engines or not request.command else "",
+                engine=next(iter(self._engines), ""),
                 # Said, they count as fixed: only where this number of processes would not get them anyway.
                 threads_per_rank=request.threads_per_rank or (None if np == max(self._counts) else threads),
                 steps=_MOST_TUNED_STEPS if request.command else None,

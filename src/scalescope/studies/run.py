@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from scalescope import host
-from scalescope.engines import DDP, exchanging, find_engine
+from scalescope.engines import PLAIN, USUAL, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, load_plan, save_plan
 from scalescope.jobs.folders import check, held, mark_of, result_folder
@@ -170,16 +170,16 @@ def _tried(settings: Settings) -> tuple[float, float]:
 
 
 def _engines(request: StudyRequest) -> tuple[str, ...]:
-    """As asked; of a script what it imports; of a MODEL DDP and, where installed, Horovod."""
+    """As asked; of a script what it imports; of a MODEL the usual one and, where installed, all others."""
     for name in request.engines:
-        if not find_engine(name).knobs:
+        if find_engine(name) is PLAIN:
             raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
     if request.engines:
         return request.engines
     if request.command:
         return (engine_of_script(request.command),)
-    others = [name for name in exchanging() if name != DDP.name]
-    return (DDP.name, *(name for name in others if has_module(sys.executable, find_engine(name).package)))
+    others = [name for name in exchanging() if name != USUAL.name]
+    return (USUAL.name, *(name for name in others if has_module(sys.executable, find_engine(name).package)))
 
 
 def _counts(request: StudyRequest) -> tuple[int, ...]:

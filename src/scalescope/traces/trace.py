@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalescope.intervals import NOTHING, Intervals, Times, between, joined, without
 from scalescope.records.explanation import HorovodAccount, Loss
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.timeline import Breakdown, Span, exposed
 
 
@@ -163,7 +164,7 @@ class Trace:
     exposed: Intervals | None = None
     # Those in which ranks agreed on what to send; None where there is no such thing.
     negotiation: Intervals | None = None
-    engine: str = "none"  # As its names show it
+    engine: str = NO_ENGINE  # As its names show it
     whole_job: bool = False  # Whether it tells of all ranks, from the first step on
     # What Horovod's thread did in the steps that begin at this moment or later: steady ones, once they are known.
     horovod: Callable[[float], HorovodAccount] | None = None

@@ -44,10 +44,10 @@ def tuning(
     """
     import torch.distributed as dist
 
-    from scalescope.agent.control_group import FileController
     from scalescope.agent.controller import Conductor
     from scalescope.agent.recorder import say
-    from scalescope.agent.training import DdpTraining
+    from scalescope.agent.search_files import FileController
+    from scalescope.engines.ddp_training_live import DdpTraining
 
     if type(model).__name__ != "DistributedDataParallel":
         raise UsageError("tuning() takes the model that DistributedDataParallel made: wrap it first")
@@ -84,8 +84,8 @@ def _begin(
     model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
 ) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
     """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
-    from scalescope.agent.control_group import TorchControlGroup, objection
-    from scalescope.agent.knobs import cannot_agree, refusal_of
+    from scalescope.engines.ddp_training_live import TorchControlGroup, cannot_agree, refusal_of
+    from scalescope.engines.group_live import objection
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from scalescope.agent.control_group import DIRECTIVE, FORMAT_VERSION, REPORTS
+from scalescope.agent.search_files import DIRECTIVE, FORMAT_VERSION, REPORTS
 from scalescope.errors import UsageError
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import writing
 
 _LOOK_EVERY_S = 0.003
@@ -19,7 +20,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0 says about the training after its first steps."""
 
     version: int = 1
-    engine: str = "none"
+    engine: str = NO_ENGINE
     world_size: int = 1
     hosts: tuple[str, ...] = ()  # Of every rank
     backend: str = ""

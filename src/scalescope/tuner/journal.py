@@ -235,7 +235,7 @@ class SampleLog:
             csv.writer(file, lineterminator="\n").writerow([plain(text) for text in row])
 
 
-def check_log_file(path: Path, *, of_horovod: bool = False) -> None:
+def check_log_file(path: Path, *, of_autotune: bool = False) -> None:
     """A log of an earlier search, or of Horovod's autotune, may be replaced, anything else not."""
     shown = plain(str(path))
     if not path.exists():
@@ -247,9 +247,9 @@ def check_log_file(path: Path, *, of_horovod: bool = False) -> None:
             head = file.read(200)
     except OSError as problem:
         raise UsageError(f"cannot write --log-file '{shown}': {problem.strerror}: choose another name") from None
-    is_log = is_autotune_log(head.decode(errors="replace")) if of_horovod else head.startswith(b",".join(_HEAD) + b",")
+    is_log = is_autotune_log(head.decode(errors="replace")) if of_autotune else head.startswith(b",".join(_HEAD) + b",")
     if head and not is_log:
-        whose = "Horovod's autotune" if of_horovod else "scalescope tune"
+        whose = "Horovod's autotune" if of_autotune else "scalescope tune"
         raise UsageError(f"--log-file '{shown}' exists and is not a log of {whose}: choose another name")
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import horovod_has_nccl
 from scalescope.jobs.plan import Settings
 from scalescope.measurement.autotune import read_autotune
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
@@ -85,7 +84,7 @@ def tune_native_by_relaunch(
     """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
     launches = Launches(request, settings, point, listener)
     log = folder / LOG
-    nccl_build = horovod_has_nccl(settings.python)
+    nccl_build = find_engine(point.engine).built_with(settings.python, "nccl")
     steps = _autotune_steps(request, nccl_build=nccl_build)
     listener.planned(
         f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."

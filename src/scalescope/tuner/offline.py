@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.errors import WorkFailed
-from scalescope.jobs.environment import horovod_has_nccl
+from scalescope.engines import find_engine, tunable
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
 from scalescope.records.job import Knobs
@@ -29,7 +29,6 @@ from scalescope.units import format_seconds
 SURVEY = "survey.json"
 _SURVEY_AFTER = 10
 _WARMUP_SAMPLES = 1
-HOROVOD = "horovod"
 
 
 class Launches:
@@ -102,6 +101,10 @@ def tune_offline(
             raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
         _keep_survey(settings, folder)
     survey = _survey(folder)
+    seen = (survey or {}).get("engine", point.engine)
+    if seen in tunable() and seen != point.engine:
+        titles = find_engine(seen).title, find_engine(point.engine).title
+        raise UsageError(f"the script trains with {titles[0]}, not with {titles[1]}: add --engine {seen}")
     hosts = _host_of_every_rank(settings, point)
     space = offline_space(
         point.engine,
@@ -112,7 +115,7 @@ def tune_offline(
         cores=host.cores().physical,
         threads=settings.threads_per_rank or 1,
         backend=str((survey or {}).get("backend", "")),
-        nccl_build=point.engine == HOROVOD and horovod_has_nccl(settings.python),
+        nccl_build=find_engine(point.engine).built_with(settings.python, "nccl"),
     )
     nodes = len(set(hosts))
     tuner, journal = begin_search(folder, request, space, survey, options, method="offline", nodes=nodes, notes=notes)

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
+from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.records.run import Point
 from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
-from scalescope.text import plural
+from scalescope.text import knob_name, plural
 from scalescope.tuner.blocks import Block, SampleRequest
 from scalescope.tuner.controller_files import ControllerFiles, Hello, SampleReport, TrainingEnded
 from scalescope.tuner.journal import Journal, TuneListener, begin_search
@@ -176,6 +177,9 @@ class OnlineSearch:
         hello = self._files.hello()
         if hello.refused:
             raise UsageError(f"not tuned: {hello.refused}")
+        known = {knob.name for knob in find_engine(hello.engine).knobs} | set(map(knob_name, self._request.knobs))
+        # Not what followed from the engine that a script only looks like.
+        self._fixed = {name: value for name, value in self._fixed.items() if name in known}
         self._listener.planned(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
         self._switches_left = math.inf if hello.most_switches is None else hello.most_switches

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalescope.engines import DDP, ENGINES, exchanging, find_engine
+from scalescope.engines import ENGINES, USUAL, find_engine, tunable
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.jobs.request import engine_of_script, fields_of
@@ -68,14 +68,14 @@ def _files(config_file: str | None, start_from: str | Path | Values | None) -> d
 def _engine(asked: str, command: tuple[str, ...], files: Mapping[str, SettingsFile]) -> str:
     """The engine whose knobs these are: as asked, as a file has it, or as the script shows it."""
     if asked and not find_engine(asked).knobs:
-        raise UsageError(f"engine {asked} has no knobs: use {' or '.join(exchanging())}")
+        raise UsageError(f"engine {asked} {find_engine(asked).why_not_tuned}: use {' or '.join(tunable())}")
     looks = engine_of_script(command) if command else ""
     for option, file in files.items():
-        known = asked or (looks if looks != DDP.name else "")  # DDP is also what is assumed when nothing shows
+        known = asked or (looks if looks != USUAL.name else "")  # it is also what is assumed when nothing shows
         if file.engine and known and file.engine != known:
             raise UsageError(f"{option} is for {file.engine} and this is {known}: name another file, or --engine")
         asked = asked or file.engine
-    return asked or looks or DDP.name
+    return asked or looks or USUAL.name
 
 
 def _held(engine: str, from_file: Values, texts: Sequence[str]) -> Values:
@@ -118,7 +118,7 @@ def _check_search(asked: Mapping[str, KnobValue]) -> None:
     if steps and each and int(steps) < int(each):
         raise UsageError(f"--steps {steps} ends the training before one sample of {each} steps: raise it")
     if log_file := asked.get("log_file"):
-        check_log_file(Path(str(log_file)), of_horovod=asked.get("method") == "native")
+        check_log_file(Path(str(log_file)), of_autotune=asked.get("method") == "native")
 
 
 def _unopposed(found: Values, held: Values) -> Values:

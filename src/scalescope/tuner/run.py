@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.engines import find_engine
+from scalescope.engines import ENGINES, find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
-from scalescope.jobs.environment import horovod_has_nccl, load_plan, save_plan, shown_commands, why_not_live
+from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.launch import launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
@@ -143,7 +143,8 @@ def dry_run(request: TuneRequest) -> list[str]:
     if method != "offline":
         ours = {"SCALESCOPE_TUNE": "1"}
         if method == "native":  # while it trains these are set between two steps
-            log, nccl_build = Path(settings.folder) / AUTOTUNE_LOG, horovod_has_nccl(settings.python)
+            log = Path(settings.folder) / AUTOTUNE_LOG
+            nccl_build = find_engine(point.engine).built_with(settings.python, "nccl")
             ours |= autotune_variables(request, log, nccl_build=nccl_build)
         env = {**settings.request.env, **ours}
         settings = msgspec.structs.replace(settings, request=msgspec.structs.replace(settings.request, env=env))
@@ -165,7 +166,8 @@ def _method(request: TuneRequest, engine: str) -> Method:
         native = ", or --method native" if chosen.autotunes else ""
         raise UsageError(f"{chosen.title}'s knobs are fixed when it starts: use --offline{native}")
     if request.method == "native" and not chosen.autotunes:
-        raise UsageError(f"--method native is Horovod's autotune: leave it out for {chosen.title}")
+        whose = " or ".join(each.title for each in ENGINES.values() if each.autotunes)
+        raise UsageError(f"--method native is {whose}'s autotune: leave it out for {chosen.title}")
     return request.method or ("online" if chosen.changes_live else "offline")
 
 

@@ -1,15 +1,13 @@
 """A found setting as files that people keep: horovodrun's YAML, environment variables, and lines to paste."""
 
-import json
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scalescope.engines import DDP, find_engine
-from scalescope.engines.base import parse_value
+from scalescope.engines import ENGINES, find_engine
+from scalescope.engines.base import parse_value, short_value
 from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.store import load, write_whole
@@ -30,7 +28,8 @@ THREADS = Knob(
 
 _LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
 _LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
-_SECTIONS = ("params", "controller", "ddp", "autotune", THREADS.name)
+_SECTIONS = (*(name for engine in ENGINES.values() for name in engine.sections), "autotune", THREADS.name)
+_KNOB_SECTIONS = [engine.sections[0] for engine in ENGINES.values() if engine.sections]
 _NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
 _OPTIONS = {
     "warmup_samples": Knob(name="warmup_samples", type="int", default=None, low=0, high=1e6, meaning=""),
@@ -73,18 +72,10 @@ def as_yaml(engine: str, values: Values, about: str = "") -> str:
     """The setting as a config file: for Horovod one that horovodrun takes too."""
     import yaml
 
-    rest = {name: _plain(value) for name, value in values.items()}
-    threads = rest.pop(THREADS.name, None)
-    document: dict[str, Any] = {}
-    if engine == "horovod":
-        controller = rest.pop("controller", None)
-        document["params"] = rest
-        if controller is not None:
-            document["controller"] = controller
-    else:
-        document[engine] = rest
-    if threads is not None:
-        document[THREADS.name] = threads
+    section, *beside = find_engine(engine).sections
+    inside = {name: short_value(value) for name, value in values.items()}
+    outside = {name: inside.pop(name) for name in (*beside, THREADS.name) if name in inside}
+    document: dict[str, Any] = {section: inside, **outside}
     return (f"# {plain(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
 
 
@@ -105,7 +96,7 @@ def environment_of(engine: str, values: Values) -> dict[str, str]:
 
 def how_to_use(engine: str, values: Values, path: str = YAML) -> list[str]:
     """Lines for people: what to write in the script, and what to set around it."""
-    lines = _horovodrun(values, path) if engine == "horovod" else _lines_of_a_script(values, path)
+    lines = find_engine(engine).how_to_use(values, path)
     variables = environment_of(engine, values)
     if variables:
         words = " ".join(f"{name}={text}" for name, text in variables.items())
@@ -113,34 +104,9 @@ def how_to_use(engine: str, values: Values, path: str = YAML) -> list[str]:
     return lines
 
 
-def _horovodrun(values: Values, path: str) -> list[str]:
-    knobs = set(values) - {THREADS.name}
-    return [f"With horovodrun: horovodrun --config-file {shlex.quote(path)} ..."] if knobs else []
-
-
-def _lines_of_a_script(values: Values, path: str) -> list[str]:
-    """DDP's own arguments; what has none is applied to the wrapped model."""
-    arguments = [f"{name}={_plain(values[name])!r}" for name in DDP.arguments if name in values]
-    cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
-    smaller_first = first is not None and (cap is None or float(first) < float(cap))
-    lines = []
-    if "backend" in values:
-        lines.append(f"  torch.distributed.init_process_group({values['backend']!r})")
-    if arguments:
-        lines.append(f"  model = DistributedDataParallel(model, {', '.join(arguments)})")
-    if smaller_first or values.get("hierarchical_allreduce"):
-        lines.append(f"  scalescope.apply_tuned(model, {json.dumps(path)})  # the wrapped model")
-    return ["In your script:", *lines] if lines else []
-
-
 def shown_value(value: KnobValue) -> str:
     """A value as people write it: true, 1, 2.5, ring."""
-    return str(value).lower() if isinstance(value, bool) else str(_plain(value))
-
-
-def _plain(value: KnobValue) -> KnobValue:
-    """1.0 as 1; everything else as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return str(value).lower() if isinstance(value, bool) else str(short_value(value))
 
 
 def read_found(path: Path) -> SettingsFile:
@@ -155,7 +121,7 @@ def read_found(path: Path) -> SettingsFile:
         return SettingsFile(engine=tuning.engine, values={**tuning.held, **tuning.values})
     found = read_settings(path)
     if not found.engine:
-        raise UsageError(f"{_shown(path)} holds no setting: name a file with a section ddp or params")
+        raise UsageError(f"{_shown(path)} holds no setting: name a file with a section {' or '.join(_KNOB_SECTIONS)}")
     return found
 
 
@@ -165,21 +131,23 @@ def read_settings(path: Path) -> SettingsFile:
     document = _sections(path)
     _check_names(document, (*_SECTIONS, *_NOT_ABOUT_TUNING), f"{source}: no section")
     notes = [f"{source}: {name} is not about tuning and is left out" for name in _NOT_ABOUT_TUNING if name in document]
-    params, ours = _section(document, "params", source), _section(document, "ddp", source)
-    engines = [name for name, said in (("horovod", {"params", "controller"}), ("ddp", {"ddp"})) if said & set(document)]
+    engines = [engine for engine in ENGINES.values() if set(engine.sections) & set(document)]
     if len(engines) > 1:
-        raise UsageError(f"{source} has settings of Horovod (params, controller) and of DDP (ddp): keep one of them")
-    engine = engines[0] if engines else ""
-    said: dict[str, Any] = {**params, **ours}
-    known = {knob.name: knob for knob in find_engine(engine).knobs} if engine else {}
-    names = [name for name in known if name != "controller"]
-    _check_names(said, names, f"{source}: {'ddp' if ours else 'params'} has no key")
-    controller = document.get("controller")
-    if controller is not None:
-        said["controller"] = controller.lower() if isinstance(controller, str) else controller
+        whose = " and of ".join(f"{engine.title} ({', '.join(engine.sections)})" for engine in engines)
+        raise UsageError(f"{source} has settings of {whose}: keep one of them")
+    said: dict[str, Any] = {}
+    known: dict[str, Knob] = {}
+    for engine in engines:
+        section, *beside = engine.sections
+        known = {knob.name: knob for knob in engine.knobs}
+        said = _section(document, section, source)
+        _check_names(said, [name for name in known if name not in beside], f"{source}: {section} has no key")
+        for name in beside:
+            value = document.get(name)
+            said[name] = value.lower() if isinstance(value, str) else value
     said[THREADS.name] = document.get(THREADS.name)
     return SettingsFile(
-        engine=engine,
+        engine=engines[0].name if engines else "",
         values=_read_values(said, {**known, THREADS.name: THREADS}, source),
         options=_read_options(_section(document, "autotune", source), source),
         notes=tuple(notes),
@@ -207,7 +175,9 @@ def _sections(path: Path) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise UsageError(f"{source} has no sections such as params: or ddp: : name a settings file such as {YAML}")
+        raise UsageError(
+            f"{source} has no sections such as {': or '.join(_KNOB_SECTIONS)}: : name a settings file such as {YAML}"
+        )
     return {str(name): content for name, content in document.items()}
 
 

@@ -100,7 +100,7 @@ def offline_space(
         cores: Of one host.
         threads: Those a rank has by default.
         backend: Of the ranks' messages.
-        nccl_build: Whether this Horovod reduces through NCCL.
+        nccl_build: Whether the engine reduces through NCCL.
     """
     current = _defaults(engine)
     tensors = len(read_survey(survey).gradients) if survey else 0
@@ -167,7 +167,7 @@ def _dimensions(
         elif ranks < 2 and name not in _NOT_ABOUT_EXCHANGE:
             left_out[name] = "one process exchanges nothing"
         elif name in (HIERARCHICAL, TORUS) and (
-            reason := _no_hierarchy(hosts, inert=bool(knob.variable) and not nccl_build)
+            reason := _no_hierarchy(hosts, inert=find_engine(engine).title if knob.variable and not nccl_build else "")
         ):
             left_out[name] = reason
         else:
@@ -180,11 +180,11 @@ def _dimensions(
     return dimensions, left_out
 
 
-def _no_hierarchy(hosts: Sequence[str], *, inert: bool) -> str:
-    """Why there is nothing to reduce inside hosts first; empty: there is."""
+def _no_hierarchy(hosts: Sequence[str], *, inert: str) -> str:
+    """Why there is nothing to reduce inside hosts first; empty: there is. `inert` is an engine that cannot."""
     counts = Counter(hosts)
     if inert:
-        return "this Horovod does not reduce through NCCL: it has no effect"
+        return f"this {inert} does not reduce through NCCL: it has no effect"
     if len(counts) < 2:
         return "all ranks are on one host"
     if len(set(counts.values())) > 1:

@@ -3,6 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING
 
+from scalescope.engines import USUAL, engine_of_backend
 from scalescope.records.request import ProbeRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_of, from_here, room
@@ -17,7 +18,8 @@ def of_cluster(cluster: "Cluster", request: ProbeRequest, screen: Screen) -> End
 
     folder, document = folder_of(cluster), document_of(cluster)
     file = from_here(folder / CLUSTER_FILE)
-    options = " --engine horovod" if request.backends[0].startswith("horovod") else ""
+    engine = engine_of_backend(request.backends[0])
+    options = "" if engine is USUAL else f" --engine {engine.name}"
     options += " --device cpu" if request.device == "cpu" else ""  # otherwise a GPU that is here would be profiled
     follow = f"scalescope estimate resnet18 --cluster {shlex.quote(str(file))}{options}"
     return Ending(document, follow, lambda: [*screen.figures(document, folder), f"Cluster: {file}"])

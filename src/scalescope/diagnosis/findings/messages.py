@@ -5,12 +5,12 @@ import numpy as np
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.engines import engine_named
+from scalescope.engines.base import MIB
 from scalescope.records.explanation import Finding
 from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
-MIB = 1024 * 1024
 _USUAL_BUCKETS = (25 * MIB, 10 * MIB, 4 * MIB)
 # All above what counts as small: a trace taken with any of them is never told to go back.
 _SMALLER_BUCKETS = (10 * MIB, 4 * MIB, 2 * MIB)
@@ -28,7 +28,7 @@ def small_messages(case: Case) -> Finding | None:
     sizes = explanation.bucket_bytes
     if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES:
         return None
-    if explanation.engine == "horovod":
+    if explanation.horovod is not None:
         return _unfused(case)
     if case.replay is None:
         return None
@@ -40,7 +40,7 @@ def small_messages(case: Case) -> Finding | None:
         sentence=f"Gradients travel in {plural(len(sizes), 'message')} a step "
         f"of about {format_bytes(float(np.median(sizes)))}: each pays a fixed cost.",
         evidence=_sizes(case),
-        change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
+        change=engine_named(explanation.engine).message_size.format(mib=cap / MIB),
         gain=gain(case.replay.step_s, step_s),
         gain_from="replay",
         parts=(case.part("transfer"),),
@@ -82,7 +82,7 @@ def large_bucket(case: Case) -> Finding | None:
         sentence=f"One message holds {format_share(max(sizes) / sum(sizes))} of the gradients "
         f"({format_bytes(max(sizes))}): it leaves late and little hides it.",
         evidence=_sizes(case),
-        change=f"DistributedDataParallel(..., bucket_cap_mb={cap / MIB:g})",
+        change=engine_named(case.explanation.engine).message_size.format(mib=cap / MIB),
         gain=gain(case.replay.step_s, step_s),
         gain_from="replay",
         parts=(case.part("transfer"),),
@@ -140,9 +140,10 @@ def exposed_communication(case: Case) -> Finding | None:
 
 
 def buffer_broadcasts(case: Case) -> Finding | None:
-    """DDP sends buffers, such as BatchNorm's, from rank 0 before every forward."""
+    """The engine sends buffers, such as BatchNorm's, from rank 0 before every forward."""
     explanation = case.explanation
-    if explanation.engine != "ddp" or not case.step_s:
+    engine = engine_named(explanation.engine)
+    if not engine.no_broadcasts or not case.step_s:
         return None
     steps = min(len(trace.starts_s) for trace in case.job.traces)
     sent = [transfer for transfer in explanation.transfers if transfer.operation == "broadcast"]
@@ -154,14 +155,13 @@ def buffer_broadcasts(case: Case) -> Finding | None:
         return None
     return Finding(
         id="buffer_broadcasts",
-        sentence=f"DDP broadcasts buffers before every forward: {format_seconds(seconds)} a step.",
+        sentence=f"{engine.title} broadcasts buffers before every forward: {format_seconds(seconds)} a step.",
         evidence={
             "broadcasts per step": f"{count / steps:.1f}",
             "seconds per step": format_seconds(seconds),
             "seen in": case.shown,
         },
-        change="DistributedDataParallel(..., broadcast_buffers=False): then every rank keeps its own BatchNorm "
-        "statistics, which changes evaluation slightly; or nn.SyncBatchNorm, or fewer buffers.",
+        change=engine.no_broadcasts,
         gain=case.saving(seconds),
         gain_from="accounting",
         parts=(case.part("transfer"),),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
+from scalescope.engines import KNOWN
 from scalescope.records.scaling import Estimate, ScalingPoint
 from scalescope.show.scaling import nodes_matter
 from scalescope.show.words import engine_name, engine_order, has_spread
@@ -22,7 +23,7 @@ GAIN_COLOUR = "#56b4e9"
 IDEAL_DASH = [5, 4]
 ON_MARK = "on-mark"  # The style of letters on a coloured mark: a dark page leaves them as they are
 RING_COLOUR = "#e6007e"  # Around what is recommended or was found
-_ENGINE_COLOURS = {"none": "#808080", "ddp": "#0072b2", "horovod": "#e69f00"}
+_ENGINE_COLOURS = {engine.name: engine.colour for engine in KNOWN.values()}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
 APART = 0.012  # Of an x axis, between intervals at one tick, so that they do not hide each other
 _BELOW = alt.Legend(title=None, orient="bottom", symbolSize=90)

@@ -17,11 +17,9 @@ from threading import Lock
 from typing import Any
 
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.records.request import FORMATS, USUAL_FORMATS
 from scalescope.records.store import write_whole
 from scalescope.text import inside_script, plain, printable_json
-
-FORMATS = ("html", "png", "svg", "pdf")
-USUAL = ("html", "png")  # What is drawn unless others are asked for
 
 _PAGE = """<!DOCTYPE html>
 <html>
@@ -127,7 +125,7 @@ def start_renderer() -> None:
         renderer(os.getpid())
 
 
-def save_charts(drawn: Mapping[str, Any], folder: Path, formats: Sequence[str] = USUAL) -> list[Path]:
+def save_charts(drawn: Mapping[str, Any], folder: Path, formats: Sequence[str] = USUAL_FORMATS) -> list[Path]:
     """Save figures into the folder as NAME.FORMAT, all or none where the engine fails; the files."""
     contents: dict[Path, bytes] = {}
     for name, chart in drawn.items():

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import TRAIN
 from scalescope.records.scaling import (
     SPEEDUP_NAMES,
@@ -372,7 +373,7 @@ def _fastest_words(curves: Sequence[Curve]) -> str:
     """The fastest point there is."""
     points = [(point.throughput.value, point, curve) for curve in curves for point in curve.points if point.throughput]
     rate, best, curve = max(points, key=lambda each: each[0])
-    engine = [f"with {plain(best.engine, 30)}"] if best.engine not in ("", "none") else []
+    engine = [f"with {plain(best.engine, 30)}"] if best.engine not in ("", NO_ENGINE) else []
     where = " ".join([f"on {plural(best.np, 'process')}", *engine])
     return ", ".join([f"fastest: {format_rate(rate)} samples/s {where}", *batch_words(curve)])
 

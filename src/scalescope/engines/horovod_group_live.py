@@ -1,4 +1,7 @@
-"""How Horovod's ranks agree: through Horovod, or through a store on rank 0's host, which needs no Horovod."""
+"""How Horovod's ranks agree: through Horovod, or through a store on rank 0's host, which needs no Horovod.
+
+Standard library, torch and horovod only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import os
 import socket
 from typing import Any
 
-from .control_group import ControlGroup, as_tensor, encoded, first_trouble, in_trouble, one_line
+from .group_live import ControlGroup, as_tensor, encoded, first_trouble, in_trouble, one_line
 
 _PATIENCE = datetime.timedelta(minutes=30)  # A rank may evaluate alone while the others wait for it
 _ANSWERS_WITHIN_S = 2
@@ -21,6 +24,7 @@ class HorovodControlGroup(ControlGroup):
     """Horovod's ranks; `horovod` is the module horovod.torch."""
 
     engine = "horovod"
+    wraps_optimizers = True
 
     def __init__(self, horovod: Any) -> None:
         self._horovod = horovod

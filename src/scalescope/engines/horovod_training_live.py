@@ -1,4 +1,7 @@
-"""Horovod as scripts use it, and how a search switches it: all ranks stop it, and start it again with other knobs."""
+"""Horovod as scripts use it, and how a search switches it: all ranks stop it, and start it again with other knobs.
+
+Standard library, torch and horovod only.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .control_group import ControlGroup, objection
-from .horovod_group import HorovodControlGroup, reach
-from .knobs import engine_file, no_room_for
-from .recorder import guarded
+from . import horovod_switch_live
+from .group_live import ControlGroup, objection
+from .horovod_group_live import HorovodControlGroup, reach
+from .idle_threads_live import IdleThreads
+from .room_live import no_room_for
 
 _SPARE_SWITCHES = 3  # To put the winner in force, and for the way back
 _CROWDED = "there are more ranks than cores, and after some switches those of Gloo keep each other from them"
@@ -20,26 +24,25 @@ STOPPED = "the script stopped Horovod"
 
 
 class HorovodTraining:
-    """The Horovod of this process; `on_optimizer` is called when its optimizer is made."""
+    """The Horovod of this process, for a search that begins when its optimizer is made."""
 
     engine = "horovod"
     made = "hvd.DistributedOptimizer was made"
     hierarchical: Any = None
 
-    def __init__(self, horovod: Any, on_optimizer: Callable[[], None]) -> None:
-        self._horovod = horovod
-        self._live = engine_file("horovod_switch_live")
-        self._switcher = self._live.Switcher(horovod, engine_file("idle_threads_live").IdleThreads())
+    def __init__(self, horovod: Any, tuned: Any) -> None:
+        self._horovod, self._tuned = horovod, tuned
+        self._switcher = horovod_switch_live.Switcher(horovod, IdleThreads())
         self._store: Any = None  # Where Gloo's ranks find each other; on rank 0
         self._default: dict[str, Any] = {}
         self._in_force: tuple[dict[str, Any], dict[str, str]] = ({}, {})
         self._device, self._rank, self._port = "cpu", 0, 0
         self._conductor: Any = None
         self.model: Any = None
-        self._watch(on_optimizer)
+        self._watch()
 
-    def _watch(self, on_optimizer: Callable[[], None]) -> None:
-        horovod = self._horovod
+    def _watch(self) -> None:
+        horovod, guarded = self._horovod, self._tuned.guarded
         init, shutdown, join, wrap = (
             getattr(horovod, name) for name in ("init", "shutdown", "join", "DistributedOptimizer")
         )
@@ -47,7 +50,7 @@ class HorovodTraining:
         after_stop = guarded("MPI is not ended", self._switcher.after_stop)
         stops, joins, joined, wrapped = (
             guarded("the search does not end as it should", function)
-            for function in (self._stops, self._joins, self._joined, on_optimizer)
+            for function in (self._stops, self._joins, self._joined, self._wrapped)
         )
 
         @functools.wraps(init)
@@ -83,6 +86,18 @@ class HorovodTraining:
             joining,
             wrapping,
         )
+
+    def reset(self) -> None:
+        """Nothing is kept that a forked child would have to forget."""
+
+    def note_root(self, root: Any) -> None:
+        """See the model that is trained."""
+        self.model = root
+
+    def _wrapped(self) -> None:
+        """Of several optimizers the first one counts: Horovod's knobs are the same for all."""
+        if self._tuned.waits:
+            self._tuned.begin_search(self, "hvd.DistributedOptimizer was made after the first steps")
 
     def _stops(self) -> None:
         if self._conductor is not None:
@@ -126,7 +141,7 @@ class HorovodTraining:
 
     def _open_rendezvous(self) -> None:
         """Where Gloo's ranks find each other after a switch: the launcher's store keeps where they were before."""
-        store = self._live.rendezvous_server()
+        store = horovod_switch_live.rendezvous_server()
         self._port = store.start()
         self._store = store
 

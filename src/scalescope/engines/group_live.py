@@ -1,0 +1,117 @@
+"""How the ranks of an engine agree between steps. Standard library and torch only."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+NO_ENGINE = "none"  # As records have it, which are not here
+_LARGEST_MESSAGE = 2048
+_LONGEST_TROUBLE = 300  # Characters; escaped they still fit into a message
+
+
+def objection(action: Callable[[], Any]) -> str:
+    """What an action says against going on, or how it failed, in one line; empty: neither."""
+    try:
+        return str(action() or "")
+    except Exception as problem:  # whatever it is, it must not end a training
+        return one_line(problem)
+
+
+def one_line(problem: BaseException) -> str:
+    """The first line of an error's text."""
+    return f"{type(problem).__name__}: {problem}".splitlines()[0]
+
+
+class RankLeft(Exception):
+    """A rank makes no steps together with the others for now, and says why."""
+
+
+class ControlGroup:
+    """One process alone; with an engine, its ranks."""
+
+    engine, backend = NO_ENGINE, ""
+    rank, size = 0, 1
+    hierarchical: Any = None  # What has an `allreduce` by hosts, where a survey is to know its costs
+    wraps_optimizers = False  # Whether the script's optimizer is inside one that waits for gradients
+
+    def __init__(self) -> None:
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        host = (os.environ.get("SCALESCOPE_HOST") or socket.gethostname())[:200]
+        everybody = self.gather({"host": host, "cores": _as_ranges(list(cores))})
+        self.hosts: list[str] = [each["host"] for each in everybody]
+        here = {core for each in everybody if each["host"] == host for core in _from_ranges(each["cores"])}
+        self.cores = len(here)  # Of this host, that its ranks may use
+        self.ranks_here = self.hosts.count(host)
+
+    def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """What every rank says, on every rank."""
+        said = [json.loads(row) for row in self._gather(encoded(message))]
+        if any("left" in each for each in said):
+            raise RankLeft(first_trouble(said))
+        if any("failed" in each for each in said):
+            raise RuntimeError(first_trouble(said))
+        return said
+
+    def share(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Rank 0's message, on every rank."""
+        return self.gather(message)[0]
+
+    def agree(self, trouble: str) -> str:
+        """The trouble of the first rank that has any, on every rank; empty: none has."""
+        return first_trouble(self.gather(in_trouble(trouble)))
+
+    def allreduce(self, tensor: Any, name: str) -> None:
+        """Sum a tensor over all ranks, in place."""
+
+    def leave(self, why: str) -> None:
+        """Say that this rank agrees on nothing for now; who cannot hear that is not asked."""
+
+    def close(self) -> None:
+        """Leave: ranks that want to agree afterwards get an error instead of waiting for this one."""
+
+    def _gather(self, data: bytes) -> list[bytes]:
+        return [data]
+
+
+def in_trouble(why: str) -> dict[str, Any]:
+    """What a rank says that may have trouble."""
+    return {"trouble": why[:_LONGEST_TROUBLE]}
+
+
+def first_trouble(said: list[dict[str, Any]]) -> str:
+    """Of the first rank that has any; the others' names say little when all have the same."""
+    return next((each["trouble"] for each in said if each.get("trouble")), "")
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    """A message as ranks exchange it."""
+    data = json.dumps(message).encode()
+    if len(data) > _LARGEST_MESSAGE:
+        raise ValueError(f"a message of {len(data)} bytes to the ranks: at most {_LARGEST_MESSAGE} fit")
+    return data
+
+
+def as_tensor(data: bytes) -> Any:
+    """Equally long on every rank; JSON does not mind spaces after it."""
+    import torch
+
+    return torch.frombuffer(bytearray(data.ljust(_LARGEST_MESSAGE)), dtype=torch.uint8)
+
+
+def _as_ranges(numbers: list[int]) -> list[list[int]]:
+    """First and last of every run, so that many cores fit into a message."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def _from_ranges(ranges: list[list[int]]) -> set[int]:
+    return {number for first, last in ranges for number in range(first, last + 1)}
