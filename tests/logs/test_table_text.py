@@ -60,7 +60,19 @@ def test_headings_are_understood(heading: str, name: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "heading", ["", "Model", "GPUs per node", "img/s per node", "loss", "train loss", "epochs", "examples_per_s_std"]
+    "heading",
+    [
+        "",
+        "Model",
+        "GPUs per node",
+        "img/s per node",
+        "loss",
+        "train loss",
+        "epochs",
+        "examples_per_s_std",
+        "train time min",
+        "step_s_min",
+    ],
 )
 def test_other_headings_are_not(heading: str) -> None:
     assert meaning_of(heading) is None

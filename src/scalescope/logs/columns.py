@@ -51,7 +51,8 @@ def meaning_of(heading: str) -> Meaning | None:
     """The meaning of a heading such as `Train time(s)`, `GPUs` or `img/sec per GPU`; None when it has none here."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading[:200].replace("/", " per ")).lower()
     words = re.findall(r"[a-z0-9]+", apart)
-    units = [word for word in words if word in SECONDS_PER]
+    minutes = re.search(r"[(\[/]\s*min", heading)  # else min is the smallest
+    units = [word for word in words if word in SECONDS_PER and (word != "min" or minutes)]
     text = " ".join(word for word in words if word not in (*units, "mean", "median", "avg", "average"))
     name = next((name for name, pattern in MEANINGS.items() if re.fullmatch(pattern, text)), None)
     if name is None or (units and name in ("np", "nodes")):  # GPU hours
