@@ -14,7 +14,7 @@ from benchmarks.tune_grid import Landscape, OutOfTime, Plan, Truth, truth_of
 from benchmarks.tune_launches import landscape_by_launches
 from benchmarks.tune_online import landscape_online
 from benchmarks.tune_peers import compare, decide, drawing
-from scalescope.measurement.autotune import read_autotune
+from scalescope.logs.autotune import read_autotune
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, Values
 from scalescope.tuner.native import LOG

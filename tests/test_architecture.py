@@ -33,6 +33,7 @@ LEVELS = [
     {"agent", "simulator"},
     {"jobs"},
     {"measurement"},
+    {"logs"},
     {"estimation", "diagnosis", "tuner"},
     {"studies"},
     {"verbs"},
@@ -236,8 +237,8 @@ def places() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_sixteen_places_are_named() -> None:
-    assert len({purpose for purpose, *_ in places()}) == 16
+def test_eighteen_places_are_named() -> None:
+    assert len({purpose for purpose, *_ in places()}) == 18
 
 
 @pytest.mark.parametrize(("purpose", "file", "name"), places())

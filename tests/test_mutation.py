@@ -74,7 +74,7 @@ def test_what_an_error_says_is_left_alone_and_the_error_itself_is_not() -> None:
     assert [(each.kind, each.old) for each in found] == [("early return", ""), ("dropped", "raise E(f'{a}', a + 1)")]
 
 
-@pytest.mark.parametrize("name", ["stats.py", "records/store.py", "measurement/autotune.py"])
+@pytest.mark.parametrize("name", ["stats.py", "records/store.py", "logs/autotune.py"])
 def test_faults_of_real_files_stand_where_they_say(name: str) -> None:
     source = (ROOT / "src" / "scalescope" / name).read_bytes()
     found = faults(source)

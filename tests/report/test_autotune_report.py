@@ -9,7 +9,7 @@ import pytest
 from figure_parts import layers, rows, subtitle, with_data
 from rendered import charts, shown, write_charts
 
-from scalescope.measurement.autotune import read_autotune
+from scalescope.logs.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.explanation import Loss
 from scalescope.show import document_of

@@ -10,7 +10,7 @@ import numpy as np
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.errors import UsageError
 from scalescope.intervals import between
-from scalescope.measurement.logs.lines import Reading, read_log
+from scalescope.logs.lines import Reading, read_log
 from scalescope.records.explanation import Epoch, Explanation
 from scalescope.text import plain, plural
 from scalescope.traces.trace import Trace

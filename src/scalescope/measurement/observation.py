@@ -1,39 +1,11 @@
-"""One run of one configuration, from whatever source: what curves are made of; and whose a bare rate is."""
+"""One run of one configuration, from whatever source: what curves are made of."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import msgspec
 
 from scalescope.records.run import INIT_PHASES, LAUNCH_PHASES, Run
 from scalescope.records.scaling import LOSSES
-from scalescope.units import format_rate
-
-# A worker's own rate hardly ever grows with the number of workers; a total that scales at all grows by more.
-_GROWS = 1.1
-
-
-class Inference(NamedTuple):
-    """What a rate was taken for, and why."""
-
-    total: bool
-    sentence: str
-
-
-def infer(name: str, rates: Mapping[int, float], *, rename: str) -> Inference:
-    """Whether rates by number of processes are totals; `rename` tells how to overrule, with {} for the right word."""
-    fewest, most = min(rates), max(rates)
-    if fewest == most:
-        advice = rename.format("per_worker")
-        return Inference(True, f"{name} is read as the total of all {most} processes; {advice} if it is each one's")
-    first, last = rates[fewest], rates[most]
-    span = f"from {fewest} to {most} ({format_rate(first)} to {format_rate(last)})"
-    if last > _GROWS * first:
-        advice = rename.format("per_worker")
-        return Inference(True, f"{name} grows {span}: read as the total of all; {advice} if it is each one's")
-    change = "hardly changes" if last > first / 1.5 else "falls"
-    return Inference(False, f"{name} {change} {span}: read as per worker; {rename.format('total')} if it is the sum")
-
 
 PARTS = LOSSES[1:]  # What a run's time holds in addition to steady steps
 TRAIN_PARTS = ("warmup", "uneven", "fixed")

@@ -11,7 +11,7 @@ import msgspec
 from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.jobs.watch import Listener as LaunchListener
-from scalescope.measurement.autotune_log import is_autotune_log
+from scalescope.logs.autotune_log import is_autotune_log
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
 from scalescope.records.tuning import Method, More, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values

@@ -5,7 +5,7 @@ from pathlib import Path
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
-from scalescope.measurement.autotune import read_autotune
+from scalescope.logs.autotune import read_autotune
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import Method, SearchedKnob, TuneRequest, Tuning, Values

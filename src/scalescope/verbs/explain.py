@@ -212,7 +212,7 @@ def _traces_of(files: Sequence[Path]) -> list[Path]:
 
 def _scaling_json(scaling: "Scaling", traced: "Sequence[Explanation]") -> dict[str, Any]:
     """Speedups by number of processes on the first curve, and everything else that is known."""
-    from scalescope.measurement.logs.epochs import break_even_epochs, first_epoch_excess
+    from scalescope.logs.epochs import break_even_epochs, first_epoch_excess
     from scalescope.records.scaling import SPEEDUPS
 
     curve = scaling.curves[0] if scaling.curves else None

@@ -14,6 +14,7 @@ from scalescope.options import of_run, read
 from scalescope.records.request import ReportRequest
 from scalescope.show import document_of
 from scalescope.show.document import Document
+from scalescope.text import plural
 from scalescope.verbs.verb import Ending, Screen, Verb, from_here, retyped
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
         for file, text in texts.items():
             write_whole(file, text.encode())
         if figures:
-            said.append(f"Figures: {len(write_figures(results, figures))} files in {from_here(figures)}")
+            drawn = len(write_figures(results, figures))
+            said.append(f"Figures: {plural(drawn, 'file')} in {from_here(figures)}" if drawn else "Figures: none")
         if tables:
-            said.append(f"Tables: {len(texts)} files in {from_here(tables)}")
+            said.append(f"Tables: {plural(len(texts), 'file')} in {from_here(tables)}" if texts else "Tables: none")
         if proposal:
             missing_there = write_proposal(results, proposal)
             said += [f"Proposal: {from_here(proposal)}", *(f"Warning: {line}" for line in missing_there)]

@@ -1,6 +1,7 @@
 """Files that people bring: is this text, and what are its lines?"""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +16,8 @@ _CHUNK = 1 << 20
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
 UNDERSTOOD = (
-    "traces (PyTorch profiler, Horovod timeline), training logs, a CSV table with a column of process counts, "
-    "a Horovod autotune log, or a scalescope run folder"
+    "traces (PyTorch profiler, Horovod timeline), training logs, trainer_state.json of Hugging Face, metrics.csv of "
+    "Lightning, a CSV table with a column of process counts, a Horovod autotune log, or a scalescope run folder"
 )  # What explain reads, for error lines
 
 
@@ -34,6 +35,9 @@ def head(path: Path) -> str:
         raise UsageError(f"there is no file or folder '{shown}': check the path")
     if not path.is_file():
         raise UsageError(f"'{shown}' is not a regular file: save what it gives to a file and name that")
+    if path.suffix == ".py":
+        told = plain(shlex.quote(str(path)))
+        raise UsageError(f"'{shown}' is a Python script: to trace it, type scalescope explain -- python {told}")
     with reading(path), open(path, "rb") as file:
         data = file.read(_HEAD)
     if not data.strip():

@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import median
 
 from scalescope.engines.horovod import HOROVOD
-from scalescope.measurement.autotune_log import CYCLE, FUSION, Row, read_rows
-from scalescope.measurement.autotune_log import is_autotune_log as is_autotune_log
-from scalescope.measurement.autotune_noise import MOST, noise_and_surface
+from scalescope.logs.autotune_log import CYCLE, FUSION, Row, read_rows
+from scalescope.logs.autotune_log import is_autotune_log as is_autotune_log
+from scalescope.logs.autotune_noise import MOST, noise_and_surface
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
     DEFAULT_CACHE,

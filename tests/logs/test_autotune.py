@@ -23,7 +23,7 @@ from autotune_logs import (
 )
 
 import needs
-from scalescope.measurement.autotune import is_autotune_log, read_autotune
+from scalescope.logs.autotune import is_autotune_log, read_autotune
 from scalescope.records.autotune import Autotune
 from scalescope.records.store import load, save
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from scalescope.measurement.autotune import read_autotune
+from scalescope.logs.autotune import read_autotune
 from scalescope.records.autotune import Autotune
 
 DATA = Path(__file__).parent.parent / "data" / "autotune"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalescope.errors import UsageError
-from scalescope.measurement.autotune import is_autotune_log, read_autotune
+from scalescope.logs.autotune import is_autotune_log, read_autotune
 
 
 @pytest.mark.parametrize(

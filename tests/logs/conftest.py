@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.measurement.logs import read_logs
-from scalescope.measurement.tables import read_table
+from scalescope.logs.curves import read_logs
+from scalescope.logs.tables import read_table
 from scalescope.records.scaling import Scaling
 
 

@@ -1,12 +1,14 @@
 """Which kind of file is what, and which of them are explained together."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+import scalescope
 from measurement.observed import launch, measurement
 from scalescope.errors import SeveralJobs, UsageError
-from scalescope.measurement.sources import explain, recognise
+from scalescope.logs.sources import explain, recognise
 from scalescope.measurement.study import study
 from scalescope.records.store import save
 
@@ -67,6 +69,12 @@ def test_what_cannot_be_explained_together_is_refused(tmp_path: Path) -> None:
         explain([table], np=[2])
     with pytest.raises(UsageError, match=r"holds no measurement.json: name one that scalescope measure wrote"):
         explain([written(tmp_path / "empty" / "x.txt", "").parent])
+
+
+def test_a_python_script_is_answered_with_the_command_that_traces_it(tmp_path: Path) -> None:
+    script = written(tmp_path / "my train.py", "for epoch in range(3): print('Epoch 1 took 3 s')\n")
+    with pytest.raises(UsageError, match=re.escape(f"type scalescope explain -- python '{script}'")):
+        scalescope.explain(script)
 
 
 def test_a_table_is_read_as_a_curve(tmp_path: Path) -> None:

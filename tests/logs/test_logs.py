@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from published import CIFAR10, epochs, values
-from scalescope.measurement.logs import read_logs
-from scalescope.measurement.logs.epochs import break_even_epochs, excess_sentence, first_epoch_excess
+from scalescope.logs.curves import read_logs
+from scalescope.logs.epochs import break_even_epochs, excess_sentence, first_epoch_excess
 
 # What published logs say
 

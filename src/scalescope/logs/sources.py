@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from scalescope.errors import SeveralJobs, UsageError
-from scalescope.measurement.logs import read_logs
+from scalescope.logs.curves import read_logs
+from scalescope.logs.files import UNDERSTOOD, head
+from scalescope.logs.tables import is_heading, read_table
+from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.study import study
-from scalescope.measurement.tables import read_table
-from scalescope.measurement.tables.text import is_heading
-from scalescope.measurement.text_files import UNDERSTOOD, head
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
@@ -57,6 +57,8 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
 def recognise(path: Path) -> Kind:
     """What a file is, by what it holds; one line that says what is understood when it is something else."""
     beginning = head(path)
+    if trainer_reader(path):
+        return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
         return _record_kind(path)
     if path.suffix.lower() in _TABLE_ENDINGS:

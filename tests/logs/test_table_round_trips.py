@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from published import LAB11, speedups
+from scalescope.logs.tables import read_table
 from scalescope.measurement.study import study
-from scalescope.measurement.tables import read_table
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import SPEEDUPS, Scaling
 from scalescope.show import document_of, files
@@ -72,7 +72,7 @@ def test_our_own_table_reads_back_to_about_the_same_speedups(table, kind: str, l
 
 @pytest.mark.parametrize("paths", [("lab11.csv",), ("cifar10-1gpu.log", "cifar10-2gpus.log", "cifar10-4gpus.log")])
 def test_what_was_read_once_reads_the_same_from_our_table(table, paths: tuple[str, ...]) -> None:
-    from scalescope.measurement.sources import explain
+    from scalescope.logs.sources import explain
 
     before = explain([LAB11.parent / path for path in paths])
     (curve,) = table(files.as_csv(document_of(before).files["scaling"])).curves
@@ -94,12 +94,11 @@ def _tables(draw: st.DrawFn) -> tuple[list[int], list[float], list[float], list[
 @given(
     _tables(),
     st.permutations(range(4)),
-    st.sampled_from([",", ";", "\t"]),
-    st.booleans(),
+    st.sampled_from([",", "\t"]),
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_any_order_of_columns_and_rows(tmp_path_factory, made, order, separator, total, comma, random) -> None:
+def test_any_order_of_columns_and_rows(tmp_path_factory, made, order, separator, total, random) -> None:
     counts, inits, trains, rates = made
     names = ["GPUs", "Init time(s)", "Train time(s)", f"examples_per_s_{'total' if total else 'per_worker'}"]
     rows = [list(row) for row in zip(counts, inits, trains, rates, strict=True)]
@@ -108,8 +107,9 @@ def test_any_order_of_columns_and_rows(tmp_path_factory, made, order, separator,
     writer = csv.writer(text, delimiter=separator)
     writer.writerow([names[index] for index in order])
     for row in rows:
-        cells = [f"{row[index]:,}" if random.random() < 0.3 and index == 0 else repr(row[index]) for index in order]
-        writer.writerow([cell.replace(".", ",") if comma and separator == ";" else cell for cell in cells])
+        writer.writerow(
+            [f"{row[index]:,}" if random.random() < 0.3 and index == 0 else repr(row[index]) for index in order]
+        )
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_text(text.getvalue())
     (curve,) = read_table(path).curves

@@ -10,7 +10,7 @@ import pytest
 
 from command_line import CommandLine
 from published import LAB11, speedups
-from scalescope.measurement.tables import read_table
+from scalescope.logs.tables import read_table
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.show import document_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalescope.measurement.logs.epochs import excess_sentence, first_epoch_excess, slower_sentences, testing_sentence
+from scalescope.logs.epochs import excess_sentence, first_epoch_excess, slower_sentences, testing_sentence
 from scalescope.measurement.verdict import which_to_trust
 from scalescope.records.scaling import Curve, Estimate, Loss, ScalingPoint
 

@@ -1,4 +1,4 @@
-"""Training logs that people already have in, a curve out.
+"""Logs of a training on several numbers of processes in, a curve out.
 
 How many processes wrote a log is told by --np, by headings in a file that holds several, or by the file's name.
 """
@@ -9,14 +9,17 @@ from pathlib import Path
 from statistics import fmean, median
 
 from scalescope.errors import UsageError
+from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
+from scalescope.logs.lines import Reading, Section, read_log, sections
+from scalescope.logs.rates import whose_rate
+from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.curves import Frame, make_curve
-from scalescope.measurement.logs.epochs import excess_sentence, slower_sentences, testing_sentence
-from scalescope.measurement.logs.lines import Reading, Section, read_log, sections
-from scalescope.measurement.observation import Observation, infer
+from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
 from scalescope.text import listed, plain, plural
+from scalescope.units import format_seconds
 from scalescope.warmup import warmup_steps
 
 _WORD = "gpus?|ranks?|procs?|process|processes|workers?|devices?"
@@ -32,6 +35,16 @@ _LABELLED = [
 ]  # 2gpus, np4, 2-gpus, np-4: who stands closer to its word comes first
 _FREE = re.compile(r"(?<![a-z\d])(\d{1,4})(?![a-z\d])", re.IGNORECASE)
 _ANY = re.compile(r"(?<!\d)(\d{1,4})(?!\d)")
+# What a log tells, by the field of its reading; the first that all logs tell is used.
+_KINDS = {
+    "epochs": "epoch times",
+    "steps": "step times",
+    "windows": "samples over time",
+    "rates": "rates",
+    "bare_rates": "rates without saying whose",
+    "train_s": "a train time",
+}
+_SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
 
 def process_counts(paths: Sequence[Path], np: Sequence[int]) -> list[int]:
@@ -44,9 +57,17 @@ def process_counts(paths: Sequence[Path], np: Sequence[int]) -> list[int]:
 
 
 def _from_name(path: Path) -> int:
-    """The labelled number of the name (2gpus, np4), or its only number; a clear line when there is neither."""
-    looks = [(pattern, path.name) for pattern in _LABELLED]
-    looks += [(_FREE, path.stem), (_FREE, path.name), (_ANY, path.stem)]
+    """The labelled number of the name (2gpus, np4), or its only number; a clear line when there is neither.
+
+    Files of trainers all have the same name: there the folders' names tell.
+    """
+    if trainer := trainer_reader(path):
+        trainer(path, 1)  # one that has no times is of no use, however many processes wrote it
+        named = (path, *list(path.absolute().parents)[:3])
+        looks = [(pattern, each.name) for each in named for pattern in _LABELLED]
+    else:
+        looks = [(pattern, path.name) for pattern in _LABELLED]
+        looks += [(_FREE, path.stem), (_FREE, path.name), (_ANY, path.stem)]
     for pattern, text in looks:
         counts = {int(count) for count in pattern.findall(text)} - {0}
         if len(counts) == 1:
@@ -60,18 +81,27 @@ def _from_name(path: Path) -> int:
 
 def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
     """The curve of several logs, and what had to be assumed to read them; counts come from `np` or the file names."""
-    logs = _logs(paths, np, pattern)
-    readings = [read_log(path, count, pattern, section) for path, count, section in logs]
-    if all(reading.epochs for reading in readings):
-        curve, findings = _timed(readings, "epoch")
-    elif all(reading.steps for reading in readings):
-        curve, findings = _timed(readings, "step")
-    elif all(reading.rates or reading.bare_rates for reading in readings):
-        curve, findings = _rated(readings)
-    elif all(reading.train_s for reading in readings):
+    logs: list[tuple[Path, int, Section | None]] = []
+    if np:
+        logs = [(path, count, None) for path, count in zip(paths, process_counts(paths, np), strict=True)]
+    for path in paths if not np else ():
+        parts = sections(path, pattern)
+        logs += [(path, part.np, part) for part in parts] if parts else [(path, _from_name(path), None)]
+    readings = []
+    for path, count, section in logs:
+        trainer = None if pattern else trainer_reader(path)
+        readings.append(trainer(path, count) if trainer else read_log(path, count, pattern, section))
+    told = next((kind for kind in _KINDS if all(getattr(reading, kind) for reading in readings)), None)
+    if told is None:
+        raise UsageError(_unlike(readings))
+    if told in ("epochs", "steps"):
+        curve, findings = _timed(readings, told.removesuffix("s"))
+    elif told == "windows":
+        curve, findings = _windowed(readings)
+    elif told == "train_s":
         curve, findings = _whole(readings)
     else:
-        raise UsageError(_unlike(readings))
+        curve, findings = _rated(readings, bare=told == "bare_rates")
     if not np:
         findings += _told_counts(logs)
     if curve.baseline_np is None:
@@ -88,43 +118,27 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     )
 
 
-def _logs(paths: Sequence[Path], np: Sequence[int], pattern: str) -> list[tuple[Path, int, Section | None]]:
-    """Every log: its file, its number of processes and, where headings divide the file, its lines."""
-    if np:
-        return [(path, count, None) for path, count in zip(paths, process_counts(paths, np), strict=True)]
-    found: list[tuple[Path, int, Section | None]] = []
-    for path in paths:
-        parts = sections(path, pattern)
-        found += [(path, part.np, part) for part in parts] if parts else [(path, _from_name(path), None)]
-    return found
-
-
 def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
     """Who told the numbers of processes."""
+
+    def counted(counts: Sequence[int]) -> str:
+        apart = sorted(set(counts))
+        return plural(apart[0], "process") if len(apart) == 1 else f"{listed(apart)} processes"
+
     named = [count for _, count, section in logs if section is None]
-    told = [f"the file names tell {_listed(named)}; --np overrules them"] if named else []
+    told = [f"the file names tell {counted(named)}; --np overrules them"] if named else []
     headed = [(path, count) for path, count, section in logs if section is not None]
     for path in dict.fromkeys(path for path, _ in headed):
-        counts = [count for of, count in headed if of == path]
-        told.append(f"headings in '{plain(path.name)}' tell {_listed(counts)}")
+        told.append(f"headings in '{plain(path.name)}' tell {counted([count for of, count in headed if of == path])}")
     return told
-
-
-def _listed(counts: Sequence[int]) -> str:
-    apart = sorted(set(counts))
-    return plural(apart[0], "process") if len(apart) == 1 else f"{listed(apart)} processes"
 
 
 def _unlike(readings: Sequence[Reading]) -> str:
     """Which two logs tell different things."""
-    kinds = {"epoch times": "epochs", "step times": "steps", "rates": "rates", "a train time": "train_s"}
-
-    def told(reading: Reading) -> str:
-        return next((kind for kind, field in kinds.items() if getattr(reading, field)), "rates")
-
-    first, other = readings[0], next(each for each in readings if told(each) != told(readings[0]))
+    told = [next(name for kind, name in _KINDS.items() if getattr(reading, kind)) for reading in readings]
+    other = next(index for index, kind in enumerate(told) if kind != told[0])
     return (
-        f"'{first.name}' tells {told(first)} and '{other.name}' tells {told(other)}: "
+        f"'{readings[0].name}' tells {told[0]} and '{readings[other].name}' tells {told[other]}: "
         "name logs of one kind, or say with --pattern what to read"
     )
 
@@ -187,51 +201,58 @@ def _by_mean(curve: Curve, np: int) -> str:
     return f"; efficiency is {100 * median_share:.0f} % by the median and {100 * mean_share:.0f} % by the mean"
 
 
-def _rated(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
+def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
+    """From samples and seconds of one window after the other: the steady rate is that after warm-up."""
+    observations = []
+    for reading, number in zip(readings, _rounds(readings), strict=True):
+        paces = [seconds / samples for seconds, samples in reading.windows]
+        warmup = warmup_steps(paces)
+        seconds, samples = map(sum, zip(*reading.windows, strict=True))
+        first_s, first = map(sum, zip((0.0, 0.0), *reading.windows[:warmup], strict=True))
+        rate = (samples - first) / (seconds - first_s)
+        observations.append(
+            Observation(
+                engine="",
+                np=reading.np,
+                round=number,
+                rate=rate,
+                mean_rate=rate,
+                median_rate=1 / median(paces[warmup:]),
+                work=samples,
+                parts={"warmup": first_s - first / rate},
+                throughput=rate,
+                phases={"warmup": first_s, "steady": seconds - first_s},
+            )
+        )
+    return make_curve(observations, Frame(engine="")), _work_said(readings)
+
+
+def _rated(readings: Sequence[Reading], *, bare: bool) -> tuple[Curve, list[str]]:
     """From rates alone: a steady speedup and nothing else."""
-    findings = []
-    rates = [(reading, reading.rates) for reading in readings]
-    if not all(reading.rates for reading in readings):
-        bare = {reading.np: _steady_rate(reading.bare_rates) for reading in readings if reading.bare_rates}
-        if not all(reading.bare_rates for reading in readings):
-            raise UsageError(_unlike_rates(readings))
-        inference = infer("the rate", bare, rename="say with --pattern and a group examples_per_s_{}")
-        findings.append(inference.sentence)
-        rates = [
-            (reading, tuple(rate * (1 if inference.total else reading.np) for rate in reading.bare_rates))
-            for reading in readings
-        ]
+
+    def steady(rates: Sequence[float]) -> Sequence[float]:
+        return rates[warmup_steps([1 / rate for rate in rates]) :]
+
+    findings, rates = [], [reading.rates for reading in readings]
+    if bare:
+        by_np = {reading.np: median(steady(reading.bare_rates)) for reading in readings}
+        total, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
+        findings.append(said)
+        rates = [tuple(rate * (1 if total else each.np) for rate in each.bare_rates) for each in readings]
     observations = [
         Observation(
             engine="",
             np=reading.np,
             round=number,
-            rate=_steady_rate(told),
-            mean_rate=fmean(told[_warmup(told) :]),
-            median_rate=_steady_rate(told),
+            rate=median(steady(told)),
+            mean_rate=fmean(steady(told)),
+            median_rate=median(steady(told)),
             work=1.0,
-            throughput=_steady_rate(told),
+            throughput=median(steady(told)),
         )
-        for (reading, told), number in zip(rates, _rounds(readings), strict=True)
+        for reading, told, number in zip(readings, rates, _rounds(readings), strict=True)
     ]
     return make_curve(observations, Frame(engine="")), findings
-
-
-def _warmup(rates: Sequence[float]) -> int:
-    return warmup_steps([1 / rate for rate in rates])
-
-
-def _steady_rate(rates: Sequence[float]) -> float:
-    return median(rates[_warmup(rates) :])
-
-
-def _unlike_rates(readings: Sequence[Reading]) -> str:
-    said = next(reading for reading in readings if not reading.bare_rates)
-    bare = next(reading for reading in readings if not reading.rates)
-    return (
-        f"'{said.name}' says whose its rates are and '{bare.name}' does not: "
-        "say with --pattern and a group examples_per_s_total or examples_per_s_per_worker what to read"
-    )
 
 
 def _whole(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
@@ -240,5 +261,27 @@ def _whole(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
         Observation(engine="", np=reading.np, round=number, rate=None, work=1.0, whole_train_s=reading.train_s)
         for reading, number in zip(readings, _rounds(readings), strict=True)
     ]
-    curve = make_curve(observations, Frame(engine=""))
-    return curve, ["every log is taken to do the same work in all"]
+    evaluated = [
+        f"{format_seconds(each.evaluation_s)} of {format_seconds(each.train_s)} on {each.np}"
+        for each in readings
+        if each.evaluation_s and each.train_s
+    ]
+    said = [f"evaluation is part of the train time: {listed(evaluated)}"] if evaluated else []
+    return make_curve(observations, Frame(engine="")), [*said, *_work_said(readings)]
+
+
+def _work_said(readings: Sequence[Reading]) -> list[str]:
+    """The work that all logs are taken to do.
+
+    Raises:
+        UsageError: They say themselves that it differs.
+    """
+    if not all(reading.samples for reading in readings):
+        return ["every log is taken to do the same work in all"]
+    least, most = (pick(readings, key=lambda reading: reading.samples or 0.0) for pick in (min, max))
+    if (most.samples or 0.0) > (1 + _SAME_WORK) * (least.samples or 0.0):
+        raise UsageError(
+            f"'{least.name}' trained on {least.samples:,.0f} samples and '{most.name}' on {most.samples:,.0f}: "
+            "train each for the same number of epochs, or of samples"
+        )
+    return []

@@ -1,0 +1,1 @@
+"""Tables, training logs and autotune logs that people already have."""
