@@ -19,6 +19,7 @@ LEAVES = {
     "intervals",
     "line_pattern",
     "named_paths",
+    "progress",
     "options",
     "stats",
     "steady",
