@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.table import Unfinished, print_table
 from scalescope import host
 from scalescope.measurement.sweep import continue_measurement, measure
+from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Estimate, estimate
@@ -48,13 +49,6 @@ if __name__ == "__main__":
         port = free.getsockname()[1]
     ranks.start_processes(train, args=(int(sys.argv[1]), port), nprocs=int(sys.argv[1]), start_method="fork")
 """
-
-
-class Silent:
-    """Listens and says nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: None
 
 
 def run() -> list[dict[str, Any]]:
@@ -99,9 +93,9 @@ def _study(folder: Path, seconds: float) -> None:
         folder=str(folder),
     )
     if (folder / "plan.json").exists():
-        continue_measurement(folder, {"budget_s": seconds}, Silent())
+        continue_measurement(folder, {"budget_s": seconds}, Progress())
     else:
-        measure(request, Silent())
+        measure(request, Progress())
     pairs = _pairs(folder)
     print(f"  {folder.name}: {json.dumps([[round(1e6 * each) for each in pair] for pair in pairs or []])}", flush=True)
 

@@ -90,8 +90,7 @@ def launch(task: AccuracyTask, group: Group, folder: Path) -> None:
             folder=folder.absolute(),
             hosts=group.hosts,
             writes="**/*.jsonl",
-        ),
-        lambda lines: None,
+        )
     )
 
 

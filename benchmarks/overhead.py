@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
-from benchmarks.aa import Silent
 from benchmarks.agent import WATCH
 from benchmarks.table import Unfinished
 from scalescope.measurement.sweep import measure
+from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.stats import FEWEST, MEASURED, of_values, percent
 from scalescope.steady import step_times
@@ -103,7 +103,7 @@ def _measured(folder: Path, pairs: str, steps: str) -> None:
     request = MeasureRequest(
         command=script, np=(2,), engines=("ddp",), device="cpu", threads_per_rank=1, launches=1, folder=out
     )
-    measure(request, Silent())
+    measure(request, Progress())
 
 
 def _blocks(folder: Path) -> dict[tuple[int, bool], list[list[float]]]:

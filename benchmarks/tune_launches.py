@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, thinned
-from benchmarks.tune_online import Quiet, settled
+from benchmarks.tune_online import settled
 from scalescope import host
+from scalescope.progress import Progress
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.offline import Launches
 from scalescope.tuner.space import offline_space
@@ -23,7 +24,7 @@ def landscape_by_launches(
     """The grid, one launch per cell and round, then its best cells once more; a cut one goes on where it was."""
     path, place = folder / "landscape.json", folder / "grid"
     settings, point = settled(request, place)
-    launches = Launches(request, settings, point, Quiet())
+    launches = Launches(request, settings, point, Progress())
     found = load(path)
     if found is None:
         shutil.rmtree(place, ignore_errors=True)

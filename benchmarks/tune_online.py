@@ -12,9 +12,10 @@ from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, th
 from scalescope.jobs.launch import run_job
 from scalescope.jobs.plan import Settings, points
 from scalescope.measurement.sweep import settle_here
+from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
-from scalescope.records.tuning import Sample, TuneRequest, Values
+from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.controller_files import ControllerFiles
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space, online_space
@@ -24,31 +25,16 @@ _WARMUP_STEPS = 20
 _SURVEY_STEPS = 3
 
 
-class Quiet:
-    """A progress listener that says nothing; a launch ends when the work next to it has failed."""
+class Beside(Progress):
+    """Progress of a launch that ends when the work next to it has failed."""
 
-    def __init__(self, beside: "Future[None] | None" = None) -> None:
+    def __init__(self, beside: "Future[None]") -> None:
         self.beside = beside
 
-    def steps(self, count: int) -> None:
+    def advance(self, steps: int) -> None:
         """Steps done."""
-        if self.beside and self.beside.done():
+        if self.beside.done():
             self.beside.result()
-
-    def line(self, source: str, text: str) -> None:
-        """A line of output."""
-
-    def planned(self, text: str) -> None:
-        """What is going to happen."""
-
-    def begins(self, index: int, phase: str, values: Values, most: int) -> None:
-        """A sample begins."""
-
-    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
-        """A sample is there."""
-
-    def decided(self, text: str) -> None:
-        """The search is over."""
 
 
 def settled(request: TuneRequest, folder: Path) -> tuple[Settings, Point]:
@@ -114,7 +100,7 @@ def while_training(request: TuneRequest, folder: Path, work: Callable[[Trained],
         beside = pool.submit(drive)
         try:
             launched = run_job(
-                msgspec.structs.replace(settings, request=asked), point, training, _FOREVER, Quiet(beside)
+                msgspec.structs.replace(settings, request=asked), point, training, _FOREVER, Beside(beside)
             )
         finally:
             over.set()

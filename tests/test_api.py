@@ -12,37 +12,15 @@ from scalescope.cli import application
 from scalescope.errors import UsageError
 from scalescope.jobs.request import measure_request
 from scalescope.options import options_of
-from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.run import Measurement
 from scalescope.verbs import VERBS
 from scalescope.verbs.verb import Verb
-
-
-class Notes:
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.most_steps = 0
-
-    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
-        self.told.append(f"{points} points, {fewest} to {most} launches, {done} done")
-
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
-        self.told.append(f"{index} begins")
-
-    def steps(self, count: int) -> None:
-        self.most_steps = max(self.most_steps, count)
-
-    def line(self, source: str, text: str) -> None:
-        pass
-
-    def ends(self, outcome: Run) -> None:
-        self.told.append(f"{outcome.point.label} ends")
+from told import Told
 
 
 @pytest.mark.launches
-def test_measure_returns_records_and_tells_its_listener(tmp_path) -> None:
-    notes = Notes()
+def test_measure_returns_records_and_shows_its_progress(tmp_path) -> None:
+    told = Told()
     record = scalescope.measure(
         "mlp",
         np=[2],
@@ -51,15 +29,19 @@ def test_measure_returns_records_and_tells_its_listener(tmp_path) -> None:
         steps=8,
         launches=1,
         folder=tmp_path / "out",
-        listener=notes,
+        progress=told,
     )
     assert isinstance(record, Measurement)
     assert record.folder == tmp_path / "out"
     (run,) = record.runs
     assert (run.steps, run.point.np, run.point.global_batch, len(run.ranks)) == (8, 2, 8, 2)
     assert sum(run.phases.values()) == pytest.approx(run.wall_s, rel=0.02)
-    assert notes.told == ["1 points, 1 to 1 launches, 0 done", "1 begins", "ddp-np2-b4 ends"]
-    assert notes.most_steps == 8
+    (plan,), ((what, seconds, steps),) = told.notes, told.stages
+    assert plan.startswith("1 launch at 1 point, one each; about ")
+    assert (what, steps) == ("launch 1/1 ddp-np2-b4", 8)
+    assert seconds
+    assert told.details[0].startswith("ddp-np2-b4: ")
+    assert max(told.steps) == 8
     assert scalescope.tabulate(record, "csv").count("\n") == 2
     more = scalescope.resume(tmp_path / "out", launches=2)
     assert [each.round for each in more.runs] == [1, 2]

@@ -136,6 +136,24 @@ def unit_of(seconds: float) -> tuple[str, float]:
     return ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
 
 
+def times(factor: float) -> str:
+    """`1.58x`."""
+    return f"{factor:.2f}x" if factor < 10 else f"{factor:.0f}x"
+
+
+def with_error(step_s: float, error_s: float | None) -> str:
+    """`353 ± 2.9 ms`."""
+    if error_s is None:
+        return format_seconds(step_s)
+    unit, factor = unit_of(step_s)
+    return f"{digits(factor * step_s)} ± {factor * error_s:.2g} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three of them, never as a power of ten."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
 def format_rate(per_second: float) -> str:
     """A rate with three significant digits and thousands separated."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"

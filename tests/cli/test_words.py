@@ -23,7 +23,7 @@ WORST = {
     r"who moves the bytes": "communication backend",
     r"how sure it is to be": "Statistics",
     r"worth its devices": "minimum efficiency",
-    r"\baudience\b": "progress listener",
+    r"\baudience\b": "progress",
     r"\bsurroundings\b": "environment",
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))

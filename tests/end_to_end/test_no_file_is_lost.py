@@ -109,7 +109,7 @@ def test_ranks_do_not_empty_a_folder_of_the_user(tmp_path: Path) -> None:
         writes="probe-rank*.jsonl",
     )
     with pytest.raises(UsageError, match="profile holds files that scalescope did not write: move it away"):
-        run_ranks(program, lambda _: None)
+        run_ranks(program)
     assert contents(tmp_path) == {"profile/notes.txt": b"mine"}
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import needs
 from command_line import CommandLine
-from scalescope.api import Silent
 from scalescope.errors import WorkFailed
 from scalescope.measurement.trace import traced_commands, traced_run
+from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD, TraceFolder
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement
@@ -136,7 +136,7 @@ def test_a_pattern_cannot_be_traced(scalescope: CommandLine) -> None:
 
 def test_a_script_over_ddp_ends_after_the_steps_that_are_needed(tmp_path: Path, scripts: Path) -> None:
     command = (sys.executable, str(scripts / "ddp.py"), "--steps", "1000")
-    folder = traced_run(MeasureRequest(command=command, np=(2,), folder=str(tmp_path / "out")), Silent())
+    folder = traced_run(MeasureRequest(command=command, np=(2,), folder=str(tmp_path / "out")), Progress())
     trace = load(folder / TRACE_RECORD, TraceFolder)
     assert (trace.engine, trace.backend, trace.np, trace.steps) == ("ddp", "gloo", 2, 20)
     first, second = captured(folder)
@@ -152,7 +152,7 @@ def test_a_script_that_ends_too_early_is_launched_again_for_the_steps_it_has(tmp
     )
     command = (sys.executable, str(tmp_path / "train.py"))
     request = MeasureRequest(command=command, np=(1,), launcher="own", folder=str(tmp_path / "out"))
-    folder = traced_run(request, Silent())
+    folder = traced_run(request, Progress())
     trace = load(folder / TRACE_RECORD, TraceFolder)
     assert (trace.engine, trace.steps, trace.overhead) == ("none", 10, None)
     assert len(captured(folder)[0]) == 10
@@ -167,7 +167,7 @@ def test_horovods_timeline_begins_at_its_start_and_marks_name_the_slow_rank(tmp_
     (tmp_path / "train.py").write_text(SLOW_RANK)
     command = (sys.executable, str(tmp_path / "train.py"))
     knobs = (f"controller={controller}",)
-    folder = traced_run(MeasureRequest(command=command, np=(2,), knobs=knobs, folder=str(tmp_path / "out")), Silent())
+    folder = traced_run(MeasureRequest(command=command, np=(2,), knobs=knobs, folder=str(tmp_path / "out")), Progress())
     trace = load(folder / TRACE_RECORD, TraceFolder)
     assert (trace.engine, trace.backend, trace.steps, trace.files) == ("horovod", controller, 20, ("timeline.json",))
     assert trace.overhead is not None
@@ -190,14 +190,14 @@ def test_a_script_that_fails_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise ValueError('planted')")
     command = (sys.executable, str(tmp_path / "train.py"))
     with pytest.raises(WorkFailed, match=r"^np1-traced: .*nothing was traced\n(.|\n)*planted"):
-        traced_run(MeasureRequest(command=command, np=(1,), folder=str(tmp_path / "out")), Silent())
+        traced_run(MeasureRequest(command=command, np=(1,), folder=str(tmp_path / "out")), Progress())
 
 
 def test_an_interrupt_leaves_nothing_running(scalescope: CommandLine, scripts: Path) -> None:
     program = (
-        "import sys\nfrom scalescope.api import Silent\nfrom scalescope.measurement.trace import traced_run\n"
+        "import sys\nfrom scalescope.progress import Progress\nfrom scalescope.measurement.trace import traced_run\n"
         "from scalescope.records.request import MeasureRequest\n"
-        "traced_run(MeasureRequest(command=tuple(sys.argv[1:]), np=(2,), folder='out'), Silent())"
+        "traced_run(MeasureRequest(command=tuple(sys.argv[1:]), np=(2,), folder='out'), Progress())"
     )
     words = (sys.executable, "-c", program, sys.executable, str(scripts / "ddp.py"), "--pause", "1")
     process = subprocess.Popen(words, cwd=scalescope.folder, stderr=subprocess.DEVNULL)

@@ -12,6 +12,7 @@ import test_verification
 from scalescope.errors import UsageError
 from scalescope.estimation import verification
 from scalescope.estimation.verification import _distance, _spread, corrected, deciding_cells, run_checks
+from scalescope.progress import Progress
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Check, Prediction
 from scalescope.records.profile import WorkloadSpec
@@ -120,11 +121,11 @@ class Measured:
         self.continued: list[tuple[Path, dict[str, Any]]] = []
         self._without = without
 
-    def __call__(self, asked: MeasureRequest, listener: Any) -> Any:
+    def __call__(self, asked: MeasureRequest, progress: Any) -> Any:
         self.asked.append(asked)
         return SimpleNamespace(runs=[launch(asked.np[0], batch) for batch in asked.batch if batch != self._without])
 
-    def again(self, folder: Path, options: dict[str, Any], listener: Any) -> Any:
+    def again(self, folder: Path, options: dict[str, Any], progress: Any) -> Any:
         self.continued.append((folder, options))
         return SimpleNamespace(runs=[launch(2, batch) for batch in BATCHES])
 
@@ -137,8 +138,7 @@ def launch(np: int, batch: int) -> Run:
 def checks(monkeypatch: pytest.MonkeyPatch, measured: Measured, folder: Path, slots: int = 16, **more: Any) -> Any:
     monkeypatch.setattr(verification, "measure", measured)
     monkeypatch.setattr(verification, "continue_measurement", measured.again)
-    listener: Any = None
-    return run_checks(request(**more), asked(), proportional(8, 128), 3, slots, folder, listener)
+    return run_checks(request(**more), asked(), proportional(8, 128), 3, slots, folder, Progress())
 
 
 def test_cells_of_one_number_of_processes_are_one_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,32 +22,10 @@ from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.request import EstimatePlan, EstimateRequest, Fingerprint, ProbeRequest
 from scalescope.records.store import append, load, load_lines, save
 from simulator.made import described, point, profile, proportional
+from told import Told
 
 MLP = WorkloadSpec(model="mlp")
 HERE = Fingerprint(host="here", cpu="", cores=4, gpus=(), python="3", torch="2")
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, float | None]] = []
-        self.remarks: list[str] = []
-        self.continued: list[Path] = []
-        self.maps: list[Prediction] = []
-
-    def stage(self, what: str, seconds: float | None) -> None:
-        self.stages.append((what, seconds))
-
-    def remark(self, text: str) -> None:
-        self.remarks.append(text)
-
-    def continues(self, folder: Path) -> None:
-        self.continued.append(folder)
-
-    def mapped(self, prediction: Prediction) -> None:
-        self.maps.append(prediction)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
 
 
 class Machine:
@@ -66,7 +44,7 @@ class Machine:
         self.options.append(options)
         return self.profile
 
-    def probe_cluster(self, asked: ProbeRequest, listener: Any) -> Cluster:
+    def probe_cluster(self, asked: ProbeRequest, progress: Any) -> Cluster:
         self.probes.append(asked)
         return self.cluster
 
@@ -90,8 +68,8 @@ def request(at: Path, **more: Any) -> EstimateRequest:
 
 
 def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path: Path, machine: Machine) -> None:
-    heard = Heard()
-    made = estimate(request(tmp_path), heard)
+    told = Told()
+    made = estimate(request(tmp_path), told)
     folder = made.folder
     assert folder
     assert [(cell.np, cell.batch) for cell in made.cells] == [(np, batch) for batch in (8, 16) for np in (1, 2, 4)]
@@ -100,12 +78,12 @@ def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path
     assert load(folder / "estimate.json", Prediction) == made
     assert (folder / "step.json").exists()
     assert load(folder / "plan.json", EstimatePlan).finished
-    assert heard.stages == [("profile of mlp on one process", 20.0 + 3 * starting_s(4))]
-    assert (heard.continued, heard.maps) == ([], [])
+    assert told.stages == [("profile of mlp on one process", 20.0 + 3 * starting_s(4), None)]
+    assert told.notes == []
 
 
 def test_a_profile_is_taken_of_each_batch_alone_and_with_others(tmp_path: Path, machine: Machine) -> None:
-    estimate(request(tmp_path, repeats=5, timeout_s=77.0), Heard())
+    estimate(request(tmp_path, repeats=5, timeout_s=77.0), Told())
     (task,) = machine.tasks
     assert (task.batches, task.together, task.repeats) == ((8, 16), (2, 4), 2)
     assert (task.launches, task.seconds) == (3, pytest.approx(20 / 3))
@@ -128,74 +106,74 @@ def test_as_many_ranks_step_together_as_the_map_has(
     tmp_path: Path, machine: Machine, more: dict[str, Any], logical: int, together: tuple[int, ...]
 ) -> None:
     machine.logical, machine.cluster = logical, described(slots=logical)
-    estimate(request(tmp_path, **more), Heard())
+    estimate(request(tmp_path, **more), Told())
     assert machine.tasks[0].together == together
 
 
 def test_a_strong_speedup_divides_the_batch_and_passes_divide_it_again(tmp_path: Path, machine: Machine) -> None:
     several = msgspec.structs.replace(MLP, accumulate=3)
-    estimate(request(tmp_path, np=(1, 4), batch=(10,), scaling=("strong",), workload=several), Heard())
+    estimate(request(tmp_path, np=(1, 4), batch=(10,), scaling=("strong",), workload=several), Told())
     assert machine.tasks[0].batches == (1, 4), "10 and 3 samples in three passes"
     assert machine.tasks[0].workload.accumulate == 1
     with pytest.raises(UsageError, match="--accumulate 30 is more than the samples of any batch"):
         estimate(
-            request(tmp_path, folder=str(tmp_path / "b"), workload=msgspec.structs.replace(MLP, accumulate=30)), Heard()
+            request(tmp_path, folder=str(tmp_path / "b"), workload=msgspec.structs.replace(MLP, accumulate=30)), Told()
         )
 
 
 def test_a_machine_is_probed_as_far_as_the_question_needs_it(tmp_path: Path, machine: Machine) -> None:
-    estimate(request(tmp_path, np=(1, 2), seconds=20.0), Heard())
+    estimate(request(tmp_path, np=(1, 2), seconds=20.0), Told())
     (asked,) = machine.probes
     assert (asked.backends, asked.slots, asked.threads_per_rank, asked.device) == (("gloo",), 2, 2, "cpu")
     assert (asked.seconds, asked.folder) == (8.0, str(tmp_path / "out" / "probe"))
-    estimate(request(tmp_path, np=(1,), seconds=60.0, folder=str(tmp_path / "one")), Heard())
+    estimate(request(tmp_path, np=(1,), seconds=60.0, folder=str(tmp_path / "one")), Told())
     assert (machine.probes[1].backends, machine.probes[1].seconds, machine.probes[1].slots) == ((), 8.0, 1)
 
 
 def test_what_an_interrupted_estimate_finished_is_not_made_again(tmp_path: Path, machine: Machine) -> None:
     asked = request(tmp_path)
-    made = estimate(asked, Heard())
+    made = estimate(asked, Told())
     folder = made.folder
     assert folder
     plan = load(folder / "plan.json", EstimatePlan)
     assert (plan.request.folder, plan.request.timeout_s) == ("", 0.0)
     save(msgspec.structs.replace(plan, finished=False), folder / "plan.json")
-    heard = Heard()
-    again = estimate(msgspec.structs.replace(asked, timeout_s=1.0), heard)
+    told = Told()
+    again = estimate(msgspec.structs.replace(asked, timeout_s=1.0), told)
     assert (again.folder, again) == (folder, made)
-    assert heard.continued == [folder]
+    assert told.notes == [f"Continuing the interrupted estimate in {folder}: what it finished is used again."]
     assert (len(machine.tasks), len(machine.probes)) == (1, 1)
 
 
 def test_blocks_that_were_measured_again_are_said(tmp_path: Path, machine: Machine) -> None:
     machine.profile = profile(point(8, remade=2), point(16, remade=1))
-    heard = Heard()
-    estimate(request(tmp_path), heard)
-    assert heard.remarks == ["profile: 3 blocks of steps measured again, other programs were busy"]
+    told = Told()
+    estimate(request(tmp_path), told)
+    assert told.notes == ["Profile: 3 blocks of steps measured again, other programs were busy."]
 
 
 def test_earlier_checks_count_here_and_not_on_a_cluster_that_is_described(tmp_path: Path, machine: Machine) -> None:
     cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
     kept: Any = {"hostname": platform.node(), "engine": "ddp", "model": "mlp"}
     append(Residual(**kept, checks=1, log_error=0.2, seconds_since_epoch=0.0), cache)
-    made = estimate(request(tmp_path), Heard())
+    made = estimate(request(tmp_path), Told())
     assert made.calibration is not None
     file = tmp_path / "cluster.toml"
     write_cluster(machine.cluster, file)
-    other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Heard())
+    other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Told())
     assert other.calibration is None
     assert len(machine.probes) == 1
 
 
 def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, machine: Machine) -> None:
     said = "the profile used 5 threads on 4 cores: take it on a machine like the cluster's"
-    assert said in estimate(request(tmp_path, threads_per_rank=5), Heard()).warnings
-    enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Heard())
+    assert said in estimate(request(tmp_path, threads_per_rank=5), Told()).warnings
+    enough = estimate(request(tmp_path, threads_per_rank=4, folder=str(tmp_path / "b")), Told())
     assert not any("threads" in warning for warning in enough.warnings)
     machine.profile = msgspec.structs.replace(machine.profile, device="NVIDIA H200")
     machine.cluster, machine.gpus = described(slots=4, device="gpu"), 4
     on_gpu = request(tmp_path, threads_per_rank=5, folder=str(tmp_path / "c"))
-    assert said not in estimate(on_gpu, Heard()).warnings
+    assert said not in estimate(on_gpu, Told()).warnings
 
 
 def test_what_would_be_done_is_told_in_lines(tmp_path: Path, machine: Machine) -> None:
@@ -280,7 +258,7 @@ def test_a_profile_of_another_kind_of_device_than_the_clusters_is_not_taken(
 ) -> None:
     machine.gpus = gpus
     asked = on_devices(tmp_path, device, **more)
-    for verb in (dry_run, lambda request: estimate(request, Heard())):
+    for verb in (dry_run, lambda request: estimate(request, Told())):
         with pytest.raises(UsageError, match=said):
             verb(asked)
     assert machine.tasks == []
@@ -295,9 +273,9 @@ def test_a_profile_file_of_another_kind_of_device_than_the_clusters_is_refused(
     save(proportional(8, 16, device=profiled, torch=torch_version()), file)
     asked = on_devices(tmp_path, device, profile=str(file))
     with pytest.raises(UsageError, match=rf"profile.json is of a .PU: .* one {device.upper()}"):
-        estimate(asked, Heard())
+        estimate(asked, Told())
     assert not Path(asked.folder).exists()
-    made = estimate(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.04}), Heard())
+    made = estimate(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.04}), Told())
     assert made.cells[0].step_s == pytest.approx(0.02)
 
 
@@ -307,7 +285,7 @@ def test_a_profile_file_of_the_clusters_kind_of_device_is_used(
 ) -> None:
     file = tmp_path / "profile.json"
     save(proportional(8, 16, device=profiled, torch=torch_version()), file)
-    made = estimate(on_devices(tmp_path, device, profile=str(file)), Heard())
+    made = estimate(on_devices(tmp_path, device, profile=str(file)), Told())
     assert made.trusted
     assert machine.tasks == []
 
@@ -316,7 +294,7 @@ def test_a_gpus_profile_needs_a_cluster_where_no_gpu_is(tmp_path: Path, machine:
     file = tmp_path / "profile.json"
     save(proportional(8, 16, device="NVIDIA H200", torch=torch_version()), file)
     with pytest.raises(UsageError, match=r"profile.json is of a GPU and this machine has none: .* --cluster"):
-        estimate(request(tmp_path, profile=str(file)), Heard())
+        estimate(request(tmp_path, profile=str(file)), Told())
     assert machine.probes == []
 
 
@@ -335,11 +313,14 @@ def ran(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, measured: float
 
 def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(tmp_path, verify=1)
-    plain = estimate(msgspec.structs.replace(asked, verify=0, folder=str(tmp_path / "plain")), Heard())
+    plain = estimate(msgspec.structs.replace(asked, verify=0, folder=str(tmp_path / "plain")), Told())
     ran(monkeypatch, plain, 1.1)
-    heard = Heard()
-    made = estimate(asked, heard)
-    assert [each.cells for each in heard.maps] == [plain.cells]
+    told = Told()
+    made = estimate(asked, told)
+    assert plain.recommended
+    assert told.notes == [
+        f"Before its checks the map recommends 4 processes with batch 16: {plain.recommended.speedup:.2f}x."
+    ]
     assert len(made.checks) == 1
     assert made.correction > 1
     (kept,) = load_lines(tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl", Residual)
@@ -349,9 +330,9 @@ def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: 
 
 def test_a_map_that_is_not_trusted_teaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
-    plain = estimate(request(tmp_path), Heard())
+    plain = estimate(request(tmp_path), Told())
     ran(monkeypatch, plain, 1.1)
-    rest: Any = (proportional(8, 128), 1, described(slots=4), tmp_path, Heard())
+    rest: Any = (proportional(8, 128), 1, described(slots=4), tmp_path, Told())
     doubted = checked(request(tmp_path), msgspec.structs.replace(plain, doubts=("busy",)), *rest)
     assert not cache.exists()
     assert doubted.doubts == ("busy",)

@@ -16,20 +16,7 @@ from scalescope.jobs.rank_program import RankProgram, starting_s
 from scalescope.records.cluster import Costs, Overlap
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, float | None]] = []
-        self.remarks: list[str] = []
-
-    def stage(self, what: str, seconds: float | None) -> None:
-        self.stages.append((what, seconds))
-
-    def remark(self, text: str) -> None:
-        self.remarks.append(text)
-
-    def tick(self, done: int) -> None: ...
+from told import Told
 
 
 def found(copy: float = 1e-10, **more: Any) -> Findings:
@@ -58,40 +45,40 @@ def launched(monkeypatch: pytest.MonkeyPatch, *shown: Findings, gpus: int = 0) -
 
 
 def test_one_machine_is_a_node_with_the_slots_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, heard = launched(monkeypatch), Heard()
+    made, told = launched(monkeypatch), Told()
     cluster = probe_cluster(
-        ProbeRequest(backends=("gloo",), slots=4, threads_per_rank=3, seconds=2.0, rounds=5, folder="here"), heard
+        ProbeRequest(backends=("gloo",), slots=4, threads_per_rank=3, seconds=2.0, rounds=5, folder="here"), told
     )
     assert (cluster.name, cluster.nodes, cluster.slots_per_node) == ("this machine", 1, 4)
     assert (cluster.device, cluster.gpu, cluster.threads_per_rank) == ("cpu", None, 3)
     assert cluster.cores_per_node == host.cores().physical
     assert [(group.ranks, group.nodes, group.hosts) for group in made.groups] == [(2, 1, ()), (4, 1, ())]
-    assert heard.stages == [(f"gloo among {ranks} ranks", 2.0 + starting_s(ranks)) for ranks in (2, 4)]
-    assert heard.remarks == []
+    assert told.stages == [(f"gloo among {ranks} ranks", 2.0 + starting_s(ranks), None) for ranks in (2, 4)]
+    assert told.notes == []
     options = made.options[1]
     assert options["folder"] == Path("here/gloo-4-1")
     assert [options[name] for name in ("threads_per_rank", "seconds", "rounds", "device")] == [3, 2.0, 5, "cpu"]
 
 
 def test_several_hosts_are_equal_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, heard = launched(monkeypatch), Heard()
+    made, told = launched(monkeypatch), Told()
     hosts = (Host("a", 2), Host("b", 2))
-    cluster = probe_cluster(ProbeRequest(backends=("gloo",), hosts=hosts, device="cpu"), heard)
+    cluster = probe_cluster(ProbeRequest(backends=("gloo",), hosts=hosts, device="cpu"), told)
     assert (cluster.name, cluster.nodes, cluster.slots_per_node) == ("a,b", 2, 2)
     assert [(group.ranks, group.nodes) for group in made.groups] == [(2, 1), (2, 2), (4, 2)]
-    assert [words for words, _ in heard.stages] == [
+    assert [words for words, _, _ in told.stages] == [
         "gloo among 2 ranks",
         "gloo among 2 ranks on 2 nodes",
         "gloo among 4 ranks on 2 nodes",
     ]
     with pytest.raises(UsageError, match="hosts with different slots: a cluster has equal nodes"):
-        probe_cluster(ProbeRequest(hosts=(Host("a", 2), Host("b", 3))), heard)
+        probe_cluster(ProbeRequest(hosts=(Host("a", 2), Host("b", 3))), told)
 
 
 def test_without_slots_a_machine_has_those_of_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     launched(monkeypatch)
-    assert probe_cluster(ProbeRequest(), Heard()).slots_per_node == host.slots("cpu")
-    assert probe_cluster(ProbeRequest(hosts=(Host("a", 5),)), Heard()).slots_per_node == 5
+    assert probe_cluster(ProbeRequest(), Told()).slots_per_node == host.slots("cpu")
+    assert probe_cluster(ProbeRequest(hosts=(Host("a", 5),)), Told()).slots_per_node == 5
 
 
 def test_what_groups_show_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,35 +102,35 @@ def test_what_groups_show_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
         Findings(costs=(costs[1],), overlap=overlap, copy_s_per_byte=1e-10, disturbed="busy"),
         Findings(costs=(costs[2],), overlap=None, copy_s_per_byte=2e-10, disturbed="wild"),
     )
-    heard = Heard()
-    cluster = probe_cluster(ProbeRequest(backends=("gloo",), slots=8), heard)
+    told = Told()
+    cluster = probe_cluster(ProbeRequest(backends=("gloo",), slots=8), told)
     assert cluster.costs == tuple(costs)
     assert cluster.overlaps == (overlap,)
     assert cluster.copy_s_per_byte == 2e-10, "the middle one"
     assert cluster.disturbed == "busy; wild"
-    assert heard.remarks == ["gloo among 2 ranks: 2 of 5 rounds"]
+    assert told.notes == ["Gloo among 2 ranks: 2 of 5 rounds."]
 
 
 def test_on_a_gpu_copies_are_known_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     made = launched(monkeypatch, gpus=2)
     monkeypatch.setattr(host, "cards", lambda: [host.Card("NVIDIA H200", 0)])
-    cluster = probe_cluster(ProbeRequest(backends=("nccl",)), Heard())
+    cluster = probe_cluster(ProbeRequest(backends=("nccl",)), Told())
     assert (cluster.device, cluster.gpu, cluster.copy_s_per_byte, cluster.slots_per_node) == ("gpu", "H200", 0.0, 2)
     assert made.options[0]["device"] == "cuda"
-    assert probe_cluster(ProbeRequest(device="cpu", slots=2, backends=("gloo",)), Heard()).copy_s_per_byte == 1e-10
+    assert probe_cluster(ProbeRequest(device="cpu", slots=2, backends=("gloo",)), Told()).copy_s_per_byte == 1e-10
 
 
 def test_a_backend_that_is_not_here_is_refused_before_anything_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     made = launched(monkeypatch)
     with pytest.raises(UsageError, match="nccl needs GPUs"):
-        probe_cluster(ProbeRequest(backends=("nccl",), slots=2), Heard())
+        probe_cluster(ProbeRequest(backends=("nccl",), slots=2), Told())
     assert made.groups == []
 
 
 def test_a_group_is_launched_with_its_engine_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs: list[RankProgram] = []
 
-    def run(program: RankProgram, tell: Any) -> None:
+    def run(program: RankProgram) -> None:
         programs.append(program)
         line = msgspec.json.encode(Timed(operation="allreduce", bytes=4, seconds=[2.0], cpu_seconds=[1.0]))
         for rank in range(program.np):
@@ -151,9 +138,7 @@ def test_a_group_is_launched_with_its_engine_and_read_back(tmp_path: Path, monke
 
     monkeypatch.setattr(probe, "run_ranks", run)
     group = Group(backend="horovod-gloo", ranks=3, nodes=1, hosts=(Host("a", 3),))
-    made = probe_group(
-        group, folder=tmp_path, threads_per_rank=2, seconds=1.5, rounds=4, tell=lambda _: None, env={"A": "1"}
-    )
+    made = probe_group(group, folder=tmp_path, threads_per_rank=2, seconds=1.5, rounds=4, env={"A": "1"})
     assert [(costs.ranks, costs.seconds) for costs in made.costs] == [(3, (2.0,))]
     (program,) = programs
     assert program.task == ProbeTask(

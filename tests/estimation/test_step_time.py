@@ -9,18 +9,12 @@ from command_line import CommandLine
 from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, estimate, estimate_request
 from scalescope.estimation.step_time import profile_from_step_times
+from scalescope.progress import Progress
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import load, save
 from simulator.made import gradients, point, profile
 
 CLUSTER = "examples/clusters/dgx1-v100.toml"
-
-
-class Silent:
-    """Hears nothing."""
-
-    def __getattr__(self, name: str):
-        return lambda *_: None
 
 
 def test_shares_are_counted_on_the_layers_and_the_time_is_the_one_given() -> None:
@@ -46,7 +40,7 @@ def test_a_map_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     asked = estimate_request(
         model="mlp", step_time="20ms", batch="32", np="1,2,16", cluster=CLUSTER, folder=str(tmp_path / "out")
     )
-    made = estimate(asked, Silent())
+    made = estimate(asked, Progress())
     folder = made.folder
     assert folder
     assert [cell.np for cell in made.cells] == [1, 2, 16]
@@ -81,8 +75,8 @@ def test_a_profile_of_another_torch_gives_its_shares(tmp_path: Path) -> None:
     save(old, tmp_path / "profile.json")
     told = {"batch": "8", "np": "1,2", "cluster": CLUSTER, "profile": tmp_path / "profile.json"}
     with pytest.raises(UsageError, match=r"torch 1\.4\.0"):
-        estimate(estimate_request(model="mlp", folder=str(tmp_path / "a"), **told), Silent())
-    made = estimate(estimate_request(model="mlp", step_time="70ms", folder=str(tmp_path / "b"), **told), Silent())
+        estimate(estimate_request(model="mlp", folder=str(tmp_path / "a"), **told), Progress())
+    made = estimate(estimate_request(model="mlp", step_time="70ms", folder=str(tmp_path / "b"), **told), Progress())
     assert made.cells[0].step_s == pytest.approx(0.07)
 
 

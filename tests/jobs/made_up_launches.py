@@ -11,6 +11,7 @@ from scalescope.host import Cores
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, points, settle
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.progress import Progress
 from scalescope.records.job import Command, Ending, Job
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
@@ -20,14 +21,6 @@ MLP = WorkloadSpec(model="mlp")
 HERE = Cores(2, 8, 8.0, 2, 8)
 TORCHRUN = "  rank      : 0 (local_rank: 0)\n  exitcode  : {} (pid: 7)\n"
 SCRIPT = (sys.executable, "x.py")
-
-
-class Nobody:
-    def steps(self, count: int) -> None:
-        pass
-
-    def line(self, source: str, text: str) -> None:
-        pass
 
 
 def settled(folder: Path, **fields: Any) -> Settings:
@@ -78,4 +71,4 @@ def says(text: str, name: str = LAUNCHER_OUTPUT, problem: str = "exit code 1", t
 
 
 def launched(settings: Settings, point: Point | None = None) -> Run | Failure:
-    return launch(settings, 3, point or points(settings)[-1], 30, Nobody())
+    return launch(settings, 3, point or points(settings)[-1], 30, Progress())

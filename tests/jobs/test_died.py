@@ -7,20 +7,11 @@ import pytest
 from scalescope.jobs.watch import LaunchWatch
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.progress import Progress
 from scalescope.records.job import Job, Knobs
 
 TORCHRUN = "  rank      : {} (local_rank: {})\n  exitcode  : {} (pid: 7)\n"
 LOST = "RuntimeError: [../gloo/pair.cc:598] Connection closed by peer [127.0.0.1]:4242\n"
-
-
-class Nobody:
-    """A listener that is told nothing."""
-
-    def steps(self, count: int) -> None:
-        """Steps so far."""
-
-    def line(self, source: str, text: str) -> None:
-        """A line of output."""
 
 
 def died(folder: Path, name_of: str = "torchrun", **said: str) -> str:
@@ -29,7 +20,7 @@ def died(folder: Path, name_of: str = "torchrun", **said: str) -> str:
     job = Job(
         command=("train.py",), np=2, knobs=Knobs(engine="ddp"), folder=str(folder), launch="x", threads_per_rank=1
     )
-    return LaunchWatch(job, Nobody(), None).died(find_launcher(name_of))[0]
+    return LaunchWatch(job, Progress(), None).died(find_launcher(name_of))[0]
 
 
 @pytest.mark.parametrize(

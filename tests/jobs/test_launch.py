@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_up_launches import SCRIPT, TORCHRUN, Does, Nobody, Runner, launched, says, settled, trains
+from made_up_launches import SCRIPT, TORCHRUN, Does, Runner, launched, says, settled, trains
 from made_up_ranks import rank_log
 
 from scalescope.errors import UsageError
@@ -15,6 +15,7 @@ from scalescope.jobs import launch as launching
 from scalescope.jobs.launch import launch_folder, run_job
 from scalescope.jobs.own_ranks import StartsItsOwnRanks
 from scalescope.jobs.plan import points
+from scalescope.progress import Progress
 from scalescope.records.job import Host, Job
 from scalescope.records.run import Failure, Point, Run
 
@@ -177,7 +178,7 @@ def test_only_a_script_with_too_many_ranks_or_one_process_is_tried_again(
 ) -> None:
     runner.does = [does]
     settings = settled(tmp_path, **fields)
-    run_job(settings, points(settings)[-1], tmp_path / "launch", 30, Nobody())
+    run_job(settings, points(settings)[-1], tmp_path / "launch", 30, Progress())
     assert len(runner.jobs) == tries
 
 

@@ -58,7 +58,7 @@ def program(tmp_path: Path) -> Callable[..., RankProgram]:
 
 def test_ranks_get_their_task_and_their_environment(runner: Runner, program: Callable[..., RankProgram]) -> None:
     given = program(env={"TOKEN": "hunter2", "MALLOC_TOP_PAD_": "1"})
-    run_ranks(given, lambda _: None)
+    run_ranks(given)
     job, folder = runner.seen.job, given.folder
     assert mark_of(folder) == "ranks"
     assert job.command == (sys.executable, "-m", "some.module", str(folder / "task.json"))
@@ -81,20 +81,19 @@ def test_ranks_on_hosts_get_paths_from_here_and_no_loopback(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VIRTUAL_ENV", "/venv")
     hosts = (Host("a", 1), Host("b", 1))
-    run_ranks(program(hosts=hosts, launcher="mpirun", ssh="myssh", threads_per_rank=4), lambda _: None)
+    run_ranks(program(hosts=hosts, launcher="mpirun", ssh="myssh", threads_per_rank=4))
     job = runner.seen.job
     assert job.env == {**ALLOCATOR, "VIRTUAL_ENV": "/venv"}
     assert (job.hosts, job.ssh, job.threads_per_rank) == (hosts, "myssh", 4)
     assert runner.seen.commands[0].argv[0] == "mpirun"
-    run_ranks(program(), lambda _: None)
+    run_ranks(program())
     assert "VIRTUAL_ENV" not in runner.seen.job.env
 
 
-def test_whole_lines_of_all_ranks_are_told(runner: Runner, program: Callable[..., RankProgram]) -> None:
-    told: list[int] = []
+def test_whole_lines_of_all_ranks_show_that_it_goes_on(runner: Runner, program: Callable[..., RankProgram]) -> None:
     runner.prints = {"lines-0.jsonl": "{}\n{}\n", "lines-1.jsonl": "{}\n{", "other.jsonl": "{}\n"}
-    run_ranks(program(timeout_s=5.0), told.append)
-    assert told == runner.seen.ticks == [0, 3]
+    run_ranks(program(timeout_s=5.0))
+    assert runner.seen.ticks == [0, 3]
     assert runner.seen.timeout_s == 5.0
     assert runner.seen.stalled == ("nothing happened for 10 s: raise --timeout if it takes longer here", "")
 
@@ -103,7 +102,7 @@ def test_a_clear_line_of_a_rank_is_what_the_user_sees(runner: Runner, program: C
     runner.problem = "exit code 2"
     runner.prints = {"rank0.out": "Error\n", "rank1.out": f"x\n{USAGE_MARK} no GPU here: use --device cpu\nmore\n"}
     with pytest.raises(UsageError) as told:
-        run_ranks(program(), lambda _: None)
+        run_ranks(program())
     assert str(told.value) == "no GPU here: use --device cpu"
 
 
@@ -114,12 +113,12 @@ def test_otherwise_the_last_words_of_all_ranks_or_of_the_launcher_are_shown(
     runner.prints = {"rank0.out": "".join(f"{number}\n" for number in range(20)), "rank1.out": "b\n"}
     given = program()
     with pytest.raises(WorkFailed) as told:
-        run_ranks(given, lambda _: None)
+        run_ranks(given)
     lines = str(told.value).splitlines()
     assert lines == [f"exit code 1 (see {given.folder})", *map(str, range(5, 20)), "b"]
     runner.prints = {LAUNCHER_OUTPUT: "no such module\n"}
     with pytest.raises(WorkFailed, match=r"exit code 1 \(see .*\)\nno such module"):
-        run_ranks(given, lambda _: None)
+        run_ranks(given)
 
 
 @pytest.mark.parametrize(("cuda", "import_s"), [(True, 5.0), (False, 2.0)])

@@ -11,6 +11,7 @@ from scalescope.jobs.watch import LaunchWatch, _main_stack, _waits_for_others
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.records.job import Job, Knobs
+from told import Told
 
 IN_COLLECTIVE = '  File "/x/torch/distributed/c10d.py", line 9 in all_reduce\n  File "train.py", line 3 in step\n'
 BUSY = '  File "train.py", line 7 in load\n'
@@ -18,40 +19,28 @@ TORCHRUN = "  rank      : {} (local_rank: {})\n  exitcode  : {} (pid: 7)\n"
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4242\n"
 
 
-class Listener:
-    def __init__(self) -> None:
-        self.counts: list[int] = []
-        self.lines: list[tuple[str, str]] = []
-
-    def steps(self, count: int) -> None:
-        self.counts.append(count)
-
-    def line(self, source: str, text: str) -> None:
-        self.lines.append((source, text))
-
-
-def watch_on(folder: Path, listener: Listener | None = None, np: int = 2, **options: Any) -> LaunchWatch:
+def watch_on(folder: Path, told: Told | None = None, np: int = 2, **options: Any) -> LaunchWatch:
     job = Job(
         command=("train.py",), np=np, knobs=Knobs(engine="ddp"), folder=str(folder), launch="x", threads_per_rank=1
     )
-    return LaunchWatch(job, listener or Listener(), None, **options)
+    return LaunchWatch(job, told or Told(), None, **options)
 
 
 def test_the_slowest_rank_is_told_and_everything_new_is_progress(tmp_path: Path) -> None:
-    listener = Listener()
-    watch = watch_on(tmp_path, listener)
-    assert (watch.tick(), listener.counts) == (0, [])
+    told = Told()
+    watch = watch_on(tmp_path, told)
+    assert (watch.tick(), told.steps) == (0, [])
     rank_log(tmp_path, step(60, 61), step(61, 62), pid=1)
     rank_log(tmp_path, step(60, 61), pid=2, rank=1)
     (tmp_path / "rank0.out").write_text("hello\n")
     assert watch.tick() == 3 + 2 + 6
-    assert listener.counts == [1]
-    assert listener.lines == [("rank0", "hello")]
+    assert told.steps == [1]
+    assert told.lines == [("rank0", "hello")]
     assert watch.tick() == 11, "nothing has happened"
     with open(tmp_path / "agent-h-2.jsonl", "a") as file:
         file.write(json.dumps(step(61, 62)) + "\n")
     assert watch.tick() == 12
-    assert listener.counts == [1, 1, 2]
+    assert told.steps == [1, 1, 2]
     assert [log.rank for log in watch.logs] == [0, 1]
     assert watch.restarted == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from measurement.made_sweeps import Told, request, settled
+from measurement.made_sweeps import request, settled
 from measurement.observed import launch as observed
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
@@ -19,6 +19,7 @@ from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import load, load_lines
+from told import Told
 
 
 class Launches:
@@ -29,7 +30,7 @@ class Launches:
         self.settings: list[Settings] = []
         self.answers: Callable[[int, Point], dict[str, Any] | str | None] = lambda number, point: None
 
-    def __call__(self, settings: Settings, number: int, point: Point, steps: int, listener: object) -> Run | Failure:
+    def __call__(self, settings: Settings, number: int, point: Point, steps: int, progress: object) -> Run | Failure:
         self.asked.append((number, point, steps))
         self.settings.append(settings)
         answer = self.answers(number, point)
@@ -61,9 +62,12 @@ def test_every_point_is_launched_as_often_as_asked_and_kept(launches: Launches, 
     assert found.stopped == "2 launches of every point were asked for"
     assert load(folder / "measurement.json", Measurement) == found
     assert len(load_lines(folder / "runs.jsonl", Run)) == 4
-    assert told.plans == [(2, 2, 2, 0, None)]
-    assert [index for index, _, _ in told.begun] == [1, 2, 3, 4]
-    assert told.ended == load_lines(folder / "runs.jsonl", Run)
+    assert told.notes == ["4 launches at 2 points, 2 each; how long is known after the first."]
+    labels = [point.label for _, point, _ in launches.asked]
+    assert [what for what, _, _ in told.stages] == [
+        f"launch {index}/4 {label}" for index, label in enumerate(labels, 1)
+    ]
+    assert told.details == [f"{label}: 100 ms a step" for label in labels]
     assert (found.what, found.binding, found.named_hosts) == (request().what, "none", False)
     assert found.torch
     plan = load(folder / "plan.json", Plan)
@@ -129,8 +133,8 @@ def test_a_measurement_is_resumed_with_what_is_missing(launches: Launches, tmp_p
     told = Told()
     found = continue_measurement(tmp_path / "out", {"launches": 4}, told)
     assert [number for number, _, _ in launches.asked] == [2, 3, 4]
-    assert told.plans == [(1, 4, 4, 1, None)]
-    assert [index for index, _, _ in told.begun] == [2, 3, 4]
+    assert told.notes == ["4 launches at 1 point, 4 each; 1 are there already; about 17.7 s."]
+    assert [what.split()[1] for what, _, _ in told.stages] == ["2/4", "3/4", "4/4"]
     assert len(found.runs) == 4
 
 
@@ -155,39 +159,39 @@ def test_a_model_is_rehearsed_once_and_its_time_is_guessed(launches: Launches, m
     assert folder
     assert rehearsed == [2], "with one process of no engine, to compare with"
     assert [steps for _, _, steps in launches.asked] == [25] * 4
-    assert told.begun[0][2] == 25
-    assert told.plans == [(2, 2, 2, 0, 16.0)]
+    assert told.stages[0][1:] == (16.0, 25)
+    assert told.notes == ["4 launches at 2 points, 2 each; about 16 s."]
     assert load(folder / "plan.json", Plan).steps == 25
 
 
 def test_a_precise_measurement_is_planned_with_the_fewest_launches(launches: Launches) -> None:
     told = Told()
     measure(request(np=(1, 2), launches=7, precision=0.5), told)
-    assert told.plans == [(2, 5, 7, 0, None)]
+    assert told.notes == ["At least 10 launches at 2 points, 5 to 7 each; at least how long is known after the first."]
     assert len(launches.asked) == 10
 
 
 def test_traced_launches_follow_and_are_named(
     launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traced: list[tuple[int, Run | None, int]] = []
+    traced: list[tuple[int, Run | None]] = []
 
-    def traced_launch(settings: Settings, point: Point, known: Run | None, index: int, listener: object) -> None:
-        traced.append((point.np, known, index))
+    def traced_launch(settings: Settings, point: Point, known: Run | None, progress: object) -> None:
+        traced.append((point.np, known))
 
     monkeypatch.setattr(sweep, "traced_launch", traced_launch)
     found = measure(request(np=(1, 2), launches=2, trace=True), Told())
     folder = found.folder
     assert folder
-    assert [(np, index) for np, _, index in traced] == [(1, 5), (2, 6)]
-    assert all(known is not None and known.round == 2 for _, known, _ in traced)
+    assert [np for np, _ in traced] == [1, 2]
+    assert all(known is not None and known.round == 2 for _, known in traced)
     assert found.traces == ("traces/ddp-np1", "traces/ddp-np2")
     assert found.stopped
     (folder / "traces" / "ddp-np1").mkdir(parents=True)
     (folder / "traces" / "ddp-np1" / "traced.json").write_text("")
     traced.clear()
     continue_measurement(folder, {}, Told())
-    assert [np for np, _, _ in traced] == [2], "the other one is there"
+    assert [np for np, _ in traced] == [2], "the other one is there"
     assert [point.np for point in traced_after(request(np=(1, 2), trace=True))] == [1, 2]
     assert traced_after(request(np=(1, 2))) == []
 

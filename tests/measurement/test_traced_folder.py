@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from jobs.made_up_ranks import S, rank_log, step
-from measurement.made_sweeps import Told, request, settled
+from measurement.made_sweeps import request, settled
 from measurement.observed import launch as observed
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
@@ -18,6 +18,7 @@ from scalescope.measurement.capture import Window, describe, overhead, steps_of,
 from scalescope.records.explanation import TRACE_RECORD, RankTrace, TraceFolder
 from scalescope.records.run import Failure, Load, Point, Run
 from scalescope.records.store import load
+from told import Told
 
 POINT = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
 WINDOW = Window(6, 8, 4)  # 1 to 5 untraced, 6 to 14 traced, 16 to 20 untraced
@@ -170,7 +171,7 @@ class Launches:
         self._leaves = leaves
         self.asked: list[tuple[str, int, Point, int | None]] = []
 
-    def __call__(self, settings: Settings, number: int, point: Point, steps: int, listener: object) -> Run | Failure:
+    def __call__(self, settings: Settings, number: int, point: Point, steps: int, progress: object) -> Run | Failure:
         self.asked.append((settings.trace, steps, point, settings.request.steps))
         return self._leaves(Path(settings.folder, "traces", "ddp-np2"), len(self.asked))
 
@@ -188,13 +189,12 @@ def test_a_traced_launch_is_described_in_its_folder(tmp_path: Path, monkeypatch:
 
     launches, told = Launches(leaves), Told()
     monkeypatch.setattr(capture, "launch", launches)
-    folder, record = traced_launch(settled(folder=str(tmp_path)), POINT, None, 3, told)
+    folder, record = traced_launch(settled(folder=str(tmp_path)), POINT, None, told)
     assert folder == tmp_path / "traces" / "ddp-np2"
     assert record.steps == 20
     assert load(folder / TRACE_RECORD, TraceFolder) == record
     assert launches.asked == [("21:20:10", 53, msgspec.structs.replace(POINT, arm="traced"), 53)]
-    assert [(index, point.label, steps) for index, point, steps in told.begun] == [(3, "ddp-np2-b8-traced", 53)]
-    assert len(told.ended) == 1
+    assert told.stages == [("capture of ddp-np2-b8", None, 53)]
 
 
 def test_a_script_that_ended_before_is_launched_once_more_for_the_steps_it_makes(
@@ -209,13 +209,13 @@ def test_a_script_that_ended_before_is_launched_once_more_for_the_steps_it_makes
 
     launches = Launches(leaves)
     monkeypatch.setattr(capture, "launch", launches)
-    _, record = traced_launch(settled(folder=str(tmp_path)), POINT, None, 1, Told())
+    _, record = traced_launch(settled(folder=str(tmp_path)), POINT, None, Told())
     assert [trace for trace, *_ in launches.asked] == ["21:20:10", "4:10:0"]
     assert record.steps == 9
     known = run_of(15, warmup_steps=2, step_s=0.1)
     again = Launches(lambda folder, attempt: leaves(folder, 2))
     monkeypatch.setattr(capture, "launch", again)
-    traced_launch(settled(folder=str(tmp_path)), POINT, known, 1, Told())
+    traced_launch(settled(folder=str(tmp_path)), POINT, known, Told())
     assert [trace for trace, *_ in again.asked] == ["4:10:0"], "its steps are known"
 
 
@@ -228,7 +228,7 @@ def test_a_launch_without_a_captured_step_says_why(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(capture, "launch", Launches(leaves))
     with pytest.raises(WorkFailed) as caught:
-        traced_launch(settled(folder=str(tmp_path)), POINT, None, 1, Told())
+        traced_launch(settled(folder=str(tmp_path)), POINT, None, Told())
     assert str(caught.value).startswith(
         "ddp-np2-b8: 60 steps were made and none was captured (it has a profiler of its own); see the ranks' output in"
     )
@@ -245,8 +245,7 @@ def test_a_traced_launch_that_fails_names_its_point(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(capture, "launch", Launches(fails))
     with pytest.raises(WorkFailed, match="ddp-np2-b8-traced: rank 1 died; nothing was traced\nits last lines"):
-        traced_launch(settled(folder=str(tmp_path)), POINT, None, 1, told)
-    assert len(told.ended) == 1
+        traced_launch(settled(folder=str(tmp_path)), POINT, None, told)
     monkeypatch.setattr(capture, "launch", Launches(refuses))
     with pytest.raises(UsageError, match="ddp-np2-b8-traced: the port is taken"):
-        traced_launch(settled(folder=str(tmp_path), request=request(steps=30)), POINT, None, 1, told)
+        traced_launch(settled(folder=str(tmp_path), request=request(steps=30)), POINT, None, told)

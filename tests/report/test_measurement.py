@@ -1,17 +1,14 @@
-import io
 import json
 import re
 from pathlib import Path
 
 import msgspec
 from rendered import shown
-from rich.console import Console
 
 from scalescope.measurement.study import study
-from scalescope.records.run import PHASES, Failure, Measurement, Point, Run
+from scalescope.records.run import PHASES, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
 from scalescope.show import document_of
-from scalescope.show.progress import MeasureProgress
 from scalescope.show.scaling import sentence
 
 
@@ -138,36 +135,3 @@ def test_ranks_that_never_exchange_are_said_first() -> None:
     )
     assert apart.doubt in " ".join(shown(apart).split())
     assert studied(run("none", 1, 80), run("ddp", 2, 160, exchanges=True)).doubt == ""
-
-
-def followed(*, verbose: bool, failure: str = "") -> list[str]:
-    """Six launches of 25 s each, in a log."""
-    console, now = Console(file=io.StringIO(), width=200), [0.0]
-    made = run("ddp", 2, 100.0)
-    outcome = Failure(point=made.point, folder="", problem=failure, details="") if failure else made
-    with MeasureProgress(console, quiet=False, show_output=False, verbose=verbose, clock=lambda: now[0]) as progress:
-        progress.planned(3, 2, 2, 0, 150.0)
-        for index in range(1, 7):
-            progress.begins(index, made.point, 40)
-            now[0] += 25.0
-            progress.ends(outcome)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
-
-
-def test_a_log_has_a_line_a_minute_with_the_time_left() -> None:
-    first, *rest = followed(verbose=False)
-    assert first == "6 launches at 3 points, 2 each; about 2 min 30 s."
-    (line,) = rest
-    assert line.startswith("launch 4/6 ddp-np2")
-    assert line.endswith(", 75 s left")
-
-
-def test_when_verbose_every_launch_has_a_line_at_its_beginning_and_at_its_end() -> None:
-    _, *lines = followed(verbose=True)
-    assert [line.split()[1] for line in lines[::2]] == [f"{index}/6" for index in range(1, 7)]
-    assert all("a step, 100 samples/s" in line for line in lines[1::2])
-
-
-def test_failures_are_told_at_once() -> None:
-    assert sum(line.endswith(": failed") for line in followed(verbose=False, failure="rank 1 ended")) == 6

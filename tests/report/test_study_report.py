@@ -1,13 +1,11 @@
-"""A study's folder as one result: its answer, what it left out, its check, its document and its progress."""
+"""A study's folder as one result: its answer, what it left out, its check and its document."""
 
-import io
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
 from made_results import folder_of, folders
-from rich.console import Console
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
@@ -15,14 +13,12 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
-from scalescope.records.run import Point
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
 from scalescope.show.study import _expected, _setting
-from scalescope.show.study_progress import StudyProgress
 from scalescope.studies.results import read_results
 from scalescope.verbs.report import with_commands
 
@@ -192,46 +188,3 @@ def test_an_unfinished_study_says_how_to_continue(tmp_path: Path) -> None:
     empty = folder_of(tmp_path / "empty", "study", study=STUDIED)
     with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume"):
         read_results([empty])
-
-
-def test_progress_says_the_plan_first_and_then_every_part_with_the_time_left() -> None:
-    text, now = io.StringIO(), [0.0]
-    console = Console(file=text, width=200)
-    planned = Study(
-        what="cnn",
-        budget_s=300.0,
-        parts=(
-            StudyPart(name="measure", what="launch it", planned_s=60.0, without=("Horovod",)),
-            StudyPart(name="tune", what="search", state="left out"),
-        ),
-    )
-    with StudyProgress(console, quiet=False, clock=lambda: now[0]) as progress:
-        progress.plan_made(planned, 300.0)
-        progress.part_begins(planned.parts[0], 300.0)
-        progress.begins(1, Point(engine="ddp", np=2, batch=8, threads_per_rank=1), 10)
-        progress.begins(2, "search", {}, 12)
-        now[0] = 62.0
-        progress.part_ends(msgspec.structs.replace(planned.parts[0], state="done", used_s=62.0))
-        progress.part_ends(msgspec.structs.replace(planned.parts[1], why="no time"))
-    assert text.getvalue().splitlines() == [
-        "Study of cnn: about 60 s; the budget has 5 min 00 s",
-        "  measure        60 s  launch it; without Horovod",
-        "  tune       left out  search",
-        "measure, about 60 s; 5 min 00 s left of the budget",
-        "measure: done in 62 s",
-        "tune: left out: no time",
-    ]
-
-
-def test_on_a_terminal_one_line_counts_the_budget_down() -> None:
-    text, now = io.StringIO(), [0.0]
-    console = Console(file=text, width=100, force_terminal=True)
-    part = StudyPart(name="measure", what="launch it", planned_s=60.0)
-    with StudyProgress(console, quiet=False, clock=lambda: now[0]) as progress:
-        progress.plan_made(Study(what="cnn", budget_s=300.0, parts=(part,)), 300.0)
-        progress.part_begins(part, 300.0)
-        now[0] = 100.0
-        progress.begins(3, Point(engine="ddp", np=2, batch=8, threads_per_rank=1), 10)
-        progress._live.refresh()
-    assert "measure: launch 3 ddp-np2-b8" in text.getvalue()
-    assert "3 min 20 s left" in text.getvalue()

@@ -1,18 +1,15 @@
-"""A tuning for people and programs: the live line, terminal, JSON and the sentence."""
+"""A tuning for people and programs: terminal, JSON and the sentence."""
 
-import io
 import json
 
 import msgspec
 import pytest
-from made_tunings import ALL, horovod, keep_default, many_knobs, one_knob, two_hosts, unfinished, without_prior
+from made_tunings import ALL, horovod, keep_default, many_knobs, two_hosts, unfinished, without_prior
 from rendered import shown
-from rich.console import Console
 
 from scalescope.records.tuning import Gain, Tuning
 from scalescope.show import document_of
 from scalescope.show.document import cell
-from scalescope.show.tuning_progress import TuneProgress
 
 
 def sentence(tuning: Tuning) -> str:
@@ -23,11 +20,6 @@ def sample_rows(tuning: Tuning) -> list[list[str]]:
     """The cells of all samples."""
     (table,) = [table for section in document_of(tuning).sections for table in section.tables]
     return [[cell(column, row) for column in table.columns] for row in table.rows]
-
-
-def written(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 def words(text: str) -> str:
@@ -164,56 +156,3 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_paints_it(width: int) ->
     assert "\x1b" not in text
     assert "[bold]</script>" in text
     assert "\x1b" not in sentence(many_knobs())
-
-
-def followed(tuning: Tuning, console: Console, *, quiet: bool = False, verbose: bool = False) -> str:
-    """A search whose samples take 25 s each."""
-    now = [0.0]
-    with TuneProgress(console, quiet=quiet, show_output=True, verbose=verbose, clock=lambda: now[0]) as progress:
-        progress.planned("About 20 [bold]samples.")
-        best = 1.0
-        for sample in tuning.samples:
-            progress.begins(sample.index, sample.phase, sample.values, 12)
-            progress.steps(12 * sample.index)
-            best = max(best, (tuning.default_step_s or 0.0) / (sample.step_s or 1.0))
-            progress._live.refresh()
-            now[0] += 25.0
-            progress.sampled(sample, best, tuning.default_step_s)
-        progress.line("rank 0", "loss [red]0.1")
-        progress.decided("Use it.")
-    return written(console)
-
-
-def test_when_verbose_every_sample_has_a_line() -> None:
-    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200), verbose=True).splitlines()
-    assert lines[0] == "About 20 [bold]samples."
-    assert lines[1] == "sample 0: the default: 556 ± 4.6 ms; what others are compared with"
-    assert lines[2] == (
-        "sample 1: bucket_cap_mb 1 and hierarchical allreduce: 354 ± 2.9 ms, 1.57x faster than the default; best so far"
-    )
-    assert lines[9] == "confirming, pair 1: bucket_cap_mb 1 and hierarchical allreduce: 356 ± 2.9 ms"
-    assert lines[10] == "confirming, pair 1: the default: 558 ± 4.6 ms · +57 % so far"
-    assert lines[-2:] == ["[rank 0] loss [red]0.1", "Use it."]
-    assert len(lines) == 1 + 20 + 2
-    failed = followed(without_prior(), Console(file=io.StringIO(), width=200), verbose=True)
-    assert "sample 4: bucket_cap_mb 2: failed: rank 1 ended with code 1" in failed
-
-
-def test_in_a_log_there_is_a_line_a_minute() -> None:
-    lines = followed(two_hosts(), Console(file=io.StringIO(), width=200)).splitlines()
-    assert [line.partition(":")[0] for line in lines[1:4]] == ["sample 2", "sample 5", "confirming, pair 1"]
-    assert len(lines) == 1 + 20 * 25 // 75 + 2
-
-
-def test_on_a_terminal_one_live_line_tells_where_the_search_is() -> None:
-    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None, legacy_windows=False)
-    text = followed(two_hosts(), console)
-    assert "sample 2 of at most 12 · at most 4 min 10 s left · best so far 1.57x · now hierarchical allreduce" in text
-    assert "confirming: pair 2 · +57 % so far · now the default" in text
-    assert "sample 1: " not in text
-    narrow = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None, legacy_windows=False)
-    assert "sample 0 of at most 12 · the default, which othe… · 0:00" in words(followed(two_hosts(), narrow))
-
-
-def test_quiet_says_nothing_but_output_that_was_asked_for() -> None:
-    assert followed(one_knob(), Console(file=io.StringIO(), width=200), quiet=True) == "[rank 0] loss [red]0.1\n"

@@ -10,6 +10,7 @@ from test_measurement import measurement, run
 
 from scalescope.estimation.estimate import PLAN
 from scalescope.jobs.folders import result_folder
+from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.explanation import Explanation
 from scalescope.records.request import EstimateRequest, MeasureRequest
@@ -21,7 +22,7 @@ from simulator import made
 
 SCRIPT = StudyRequest(command=(sys.executable, "x.py"), device="cpu", np=(1, 2, 4), env={"A": "1"}, oversubscribe=True)
 OF_MODEL = StudyRequest(workload=MODEL, device="cpu", np=(1, 2, 4), oversubscribe=True)
-LISTENER = object()
+PROGRESS = Progress()
 
 
 class Verbs:
@@ -35,40 +36,40 @@ class Verbs:
     def names(self) -> list[str]:
         return [name for name, _, _ in self.asked]
 
-    def _told(self, name: str, what: Any, more: Any, listener: object) -> None:
-        assert listener is LISTENER
+    def _told(self, name: str, what: Any, more: Any, progress: Progress) -> None:
+        assert progress is PROGRESS
         self.asked.append((name, what, more))
         if self.fails:
             raise self.fails.pop(0)
 
-    def measure(self, request: MeasureRequest, listener: object) -> Measurement:
+    def measure(self, request: MeasureRequest, progress: Progress) -> Measurement:
         folder = Path(request.folder)
         with result_folder("measure", folder):
             (folder / PLAN).write_text("{}")
-        self._told("measure", request, None, listener)
+        self._told("measure", request, None, progress)
         made = measurement(*self.runs)
         save(made, folder / "measurement.json")
         return made
 
-    def continue_measurement(self, folder: Path, limits: Any, listener: object) -> Measurement:
-        self._told("continue", folder, limits, listener)
+    def continue_measurement(self, folder: Path, limits: Any, progress: Progress) -> Measurement:
+        self._told("continue", folder, limits, progress)
         return measurement(*self.runs)
 
-    def estimate(self, request: EstimateRequest, listener: object) -> None:
-        self._told("estimate", request, None, listener)
+    def estimate(self, request: EstimateRequest, progress: Progress) -> None:
+        self._told("estimate", request, None, progress)
 
-    def probe_cluster(self, request: Any, listener: object) -> Cluster:
-        self._told("probe", request, None, listener)
+    def probe_cluster(self, request: Any, progress: Progress) -> Cluster:
+        self._told("probe", request, None, progress)
         return made.described(100.0, slots=4)
 
-    def tune(self, request: Any, listener: object) -> None:
-        self._told("tune", request, None, listener)
+    def tune(self, request: Any, progress: Progress) -> None:
+        self._told("tune", request, None, progress)
 
-    def resume_search(self, folder: Path, listener: object, seconds: float) -> None:
-        self._told("resume", folder, seconds, listener)
+    def resume_search(self, folder: Path, progress: Progress, seconds: float) -> None:
+        self._told("resume", folder, seconds, progress)
 
-    def traced_run(self, request: MeasureRequest, listener: object) -> Path:
-        self._told("trace", request, None, listener)
+    def traced_run(self, request: MeasureRequest, progress: Progress) -> Path:
+        self._told("trace", request, None, progress)
         return Path(request.folder)
 
     def explain(self, places: list[Path]) -> Explanation:
@@ -83,8 +84,8 @@ def part_of(folder: Path, request: StudyRequest = OF_MODEL, **changes: Any) -> P
         "start_s": 5.0,
         "sample_s": 0.001,
     }
-    return Parts(StudyPlan(request=request, cwd="/", **(settled | changes)), folder, LISTENER)
+    return Parts(StudyPlan(request=request, cwd="/", **(settled | changes)), folder)
 
 
 def done(folder: Path, part: str, request: StudyRequest = OF_MODEL, **changes: Any) -> None:
-    part_of(folder, request, **changes).run(part, 77.0)
+    part_of(folder, request, **changes).run(part, 77.0, PROGRESS)

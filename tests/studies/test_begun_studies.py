@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 from test_expectations import MODEL
-from test_study_budget import NAMES, Clock, Fake, Told, begun, states
+from test_study_budget import NAMES, Clock, Fake, begun, states
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.folders import held, result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.measurement.resume import fingerprint_here
+from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
@@ -36,7 +37,7 @@ class FakeParts(Fake):
     made: "list[FakeParts]"
     fails: dict[str, float | BaseException]
 
-    def __init__(self, plan: StudyPlan, folder: Path, listener: object) -> None:
+    def __init__(self, plan: StudyPlan, folder: Path) -> None:
         super().__init__(Clock(), self.fails)
         self.plan, self.folder = plan, folder
         self.parts = begun(600).parts
@@ -57,7 +58,7 @@ def to(folder: Path, **changes: Any) -> StudyRequest:
 
 
 def test_a_study_leaves_its_plan_and_its_parts_in_its_folder(tmp_path: Path, fakes: type[FakeParts]) -> None:
-    ended = study(to(tmp_path / "s"), Told())
+    ended = study(to(tmp_path / "s"), Progress())
     folder = tmp_path / "s"
     assert ended.folder == folder
     assert (ended.what, ended.budget_s, set(states(ended).values())) == ("mlp", 600.0, {"done"})
@@ -79,61 +80,61 @@ def test_what_settling_takes_counts_as_used(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(module, "settled", slowly)
-    assert study(to(tmp_path / "s"), Told()).part("engines").state == "left out"
+    assert study(to(tmp_path / "s"), Progress()).part("engines").state == "left out"
 
 
 def test_a_folder_that_holds_a_study_is_not_begun_again(tmp_path: Path, fakes: type[FakeParts]) -> None:
-    study(to(tmp_path / "s"), Told())
+    study(to(tmp_path / "s"), Progress())
     with pytest.raises(UsageError, match="already holds a study: resume it with --resume, or choose another folder"):
-        study(to(tmp_path / "s"), Told())
+        study(to(tmp_path / "s"), Progress())
     with result_folder("tune", tmp_path / "t"):
         pass
     with pytest.raises(UsageError, match="holds results of scalescope tune: choose another folder with -o"):
-        study(to(tmp_path / "t"), Told())
+        study(to(tmp_path / "t"), Progress())
     assert len(fakes.made) == 1
 
 
 def test_a_study_of_which_no_part_is_done_has_failed(tmp_path: Path, fakes: type[FakeParts]) -> None:
     fakes.fails = {name: WorkFailed(f"{name} died") for name in NAMES}
     with pytest.raises(WorkFailed, match=r"^no part of the study succeeded; estimate: estimate died$"):
-        study(to(tmp_path / "s"), Told())
+        study(to(tmp_path / "s"), Progress())
     assert set(states(load(tmp_path / "s" / STUDY, Study)).values()) == {"failed"}
     del fakes.fails["refine"]
-    assert study(to(tmp_path / "one"), Told()).part("refine").state == "done"
+    assert study(to(tmp_path / "one"), Progress()).part("refine").state == "done"
 
 
 def test_an_interrupted_study_says_where_it_is(tmp_path: Path, fakes: type[FakeParts]) -> None:
     fakes.fails = {"measure": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt) as caught:
-        study(to(tmp_path / "s"), Told())
+        study(to(tmp_path / "s"), Progress())
     assert caught.value.args == (str(tmp_path / "s"),)
 
 
 def interrupted(folder: Path, fakes: type[FakeParts]) -> Path:
     fakes.fails = {"measure": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        study(to(folder), Told())
+        study(to(folder), Progress())
     fakes.fails = {}
     return folder
 
 
 def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
-    ended = resume(folder, Told())
+    ended = resume(folder, Progress())
     assert ended.folder == folder
     assert fakes.made[-1].ran == ["measure", "explain", "tune", "check", "refine", "strong", "engines"]
     assert set(states(ended).values()) == {"done"}
     plan = fakes.made[-1].plan
     assert plan.fingerprint == fingerprint_here((), "cpu") == load(folder / "plan.json", StudyPlan).fingerprint
     assert (plan.notes, plan.request.env) == (("old",), {"A": "1"})
-    resume(folder, Told())
+    resume(folder, Progress())
     assert fakes.made[-1].ran == ["refine"]  # new time, new launches
 
 
 def test_a_study_that_was_ended_before_its_first_part_is_begun(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
     (folder / STUDY).unlink()
-    ended = resume(folder, Told())
+    ended = resume(folder, Progress())
     assert (ended.what, ended.budget_s) == ("mlp", 600.0)
     assert fakes.made[-1].ran == [part.name for part in ended.parts]
 
@@ -142,7 +143,7 @@ def test_a_resumed_study_may_have_another_budget_for_its_rest(tmp_path: Path, fa
     folder = interrupted(tmp_path / "s", fakes)
     kept = load(folder / STUDY, Study)
     save(kept.with_part(msgspec.structs.replace(kept.part("estimate"), used_s=500.0)), folder / STUDY)
-    ended = resume(folder, Told(), 50.0)
+    ended = resume(folder, Progress(), 50.0)
     assert ended.budget_s == pytest.approx(550.0, abs=1)
     left_out = [part.name for part in ended.parts if part.state == "left out"]
     assert left_out == ["engines"]
@@ -150,14 +151,14 @@ def test_a_resumed_study_may_have_another_budget_for_its_rest(tmp_path: Path, fa
 
 def test_only_a_study_whose_place_is_there_is_resumed(tmp_path: Path, fakes: type[FakeParts]) -> None:
     with pytest.raises(UsageError, match="holds no study to resume: name the folder that was given with -o"):
-        resume(tmp_path, Told())
+        resume(tmp_path, Progress())
     folder = interrupted(tmp_path / "s", fakes)
     with held(folder), pytest.raises(UsageError, match="another scalescope is writing into"):
-        resume(folder, Told())
+        resume(folder, Progress())
     plan = msgspec.structs.replace(load(folder / "plan.json", StudyPlan), cwd=str(tmp_path / "gone"))
     save(plan, folder / "plan.json")
     with pytest.raises(UsageError, match="gone, where the study was started, does not exist: create it, or start anew"):
-        resume(folder, Told())
+        resume(folder, Progress())
 
 
 def test_a_dry_run_says_what_each_part_would_take_and_starts_nothing() -> None:

@@ -7,7 +7,7 @@ import made_predictions
 import made_tunings
 import msgspec
 import pytest
-from recorded_verbs import OF_MODEL, SCRIPT, Verbs, done, part_of
+from recorded_verbs import OF_MODEL, PROGRESS, SCRIPT, Verbs, done, part_of
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import PREDICTION
@@ -144,10 +144,10 @@ def test_without_a_tuned_setting_there_is_nothing_to_check(tmp_path: Path, verbs
 
 def test_what_a_part_left_is_known_after_it_even_where_it_fails(tmp_path: Path, verbs: Verbs) -> None:
     known = part_of(tmp_path)
-    known.run("measure", 77.0)
+    known.run("measure", 77.0, PROGRESS)
     assert known._launch_s() == 4.0
     save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
     verbs.fails = [WorkFailed("no")]
     with pytest.raises(WorkFailed):
-        known.run("explain", 77.0)
+        known.run("explain", 77.0, PROGRESS)
     assert known.skip_reason("check") == "the default is kept"

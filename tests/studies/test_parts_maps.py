@@ -12,6 +12,7 @@ from test_script_map import survey
 
 from scalescope.errors import WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
+from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
@@ -76,8 +77,8 @@ def surveyed(folder: Path, verbs: Verbs) -> None:
 def leaves_surveys(tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Verbs.measure
 
-    def measure(request: MeasureRequest, listener: object) -> Measurement:
-        original(verbs, request, listener)
+    def measure(request: MeasureRequest, progress: Progress) -> Measurement:
+        original(verbs, request, progress)
         surveyed(tmp_path, verbs)
         return measurement(*verbs.runs)
 

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.progress import Progress
 from scalescope.records.study import Study, StudyPart
-from scalescope.studies.budget import PAGE_S, conduct, planned
+from scalescope.studies.budget import PAGE_S, conduct, plan_lines, planned
+from told import Told
 
 SECONDS = {
     "estimate": 40.0,
@@ -43,7 +45,10 @@ class Fake:
     def skip_reason(self, part: str) -> str:
         return self.unneeded.get(part, "")
 
-    def run(self, part: str, seconds: float) -> None:
+    def run(self, part: str, seconds: float, progress: Progress) -> None:
+        progress.stage("its work", 5.0, 12)
+        progress.note("what a verb says")
+        progress.note("rank 1 died", "problem")
         self.ran.append(part)
         self.shares[part] = seconds
         takes = self._takes.get(part, self.seconds(part))
@@ -51,24 +56,6 @@ class Fake:
             self._clock.now += 1
             raise takes
         self._clock.now += takes
-
-
-class Told:
-    def __init__(self) -> None:
-        self.plans: list[Study] = []
-        self.left: list[tuple[str, float]] = []
-        self.ended: list[StudyPart] = []
-
-    def plan_made(self, study: Study, left_s: float) -> None:
-        self.plans.append(study)
-        self.left.append(("plan", left_s))
-
-    def part_begins(self, part: StudyPart, left_s: float) -> None:
-        assert part.state == "running"
-        self.left.append((part.name, left_s))
-
-    def part_ends(self, part: StudyPart) -> None:
-        self.ended.append(part)
 
 
 def begun(budget_s: float) -> Study:
@@ -113,10 +100,10 @@ def test_the_plan_says_the_seconds_of_every_part_before_anything_runs() -> None:
     work = Fake(clock)
     work.unneeded = {"check": "the default is kept"}
     conduct(begun(150), work, told, lambda study: None, clock)
-    (plan,) = told.plans
+    plan = planned(begun(150), work, 150 - PAGE_S)
+    assert told.notes[: 1 + len(NAMES)] == plan_lines(plan, 150)
     assert [part.planned_s for part in plan.parts] == [40.0, 45.0, 15.0, 30.0, 0.0, 30.0, 20.0, 60.0]
     assert states(plan) | {"check": "not needed", "tune": "planned", "refine": "left out"} == states(plan)
-    assert planned(begun(150), work, 150 - PAGE_S).parts == plan.parts
 
 
 def test_a_part_that_took_longer_costs_later_ones_their_place_and_one_that_took_less_gives_it_back() -> None:
@@ -147,7 +134,7 @@ def test_a_part_that_is_not_needed_takes_no_seconds_and_says_why() -> None:
     work.unneeded = {"check": "the default is kept"}
     part = conduct(begun(600), work, told, lambda study: None, clock).part("check")
     assert (part.state, part.planned_s, part.used_s, part.why) == ("not needed", 0.0, 0.0, "the default is kept")
-    assert told.ended[4] == part
+    assert told.notes[1 + len(NAMES) + 4] == "check: not needed: the default is kept"
     assert "check" not in work.ran
 
 
@@ -191,7 +178,8 @@ def test_time_that_the_plan_or_an_earlier_session_took_is_not_there_any_more() -
     first = begun(600)
     used = first.with_part(msgspec.structs.replace(first.part("estimate"), state="done", used_s=70.0))
     conduct(used, Fake(clock), told, lambda study: None, clock, before_s=30.0)
-    assert told.left[:2] == [("plan", 500.0), ("measure", 500.0)]
+    assert told.notes[0].endswith("; the budget has 8 min 20 s")
+    assert told.stages[:2] == [("measure: measure", 500.0, None), ("measure: its work", 500.0, 12)]
 
 
 def test_time_of_a_part_that_fails_counts_on_top_of_what_it_used_before() -> None:
@@ -208,3 +196,11 @@ def test_every_change_is_kept_as_it_comes() -> None:
     assert len(kept) == 1 + 2 * len(NAMES)
     assert [states(study)["estimate"] for study in kept[:3]] == ["planned", "running", "done"]
     assert [kept[2].used_s, kept[4].used_s] == [40.0, 85.0]
+
+
+def test_a_part_that_is_over_has_a_line_and_what_its_verb_says_is_a_detail() -> None:
+    clock, told = Clock(), Told()
+    conduct(begun(600), Fake(clock, {"tune": WorkFailed("died")}), told, lambda study: None, clock)
+    assert told.notes[1 + len(NAMES) :][:2] == ["estimate: done in 40 s", "measure: done in 45 s"]
+    assert set(told.details) == {"what a verb says"}
+    assert set(told.problems) == {"rank 1 died", "tune: failed: died"}

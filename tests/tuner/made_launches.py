@@ -76,7 +76,7 @@ class MadeLaunches:
         self.asked: list[tuple[Settings, int, Point, int]] = []
         self.on_launch: Callable[[Settings], object] = lambda settings: None
 
-    def __call__(self, settings: Settings, number: int, at: Point, steps: int, listener: object) -> Run | Failure:
+    def __call__(self, settings: Settings, number: int, at: Point, steps: int, progress: object) -> Run | Failure:
         """A run, or a failure where the answer is a text."""
         self.asked.append((settings, number, at, steps))
         self.on_launch(settings)

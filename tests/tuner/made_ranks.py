@@ -8,32 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scalescope.agent.search_files import DIRECTIVE, REPORTS
-from scalescope.api import Silent
+from scalescope.progress import Progress
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.online import OnlineSearch
 
 HELLO: dict[str, Any] = {"engine": "ddp", "world_size": 2, "hosts": ["a", "a"], "backend": "gloo"}
-
-
-class Told(Silent):
-    """Keeps what a search says."""
-
-    def __init__(self) -> None:
-        self.plans: list[str] = []
-        self.decisions: list[str] = []
-        self.begun: list[tuple[int, str, Values, int]] = []
-
-    def planned(self, text: str) -> None:
-        """What is going to happen."""
-        self.plans.append(text)
-
-    def begins(self, index: int, phase: str, values: Values, most: int) -> None:
-        """A sample begins."""
-        self.begun.append((index, phase, values, most))
-
-    def decided(self, text: str) -> None:
-        """The search is over."""
-        self.decisions.append(text)
 
 
 class MadeRanks(threading.Thread):
@@ -114,10 +93,10 @@ def searched(
     request: TuneRequest,
     kind: type[OnlineSearch] = OnlineSearch,
     fixed: Values | None = None,
-    listener: Told | None = None,
+    told: Progress | None = None,
 ) -> OnlineSearch:
     """A search with these ranks at its other end, to its end."""
-    search = kind(request, folder, folder / "training", fixed or {}, listener or Told(), ranks.over.is_set)
+    search = kind(request, folder, folder / "training", fixed or {}, told or Progress(), ranks.over.is_set)
     ranks.start()
     search.run()
     ranks.join()

@@ -55,5 +55,5 @@ def test_ranks_of_a_newer_version_are_not_guessed_at(tmp_path: Path) -> None:
 def test_the_files_are_named_in_one_place() -> None:
     package = Path(scalescope.__file__).parent
     named = [path.name for path in package.rglob("*.py") if '"directive-' in path.read_text()]
-    assert named == ["control_group.py"]
+    assert named == ["search_files.py"]
     assert [path.name for path in package.rglob("*.py") if '"reports.jsonl"' in path.read_text()] == named

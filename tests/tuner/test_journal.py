@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.api import Silent
+from scalescope.progress import Progress
 from scalescope.records.store import load
 from scalescope.records.tuning import Method, TuneRequest, Tuning
 from scalescope.tuner.blocks import Block
@@ -25,7 +25,7 @@ def searched(
     while asked := tuner.next():
         step_s = first_s if asked.phase == "default" else 0.08 if asked.values else 0.1
         block = Block(step_s=(step_s,) * asked.steps, discarded=2, waited=1, seconds=seconds)
-        journal.add(tuner.tell(asked, block), Silent())
+        journal.add(tuner.tell(asked, block), Progress())
     return journal.close(complete=complete, why_not="interrupted")
 
 

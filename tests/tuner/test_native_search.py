@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from scalescope.api import Silent
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.progress import Progress
 from scalescope.records.store import load
 from scalescope.records.tuning import Tuning, Values
 from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import LOG, NativeSearch, autotune_variables, tune_native_by_relaunch
+from told import Told
 from tuner.made_launches import made, point, request, settings
-from tuner.made_ranks import MadeRanks, Told, searched
+from tuner.made_ranks import MadeRanks, searched
 
 CHOICE: Values = {"fusion_threshold_mb": 8.0, "cycle_time_ms": 5.0}
 HEAD = (
@@ -74,9 +75,11 @@ def test_while_it_trains_autotune_runs_between_the_default_and_the_comparison(tm
     told = Told()
     asked = request(engine="horovod", method="native", max_samples=2, steps_per_sample=5, warmup_samples=1)
     ranks = ranks_of(tmp_path, [FINISHED])
-    tuning = searched(tmp_path, ranks, asked, NativeSearch, listener=told).found()
+    tuning = searched(tmp_path, ranks, asked, NativeSearch, told=told).found()
     enough = (1 + 3 + 1) * (5 * 5 + 1)
-    assert told.plans == [f"Horovod's autotune while it trains: {enough} steps; then its choice against the default."]
+    assert told.notes[:1] == [
+        f"Horovod's autotune while it trains: {enough} steps; then its choice against the default."
+    ]
     assert (tuning.decision, tuning.values, tuning.method) == ("use", CHOICE, "native")
     assert tuning.notes == ("Horovod's autotune finished: 2 samples, read it with explain autotune.csv",)
     assert tuning.prior == "none: Horovod's autotune chose"
@@ -146,7 +149,7 @@ def test_an_autotune_in_a_launch_of_its_own_is_compared_by_launches(
     settled, told = settings(tmp_path, "horovod", controller="gloo"), Told()
     found = tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, told)
     steps = (3 + 5 + 1) * (5 * 5 + 1)
-    assert told.plans == [
+    assert told.notes == [
         f"Horovod's autotune first: {steps} steps in one launch; then its choice and the default alternately."
     ]
     assert launches.asked[0][3] == steps == found.cost.warmup_steps
@@ -155,7 +158,7 @@ def test_an_autotune_in_a_launch_of_its_own_is_compared_by_launches(
     (tmp_path / LOG).write_text("")
     launches.on_launch = lambda told: None
     with pytest.raises(UsageError, match=f"wrote nothing in {steps} steps: let it train for at least {steps}"):
-        tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, Silent())
+        tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, Progress())
     made(monkeypatch, lambda values: "rank 1 died")
     with pytest.raises(WorkFailed, match="with Horovod's autotune failed: rank 1 died\nits last lines"):
-        tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, Silent())
+        tune_native_by_relaunch(asked, settled, point("horovod"), tmp_path, Progress())

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.api import Silent
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
+from scalescope.progress import Progress
 from scalescope.records.job import Knobs
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
@@ -21,6 +21,7 @@ from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.run import _search
+from told import Told
 
 pytestmark = pytest.mark.launches
 
@@ -65,7 +66,7 @@ def prepared(folder: Path, autotune: str = ":", code: int = 0, **more: object) -
 def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(LOG)
     request, settings = prepared(tmp_path, 'cp log.csv "$HOROVOD_AUTOTUNE_LOG"', max_samples=4, steps_per_sample=5)
-    found = tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
+    found = tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
     assert (found.decision, found.values, found.method) == ("use", FOUND, "offline")
     assert found.gain is not None
     assert found.gain.value == pytest.approx(0.25)
@@ -83,18 +84,18 @@ def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
 def test_an_autotune_that_wrote_nothing_is_told_to_train_for_longer(tmp_path: Path, autotune: str) -> None:
     request, settings = prepared(tmp_path, autotune)
     with pytest.raises(UsageError, match="autotune wrote nothing in 10 steps: let it train for at least 1,275"):
-        tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
+        tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
 
 
 def test_a_training_that_fails_under_autotune_is_told(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, code=3)
     with pytest.raises(WorkFailed, match="the launch with Horovod's autotune failed: "):
-        tune_native_by_relaunch(request, settings, POINT, tmp_path, Silent())
+        tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
 
 
 def test_a_setting_found_earlier_is_used_and_costs_nothing(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, start_from=FOUND)
-    used = use_setting(request, settings, POINT, tmp_path, "offline", 40, Silent())
+    used = use_setting(request, settings, POINT, tmp_path, "offline", 40, Progress())
     assert (used.decision, used.values, used.method) == ("use", FOUND, "offline")
     assert used.winner_step_s == pytest.approx(0.08)
     assert used.cost == TuningCost(warmup_steps=0, search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0)
@@ -106,7 +107,7 @@ def test_a_setting_found_earlier_is_used_and_costs_nothing(tmp_path: Path) -> No
 def test_a_setting_with_which_the_training_fails_is_told(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, code=3, start_from=FOUND)
     with pytest.raises(WorkFailed, match="the training failed with the setting found earlier: "):
-        use_setting(request, settings, POINT, tmp_path, "offline", None, Silent())
+        use_setting(request, settings, POINT, tmp_path, "offline", None, Progress())
 
 
 def test_where_a_build_cannot_be_switched_launches_take_the_place_of_switches(tmp_path: Path) -> None:
@@ -115,17 +116,12 @@ def test_where_a_build_cannot_be_switched_launches_take_the_place_of_switches(tm
     python.chmod(0o755)
     request, settings = prepared(tmp_path)
     settings = msgspec.structs.replace(settings, python=str(python))
-    said: list[str] = []
-
-    class Told(Silent):
-        def planned(self, text: str) -> None:
-            said.append(text)
-
-    assert _search(request, settings, POINT, "online", Told()) is tune_offline
-    assert _search(request, settings, POINT, "native", Told()) is tune_native_by_relaunch
-    assert said == 2 * [
+    told = Told()
+    assert _search(request, settings, POINT, "online", told) is tune_offline
+    assert _search(request, settings, POINT, "native", told) is tune_native_by_relaunch
+    assert told.notes == 2 * [
         "Horovod's knobs cannot change while it trains: its library cannot be copied. Tuning by relaunch instead."
     ]
     asked = msgspec.structs.replace(request, method="online")
     with pytest.raises(UsageError, match="its library cannot be copied: use --offline"):
-        _search(asked, settings, POINT, "online", Told())
+        _search(asked, settings, POINT, "online", told)

@@ -13,8 +13,9 @@ from scalescope.records.tuning import Sample, Values
 from scalescope.tuner import online
 from scalescope.tuner.journal import SAMPLES
 from scalescope.tuner.online import OnlineSearch, _GivenUp, _Relay
+from told import Told
 from tuner.made_launches import request
-from tuner.made_ranks import MadeRanks, Told, searched
+from tuner.made_ranks import MadeRanks, searched
 
 SETTING: Values = {"bucket_cap_mb": 1.0, "first_bucket_mb": 1.0}
 MODEL = {"workload": WorkloadSpec(model="cnn"), "command": ()}
@@ -31,7 +32,7 @@ def samples_heard(ranks: MadeRanks) -> list[dict[str, Any]]:
 def test_the_ranks_hear_warmup_survey_samples_and_the_winner(tmp_path: Path) -> None:
     told, ranks = Told(), MadeRanks(tmp_path / "training", faster)
     asked = request(confirm=SETTING)
-    found = searched(tmp_path, ranks, asked, fixed={"static_graph": True}, listener=told).found()
+    found = searched(tmp_path, ranks, asked, fixed={"static_graph": True}, told=told).found()
     first, survey, *_, last = ranks.heard
     assert (first["kind"], first["steps"]) == ("warmup", 20)
     assert (survey["kind"], survey["steps"]) == ("survey", 3)
@@ -43,12 +44,13 @@ def test_the_ranks_hear_warmup_survey_samples_and_the_winner(tmp_path: Path) -> 
     assert [each["limit_ns"] for each in samples] == [None] * len(samples)
     assert all(each["values"]["static_graph"] is True for each in samples)
     assert (found.decision, found.nodes, found.cost.warmup_steps) == ("use", 1, 23)
-    assert told.begun[0] == (0, "default", {}, 12)
-    assert len(told.begun) == len(found.samples) == len(samples)
-    assert told.decisions == ["Decided; the training continues to its end with it."]
-    assert told.plans == [
+    assert told.stages[0] == ("sample 0 of at most 12 · now the default", None, None)
+    assert told.stages[-1][0] == "training to its end"
+    assert len(told.stages) - 1 == len(told.details) == len(found.samples) == len(samples)
+    assert told.notes == [
         "Tuning while it trains: 20 steps of warm-up, at most 12 samples of 10 steps, "
-        "then the best one against the default."
+        "then the best one against the default.",
+        "Decided; the training continues to its end with it.",
     ]
 
 
@@ -79,11 +81,11 @@ def test_a_sample_that_may_be_cut_is_told_its_limit(tmp_path: Path) -> None:
 
 def test_a_model_is_stopped_when_it_is_decided(tmp_path: Path) -> None:
     told, ranks = Told(), MadeRanks(tmp_path / "training", faster)
-    search = searched(tmp_path, ranks, request(confirm=SETTING, **MODEL), listener=told)
+    search = searched(tmp_path, ranks, request(confirm=SETTING, **MODEL), told=told)
     assert search.ends_the_training
     assert search.found().decision == "use"
     assert ranks.heard[-1]["kind"] == "stop"
-    assert told.decisions == [""]
+    assert [note.partition(":")[0] for note in told.notes] == ["Tuning while it trains"]
     with_steps = OnlineSearch(request(steps=100, **MODEL), tmp_path, tmp_path, {}, Told(), lambda: True)
     assert not with_steps.ends_the_training
 
@@ -91,10 +93,10 @@ def test_a_model_is_stopped_when_it_is_decided(tmp_path: Path) -> None:
 def test_what_ranks_refuse_is_told_with_what_becomes_of_the_training(tmp_path: Path) -> None:
     told = Told()
     ranks = MadeRanks(tmp_path / "training", faster, hello={"refused": "the script has a hook"})
-    search = searched(tmp_path, ranks, request(), listener=told)
+    search = searched(tmp_path, ranks, request(), told=told)
     assert search.has_given_up
     assert ranks.heard == [{"id": 0, "kind": "let_go", "why": "the script has a hook"}]
-    assert told.decisions == ["Not tuned: the script has a hook; the training goes on as it was."]
+    assert told.notes == ["Not tuned: the script has a hook; the training goes on as it was."]
     with pytest.raises(UsageError, match=r"^not tuned: the script has a hook; it ran on$"):
         search.found(fate="; it ran on")
 
@@ -102,8 +104,8 @@ def test_what_ranks_refuse_is_told_with_what_becomes_of_the_training(tmp_path: P
 def test_of_a_model_nobody_is_told_that_it_goes_on(tmp_path: Path) -> None:
     told = Told()
     ranks = MadeRanks(tmp_path / "training", faster, hello={"refused": "no"})
-    searched(tmp_path, ranks, request(**MODEL), listener=told)
-    assert told.decisions == []
+    searched(tmp_path, ranks, request(**MODEL), told=told)
+    assert told.notes == []
 
 
 def test_a_search_that_breaks_lets_the_ranks_go(tmp_path: Path) -> None:
@@ -206,24 +208,15 @@ def test_steps_of_a_model_end_its_launch_once_the_search_has_given_up() -> None:
     class Search:
         has_given_up = False
 
-    class Counting(Told):
-        count, lines = 0, list[tuple[str, str]]()
-
-        def steps(self, count: int) -> None:
-            self.count = count
-
-        def line(self, source: str, text: str) -> None:
-            self.lines.append((source, text))
-
-    search, listener = Search(), Counting()
-    relay = _Relay(listener, search)  # type: ignore[arg-type]
-    relay.steps(3)
-    relay.line("rank 0", "a line")
-    assert (listener.count, listener.lines) == (3, [("rank 0", "a line")])
+    search, told = Search(), Told()
+    relay = _Relay(told, search)  # type: ignore[arg-type]
+    relay.advance(3)
+    relay.output("rank 0", "a line")
+    assert (told.steps, told.lines) == ([3], [("rank 0", "a line")])
     search.has_given_up = True
     with pytest.raises(_GivenUp):
-        relay.steps(4)
-    assert listener.count == 3
+        relay.advance(4)
+    assert told.steps == [3]
 
 
 class _Log(msgspec.Struct):
@@ -248,7 +241,7 @@ def test_what_became_of_the_launch_is_part_of_the_answer(
 
     asked: list[Any] = []
 
-    def run_job(settled: Any, at: Any, place: Path, steps: int, listener: Any, **more: Any) -> _Launched:
+    def run_job(settled: Any, at: Any, place: Path, steps: int, progress: Any, **more: Any) -> _Launched:
         asked.append((settled.request.env, place, steps, more))
         return _Launched(_Watch((_Log(9), _Log(7))), problem, "its last lines" if problem else "")
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scalescope.api import Silent
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.store import load, load_lines
 from scalescope.records.tuning import Sample, Tuning, TuningCost, Values
@@ -25,26 +25,13 @@ from scalescope.tuner.offline import (
 )
 from scalescope.tuner.search import OFFLINE
 from scalescope.tuner.tuner import Tuner
+from told import Told
 from tuner.landscapes import space
 from tuner.made_launches import made, point, request, settings
 from tuner.surveys import survey
 
 FINALIST: Values = {"bucket_cap_mb": 1.0}
 SMALL = survey(8.0, tensors=4)
-
-
-class Told(Silent):
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.plans: list[str] = []
-        self.begun: list[tuple[int, str, Values, int]] = []
-
-    def planned(self, text: str) -> None:
-        self.plans.append(text)
-
-    def begins(self, index: int, phase: str, values: Values, most: int) -> None:
-        self.begun.append((index, phase, values, most))
 
 
 def faster_in_small_buckets(values: Values) -> float:
@@ -55,7 +42,7 @@ def test_a_launch_has_the_knobs_of_its_setting_on_top_of_what_is_fixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches = made(monkeypatch, lambda values: 0.1)
-    ours = Launches(request(), settings(tmp_path, static_graph=True, bucket_cap_mb=8.0), point(), Silent())
+    ours = Launches(request(), settings(tmp_path, static_graph=True, bucket_cap_mb=8.0), point(), Progress())
     block = ours.make(4, {"bucket_cap_mb": 2.0, "threads_per_rank": 3}, {"MORE": "1"})
     ((told, number, at, steps),) = launches.asked
     assert told.knobs["ddp"].values == {"static_graph": True, "bucket_cap_mb": 2.0}
@@ -78,7 +65,7 @@ def test_warmup_samples_and_steps_say_how_long_a_launch_is(
     more: dict[str, Any], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches = made(monkeypatch, lambda values: 0.1)
-    Launches(request(**more), settings(tmp_path), point(), Silent()).make(0, {})
+    Launches(request(**more), settings(tmp_path), point(), Progress()).make(0, {})
     ((told, _, at, made_steps),) = launches.asked
     assert made_steps == steps
     assert (told.threads_per_rank, at.threads_per_rank) == (1, 1)
@@ -86,7 +73,7 @@ def test_warmup_samples_and_steps_say_how_long_a_launch_is(
 
 def test_a_failed_launch_is_a_block_with_its_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(monkeypatch, lambda values: "rank 1 died")
-    assert Launches(request(), settings(tmp_path), point(), Silent()).make(0, {}) == Block(
+    assert Launches(request(), settings(tmp_path), point(), Progress()).make(0, {}) == Block(
         step_s=(), problem="rank 1 died"
     )
 
@@ -97,7 +84,7 @@ def test_an_engine_that_ranks_do_not_use_is_refused_after_one_launch(
     launches = made(monkeypatch, faster_in_small_buckets)
     (tmp_path / SURVEY).write_text(json.dumps({**SMALL, "engine": "horovod"}))
     with pytest.raises(UsageError, match="the script trains with Horovod, not with DDP: add --engine horovod"):
-        tune_offline(request(), settings(tmp_path), point(), tmp_path, Silent())
+        tune_offline(request(), settings(tmp_path), point(), tmp_path, Progress())
     assert len(launches.asked) == 1
 
 
@@ -128,17 +115,17 @@ def test_the_winner_of_launches_is_used_and_every_launch_kept(tmp_path: Path, mo
     assert launches.asked[0][0].request.env["SCALESCOPE_SURVEY"] == "10"
     assert [number for _, number, _, _ in launches.asked] == list(range(1, 1 + len(found.samples)))
     assert json.loads((tmp_path / SURVEY).read_text()) == SMALL
-    assert told.plans == [
+    assert told.notes == [
         "Tuning by relaunch: at most 6 launches to search, then the best ones against the default, at most 20 pairs."
     ]
-    assert told.begun[0] == (0, "default", {}, 6)
-    assert [each[0] for each in told.begun] == list(range(len(found.samples)))
+    assert told.stages[0][0] == "sample 0 of at most 6 · now the default"
+    assert len(told.stages) == len(told.details) == len(found.samples)
     assert load(tmp_path / RECORD, Tuning) == found
 
 
 def test_a_resumed_search_launches_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launches = made(monkeypatch, faster_in_small_buckets)
-    whole = tune_offline(request(max_samples=4), settings(tmp_path), point(), tmp_path, Silent())
+    whole = tune_offline(request(max_samples=4), settings(tmp_path), point(), tmp_path, Progress())
     assert whole.prior == "none: the search goes by samples alone"
     before = len(launches.asked)
     told = Told()
@@ -148,20 +135,20 @@ def test_a_resumed_search_launches_only_what_is_missing(tmp_path: Path, monkeypa
     assert len(launches.asked) - before == len(resumed.samples) - 3
     assert resumed.samples[:3] == whole.samples[:3]
     assert resumed.decision == whole.decision
-    assert told.plans == []
+    assert told.notes == []
 
 
 def test_a_default_that_fails_ends_a_search_by_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(monkeypatch, lambda values: "rank 1 died")
     with pytest.raises(WorkFailed, match=r"failed with its defaults: rank 1 died; see its output in "):
-        tune_offline(request(), settings(tmp_path), point(), tmp_path, Silent())
+        tune_offline(request(), settings(tmp_path), point(), tmp_path, Progress())
 
 
 class Clocked(Launches):
     """Launches of 10 s on a clock that is set by hand."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float | None) -> None:
-        super().__init__(request(budget_s=budget_s), settings(folder), point(), Silent())
+        super().__init__(request(budget_s=budget_s), settings(folder), point(), Progress())
         self.now_s, self.asked = 100.0, list[Values]()
         monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
@@ -174,7 +161,7 @@ class Clocked(Launches):
 def searched(folder: Path, launches: Launches, finalist: Values | None, first: Block | None = None) -> Tuning:
     tuner = Tuner(space(), None, OFFLINE, finalist=finalist)
     journal = Journal(folder, request(), space(), tuner, method="offline")
-    return search_by_launches(launches, tuner, journal, Silent(), first)
+    return search_by_launches(launches, tuner, journal, Progress(), first)
 
 
 def test_no_launch_begins_that_would_end_after_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,11 +218,11 @@ def test_a_setting_found_earlier_trains_without_a_search(tmp_path: Path, monkeyp
     assert launches.asked[0][1] == 1
     assert launches.asked[0][3] == 60
     assert launches.values == [{"static_graph": True, **FINALIST}]
-    assert told.plans == ["Training with the setting that was found earlier; nothing is searched."]
+    assert told.notes == ["Training with the setting that was found earlier; nothing is searched."]
     assert load(tmp_path / RECORD, Tuning) == used
     made(monkeypatch, lambda values: "rank 1 died")
     with pytest.raises(WorkFailed, match="with the setting found earlier: rank 1 died\nits last lines"):
-        use_setting(asked, settings(tmp_path), point(), tmp_path, "offline", 60, Silent())
+        use_setting(asked, settings(tmp_path), point(), tmp_path, "offline", 60, Progress())
 
 
 def test_what_the_user_named_is_fixed_and_what_was_settled_is_not(tmp_path: Path) -> None:
@@ -249,6 +236,6 @@ def test_what_the_user_named_is_fixed_and_what_was_settled_is_not(tmp_path: Path
 def test_every_rank_has_a_host_in_a_search_over_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(monkeypatch, lambda values: 0.1)
     there = msgspec.structs.replace(settings(tmp_path), hosts=(Host("a", 1), Host("b", 1)))
-    found = tune_offline(request(max_samples=3), there, point(), tmp_path, Silent())
+    found = tune_offline(request(max_samples=3), there, point(), tmp_path, Progress())
     assert found.nodes == 2
     assert found.left_out["hierarchical_allreduce"] == "every host has one rank"

@@ -19,8 +19,8 @@ from scalescope.tuner import run
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
+from told import Told
 from tuner.made_launches import COMMAND
-from tuner.made_ranks import Told
 
 DECIDED: Values = {"bucket_cap_mb": 2.0}
 
@@ -60,7 +60,7 @@ class Search:
         settings: Settings,
         point: Point,
         folder: Path,
-        listener: object,
+        progress: object,
         finished: Sequence[Sample] = (),
         notes: Sequence[str] = (),
     ) -> Tuning:
@@ -101,7 +101,7 @@ def test_a_search_is_written_down_and_made(search: Search, tmp_path: Path) -> No
     assert written.cwd == str(tmp_path)
     assert written.fingerprint is not None
     assert msgspec.structs.replace(written.request, env={}) == request
-    assert told.plans == []
+    assert told.notes == []
     assert not (tmp_path / "cache").exists(), "nothing is kept outside the folder of the results"
 
 
@@ -135,7 +135,7 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
 ) -> None:
     monkeypatch.setattr(run, "why_not_live", lambda python, engine: "")
 
-    def writes(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: object) -> Tuning:
+    def writes(request: TuneRequest, settings: Settings, point: Point, folder: Path, progress: object) -> Tuning:
         (folder / "autotune.csv").write_text("its log")
         return tuning()
 

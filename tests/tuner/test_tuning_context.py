@@ -22,8 +22,9 @@ from scalescope.tuner import context
 from scalescope.tuner.context import apply_tuned, search_for, tuning
 from scalescope.tuner.journal import PLAN, TunePlan
 from scalescope.tuner.settings import write_settings
+from told import Told
 from tuner.made_launches import request
-from tuner.made_ranks import HELLO, Told
+from tuner.made_ranks import HELLO
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_a_search_that_ranks_refuse_is_given_up_without_an_error(
     with joined(tmp_path, monkeypatch, {"kind": "hello", **HELLO, "refused": "a hook"}):
         told = Told()
         assert search_for(tmp_path, told) is None
-    assert told.decisions == ["Not tuned: a hook; the training goes on as it was."]
+    assert told.notes == ["Not tuned: a hook; the training goes on as it was."]
 
 
 def test_a_search_whose_training_ended_too_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
+from scalescope.progress import Progress
 from scalescope.records.store import Record
 from scalescope.verbs import VERBS, find_verb, limits_of
 from scalescope.verbs.explain import explain as explained
@@ -23,8 +24,8 @@ _ELSEWHERE = {
 }
 
 __all__ = [
+    "Progress",
     "Question",
-    "Silent",
     "apply_tuned",
     "compare",
     "doctor",
@@ -49,26 +50,19 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
     if any(verb.name == name for verb in VERBS):
-        return takes_paths(lambda *, listener=None, **options: _run(name, listener, options))
+        return takes_paths(lambda *, progress=None, **options: _run(name, progress, options))
     raise AttributeError(f"module 'scalescope.api' has no attribute '{name}'")
 
 
-class Silent:
-    """A progress listener of any verb that shows nothing."""
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *told, **named: None
-
-
-def _run(verb: str, listener: Any, options: dict[str, Any]) -> Any:
+def _run(verb: str, progress: Progress | None, options: dict[str, Any]) -> Any:
     """Run a verb by its options, or resume it."""
     found, folder = find_verb(verb), options.pop("resume", "")
     if not folder:
-        return found.run(found.ask(**options), listener or Silent())
+        return found.run(found.ask(**options), progress or Progress())
     if not isinstance(folder, str | Path):
         raise UsageError(f"resume takes the folder of the {verb} to resume: resume='results/...'")
     assert found.resume
-    return found.resume(Path(folder), limits_of(found, options), listener or Silent())
+    return found.resume(Path(folder), limits_of(found, options), progress or Progress())
 
 
 @takes_paths
@@ -78,12 +72,12 @@ def doctor() -> Any:
 
 
 @takes_paths
-def measure(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
+def measure(model: Any = "", *, progress: Progress | None = None, **options: Any) -> Any:
     """Launch a model, or a command instead, at every point; `scaling` makes curves of what was measured.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
-        listener: Progress callbacks; none by default.
+        progress: A subclass of Progress that shows how it goes on; by default nothing is shown.
         **options: As the options of `scalescope measure`: `np=[1, 2]`, `batch=[32]`, `hosts="a:2,b:2"`,
             `knobs={"bucket_cap_mb": 4}`, `budget_s="10m"`. `resume` names the folder of a measurement to resume.
 
@@ -94,13 +88,13 @@ def measure(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
         UsageError: The request cannot be carried out as it is.
         WorkFailed: No launch succeeded.
     """
-    return _run("measure", listener, {"model": model, **options})
+    return _run("measure", progress, {"model": model, **options})
 
 
 @takes_paths
-def resume(folder: str | Path, *, listener: Any = None, **limits: Any) -> Any:
+def resume(folder: str | Path, *, progress: Progress | None = None, **limits: Any) -> Any:
     """Resume an interrupted measurement, or add launches to a finished one; the limits replace those it had."""
-    return _run("measure", listener, {"resume": folder, **limits})
+    return _run("measure", progress, {"resume": folder, **limits})
 
 
 def scaling(measurement: Any) -> Any:
@@ -111,12 +105,12 @@ def scaling(measurement: Any) -> Any:
 
 
 @takes_paths
-def estimate(model: Any, *, listener: Any = None, **options: Any) -> Any:
+def estimate(model: Any, *, progress: Progress | None = None, **options: Any) -> Any:
     """How fast a model would be at every number of processes and batch size.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description.
-        listener: Progress callbacks; none by default.
+        progress: A subclass of Progress that shows how it goes on; by default nothing is shown.
         **options: As the options of `scalescope estimate`.
 
     Returns:
@@ -125,23 +119,23 @@ def estimate(model: Any, *, listener: Any = None, **options: Any) -> Any:
     Raises:
         UsageError: The request cannot be carried out as it is.
     """
-    return _run("estimate", listener, {"model": model, **options})
+    return _run("estimate", progress, {"model": model, **options})
 
 
 @takes_paths
-def probe(*, listener: Any = None, **options: Any) -> Any:
+def probe(*, progress: Progress | None = None, **options: Any) -> Any:
     """What collectives cost among the ranks of this machine or of named hosts; also written as cluster.toml."""
-    return _run("probe", listener, options)
+    return _run("probe", progress, options)
 
 
 @takes_paths
-def explain(paths: Any = (), *, model: Any = "", listener: Any = None, **options: Any) -> Any:
+def explain(paths: Any = (), *, model: Any = "", progress: Progress | None = None, **options: Any) -> Any:
     """Where the time goes: in files that are there, or in a model or a command that is captured now.
 
     Args:
         paths: Traces of all ranks, a folder of measure or explain, logs, a scaling table, an autotune log.
         model: Trained and captured, instead of paths; or pass `command`.
-        listener: Progress callbacks of a capture; none by default.
+        progress: A subclass of Progress that shows how a capture goes on; by default nothing is shown.
         **options: As the options of `scalescope explain`. For logs: `np`, the number of processes of each, and
             `pattern`, a regular expression with named groups for the lines to read.
 
@@ -152,16 +146,16 @@ def explain(paths: Any = (), *, model: Any = "", listener: Any = None, **options
         UsageError: A file cannot be read, or the request cannot be carried out as it is.
     """
     asked = find_verb("explain").ask(paths=paths, model=model, **options)
-    return explained(asked, listener or Silent())
+    return explained(asked, progress or Progress())
 
 
 @takes_paths
-def tune(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
+def tune(model: Any = "", *, progress: Progress | None = None, **options: Any) -> Any:
     """Search for faster knobs of a model, or a command; the default is kept unless another setting is clearly faster.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
-        listener: Progress callbacks; none by default.
+        progress: A subclass of Progress that shows how it goes on; by default nothing is shown.
         **options: As the options of `scalescope tune`. `resume` names the folder of a search to resume.
 
     Returns:
@@ -170,16 +164,16 @@ def tune(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
     Raises:
         UsageError: The request cannot be carried out as it is.
     """
-    return _run("tune", listener, {"model": model, **options})
+    return _run("tune", progress, {"model": model, **options})
 
 
 @takes_paths
-def study(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
+def study(model: Any = "", *, progress: Progress | None = None, **options: Any) -> Any:
     """Estimate, measure, explain, tune and check one training within a time budget, and write the page.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`.
-        listener: Progress callbacks; none by default.
+        progress: A subclass of Progress that shows how it goes on; by default nothing is shown.
         **options: As the options of `scalescope study`. `resume` names the folder of a study to resume; finished
             parts stay.
 
@@ -193,7 +187,7 @@ def study(model: Any = "", *, listener: Any = None, **options: Any) -> Any:
     from scalescope.show.page import PAGE, write_page
     from scalescope.studies.results import read_results
 
-    place = _run("study", listener, {"model": model, **options}).folder
+    place = _run("study", progress, {"model": model, **options}).folder
     (results,) = read_results([place])
     write_page([results], place / PAGE)
     return results

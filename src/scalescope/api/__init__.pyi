@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from scalescope.progress import Progress as Progress
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
 from scalescope.records.comparison import Comparison
@@ -20,9 +21,6 @@ from scalescope.simulator.grid import predict as predict
 from scalescope.tuner.context import apply_tuned as apply_tuned
 from scalescope.tuner.context import tuning as tuning
 from scalescope.verbs.report import write_report as write_report
-
-class Silent:
-    def __getattr__(self, _: str) -> Any: ...
 
 def doctor() -> Machine: ...
 def scaling(measurement: Measurement) -> Scaling: ...
@@ -62,7 +60,7 @@ def study(
     device: str = ...,
     folder: str | Path | None = ...,
     resume: str | Path = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Results: ...
 def estimate(
     model: str | WorkloadSpec,
@@ -91,7 +89,7 @@ def estimate(
     accumulate: int | None = ...,
     device: str = ...,
     folder: str | Path | None = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Prediction: ...
 def probe(
     *,
@@ -105,7 +103,7 @@ def probe(
     timeout_s: str | float | None = ...,
     device: str = ...,
     folder: str | Path | None = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Cluster: ...
 def measure(
     model: str | WorkloadSpec = ...,
@@ -143,7 +141,7 @@ def measure(
     device: str = ...,
     folder: str | Path | None = ...,
     resume: str | Path = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Measurement: ...
 def resume(
     folder: str | Path,
@@ -152,7 +150,7 @@ def resume(
     precision: str | float | None = ...,
     budget_s: str | float | None = ...,
     timeout_s: str | float | None = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Measurement: ...
 def explain(
     paths: str | Path | Sequence[str | Path] = ...,
@@ -186,7 +184,7 @@ def explain(
     accumulate: int | None = ...,
     device: str = ...,
     folder: str | Path | None = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Scaling | Explanation | Autotune: ...
 def tune(
     model: str | WorkloadSpec = ...,
@@ -226,7 +224,7 @@ def tune(
     device: str = ...,
     folder: str | Path | None = ...,
     resume: str | Path = ...,
-    listener: Any = ...,
+    progress: Progress | None = ...,
 ) -> Tuning: ...
 def compare(
     a: str | Path,

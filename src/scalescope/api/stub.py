@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from scalescope.progress import Progress as Progress
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster
 from scalescope.records.comparison import Comparison
@@ -36,9 +37,6 @@ from scalescope.simulator.grid import predict as predict
 from scalescope.tuner.context import apply_tuned as apply_tuned
 from scalescope.tuner.context import tuning as tuning
 from scalescope.verbs.report import write_report as write_report
-
-class Silent:
-    def __getattr__(self, _: str) -> Any: ...
 
 def doctor() -> Machine: ...
 def scaling(measurement: Measurement) -> Scaling: ...
@@ -65,12 +63,12 @@ def stub() -> str:
         if verb.resume:
             keywords.append("resume: str | Path = ...")
         if verb.name != "compare":
-            keywords.append("listener: Any = ...")
+            keywords.append("progress: Progress | None = ...")
         lines = [*([first] if first else []), "*", *keywords]
         parts.append(f"def {verb.name}(\n" + "".join(f"    {line},\n" for line in lines) + f") -> {returned}: ...\n")
         if verb.name == "measure":
             again = signature(verb.request, again=True)
-            lines = ["folder: str | Path", "*", *again, "listener: Any = ..."]
+            lines = ["folder: str | Path", "*", *again, "progress: Progress | None = ..."]
             parts.append("def resume(\n" + "".join(f"    {line},\n" for line in lines) + f") -> {returned}: ...\n")
     return "".join(parts)
 

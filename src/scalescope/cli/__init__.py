@@ -21,6 +21,7 @@ from scalescope import __version__
 from scalescope.errors import Interrupted, ScalescopeError, UsageError
 from scalescope.named_paths import named_paths
 from scalescope.options import options_of, parameters, read
+from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
 from scalescope.text import clean, trimmed
 from scalescope.verbs import VERBS, limits_of, planned_request
@@ -169,8 +170,12 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
     if shown.dry_run and verb.dry_run:
         print(*verb.dry_run(request), sep="\n")
         return
+    from scalescope.show.progress import TerminalProgress
+
     try:
-        with _progress(verb, screen) as progress:
+        with TerminalProgress(
+            screen.console, quiet=shown.quiet, show_output=shown.show_output, verbose=shown.verbose
+        ) as progress:
             if shown.join:
                 record = _joined(Path(shown.join), progress)
             elif verb.resume and shown.resume:
@@ -198,7 +203,7 @@ def _remarks(screen: Screen) -> Iterator[None]:
         screen.say(str(remark.message))
 
 
-def _joined(folder: Path, progress: Any) -> Any:
+def _joined(folder: Path, progress: Progress) -> Any:
     """The search for a script that tunes itself: `with scalescope.tuning(model):` starts this next to rank 0."""
     from scalescope.records.store import in_folder
     from scalescope.tuner.context import search_for
@@ -207,18 +212,6 @@ def _joined(folder: Path, progress: Any) -> Any:
     if tuning is None:
         raise typer.Exit(1)
     return in_folder(tuning, folder)
-
-
-def _progress(verb: Verb, screen: Screen) -> Any:
-    from scalescope.show.progress import EstimateProgress, MeasureProgress
-    from scalescope.show.study_progress import StudyProgress
-    from scalescope.show.tuning_progress import TuneProgress
-
-    shown: dict[str, Any] = {"quiet": screen.shown.quiet, "verbose": screen.shown.verbose}
-    if verb.name in ("estimate", "probe"):
-        return EstimateProgress(screen.console, **shown)
-    kinds: dict[str, Any] = {"tune": TuneProgress, "study": StudyProgress}
-    return kinds.get(verb.name, MeasureProgress)(screen.console, show_output=screen.shown.show_output, **shown)
 
 
 class _HelpText(io.StringIO):

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
-from scalescope.estimation.probe import ProbeListener, groups, probe_cluster
+from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
 from scalescope.estimation.step_time import (
@@ -29,7 +29,7 @@ from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
-from scalescope.measurement.sweep import Listener as MeasureListener
+from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
@@ -50,16 +50,6 @@ _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublin
 Kept = TypeVar("Kept", ModelProfile, Cluster)
 
 
-class EstimateListener(ProbeListener, MeasureListener, Protocol):
-    """Is told how an estimate goes on."""
-
-    def continues(self, folder: Path) -> None:
-        """An interrupted estimate is continued."""
-
-    def mapped(self, prediction: Prediction) -> None:
-        """The map is there, and its checks begin."""
-
-
 def estimate_request(**given: Any) -> EstimateRequest:
     """What estimate is asked for, from texts of the command line or from Python values.
 
@@ -78,7 +68,7 @@ def estimate_request(**given: Any) -> EstimateRequest:
     return request
 
 
-def estimate(request: EstimateRequest, listener: EstimateListener) -> Prediction:
+def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
     """The map, corrected by its checks where some were asked for.
 
     Every part is kept as soon as it is there: after an interruption the same request continues.
@@ -96,16 +86,16 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> Prediction
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
-            listener.continues(folder)
+            progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
             end_orphans(str(folder))
         save(plan, folder / PLAN)
         profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
-        profile = profile or _profile(request, threads, processes, described, folder, listener)
+        profile = profile or _profile(request, threads, processes, described, folder, progress)
         save(profile, folder / PROFILE)
         if remade := sum(point.remade for point in profile.points):
-            listener.remark(f"profile: {plural(remade, 'block')} of steps measured again, other programs were busy")
+            progress.note(f"Profile: {plural(remade, 'block')} of steps measured again, other programs were busy.")
         cluster = described or _kept(folder / CLUSTER, load_cluster)
-        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, listener)
+        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, progress)
         write_cluster(cluster, folder / CLUSTER)
         known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
         prediction = predict(
@@ -126,8 +116,10 @@ def estimate(request: EstimateRequest, listener: EstimateListener) -> Prediction
         )
         save(prediction, folder / PREDICTION)
         if request.verify:
-            listener.mapped(prediction)
-            prediction = checked(request, prediction, profile, threads, cluster, folder, listener)
+            if advice := prediction.recommended:
+                cell = f"{plural(advice.np, 'process')} with batch {advice.batch:,}"
+                progress.note(f"Before its checks the map recommends {cell}: {advice.speedup:.2f}x.")
+            prediction = checked(request, prediction, profile, threads, cluster, folder, progress)
         if (best := step_to_draw(prediction)) is not None:
             drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.workload.accumulate)
             save(drawn, folder / STEP)
@@ -148,10 +140,10 @@ def checked(
     threads: int,
     cluster: Cluster,
     folder: Path,
-    listener: EstimateListener,
+    progress: Progress,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, listener)
+    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, progress)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
@@ -259,7 +251,7 @@ def _profile(
     processes: Sequence[int],
     described: Cluster | None,
     folder: Path,
-    listener: EstimateListener,
+    progress: Progress,
 ) -> ModelProfile:
     """One process alone, and with others of its host."""
     most = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
@@ -278,7 +270,7 @@ def _profile(
     # On a GPU importing torch takes longer than the launches differ.
     launches = 1 if on_gpu(request) else launches_of(request.seconds)
     expected_s = request.seconds + launches * starting_s(ranks)
-    listener.stage(f"profile of {request.workload.model} on one process", expected_s)
+    progress.stage(f"profile of {request.workload.model} on one process", expected_s)
     task = ProfileTask(
         workload=of_one_pass(request.workload),
         batches=tuple(sorted(batches)),
@@ -289,7 +281,7 @@ def _profile(
         launches=launches,
     )
     place, patience_s = folder / "profile", request.timeout_s
-    return take_profile(task, threads_per_rank=threads, folder=place, tell=listener.tick, timeout_s=patience_s)
+    return take_profile(task, threads_per_rank=threads, folder=place, timeout_s=patience_s)
 
 
 def _this_machine(
@@ -299,7 +291,7 @@ def _this_machine(
     processes: Sequence[int],
     threads: int,
     folder: Path,
-    listener: EstimateListener,
+    progress: Progress,
 ) -> Cluster:
     """One node: this one, probed as far as the question needs it."""
     slots = min(max(processes), _slots_here(request))
@@ -313,7 +305,7 @@ def _this_machine(
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )
-    return probe_cluster(asked, listener)
+    return probe_cluster(asked, progress)
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

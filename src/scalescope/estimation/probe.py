@@ -1,9 +1,9 @@
 """Probes links and cores: ranks time collectives, group by group, and what they found makes a cluster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from scalescope.estimation.probe_ranks import (
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
 from scalescope.options import read
+from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
 from scalescope.records.cluster_file import write_cluster
 from scalescope.records.job import Host
@@ -63,19 +64,6 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = ""  # Rounds that do not count, in one line; empty: all do
 
 
-class ProbeListener(Protocol):
-    """Is told how a probe goes on."""
-
-    def stage(self, what: str, seconds: float | None) -> None:
-        """A part of the work begins, and about what it takes."""
-
-    def remark(self, text: str) -> None:
-        """Something that a reader of the result should know."""
-
-    def tick(self, done: int) -> None:
-        """Lines of it that are there."""
-
-
 def probe_request(**given: Any) -> ProbeRequest:
     """What probe is asked for, from texts or Python values; without a backend the one that DDP uses here.
 
@@ -93,17 +81,17 @@ def probe_request(**given: Any) -> ProbeRequest:
     return ProbeRequest(**{"backends": (usual,), **asked})
 
 
-def probe(request: ProbeRequest, listener: ProbeListener) -> Cluster:
+def probe(request: ProbeRequest, progress: Progress) -> Cluster:
     """Probe into a folder of its own, which the cluster names."""
     with result_folder("probe", request.folder) as folder:
         if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
             raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
-        cluster = probe_cluster(msgspec.structs.replace(request, folder=str(folder)), listener)
+        cluster = probe_cluster(msgspec.structs.replace(request, folder=str(folder)), progress)
         write_cluster(cluster, folder / CLUSTER_FILE)
     return in_folder(cluster, folder)
 
 
-def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
+def probe_cluster(request: ProbeRequest, progress: Progress) -> Cluster:
     """Probe every group of ranks with every backend that is asked for."""
     device = ("cuda" if host.gpus() else "cpu") if request.device == "auto" else request.device
     slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
@@ -114,7 +102,7 @@ def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
         check_backend(backend, device)
         for group in groups(backend, slots, request.hosts):
             words = f"{backend} among {group.ranks} ranks" + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
-            listener.stage(words, request.seconds + starting_s(group.ranks))
+            progress.stage(words, request.seconds + starting_s(group.ranks))
             found.append(
                 probe_group(
                     group,
@@ -122,7 +110,6 @@ def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
                     threads_per_rank=request.threads_per_rank,
                     seconds=request.seconds,
                     rounds=request.rounds,
-                    tell=listener.tick,
                     device=device,
                     ssh=request.ssh,
                     env=request.env,
@@ -130,7 +117,7 @@ def probe_cluster(request: ProbeRequest, listener: ProbeListener) -> Cluster:
                 )
             )
             if found[-1].remark:
-                listener.remark(f"{words}: {found[-1].remark}")
+                progress.note(f"{words[0].upper()}{words[1:]}: {found[-1].remark}.")
     # On a GPU the host's wait for each copy would count; what DDP costs there is known by the GPU's model.
     copies = [finding.copy_s_per_byte for finding in found if device == "cpu"]
     return Cluster(
@@ -169,7 +156,6 @@ def probe_group(
     threads_per_rank: int,
     seconds: float,
     rounds: int,
-    tell: Callable[[int], None],
     device: str = "cpu",
     ssh: str = "ssh",
     env: dict[str, str] | None = None,
@@ -200,8 +186,7 @@ def probe_group(
             ssh=ssh,
             writes="probe-rank*.jsonl",
             timeout_s=timeout_s,
-        ),
-        tell,
+        )
     )
     return findings(group, read_lines(folder, group.ranks))
 

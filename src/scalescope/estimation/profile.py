@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
@@ -38,9 +38,7 @@ _BATCHES_DIFFER = 0.04  # Relative standard deviation of contention over batch s
 _OUTLYING = 0.05
 
 
-def take_profile(
-    task: ProfileTask, *, threads_per_rank: int, folder: Path, tell: Callable[[int], None], timeout_s: float = 600.0
-) -> ModelProfile:
+def take_profile(task: ProfileTask, *, threads_per_rank: int, folder: Path, timeout_s: float = 600.0) -> ModelProfile:
     """Run the program that profiles, as often as the task says, and read its blocks.
 
     Memory and cores are placed anew in every launch, so blocks of one launch are more alike than launches are. The
@@ -52,7 +50,6 @@ def take_profile(
     blocks: list[list[Block]] = [[] for _ in range(ranks)]
     for launch in range(task.launches):
         place = folder.with_name(f"{folder.name}-{launch + 1}") if launch else folder
-        before = sum(map(len, blocks)) + launch  # with the line that describes the model
         run_ranks(
             RankProgram(
                 module="scalescope.estimation.profile_ranks",
@@ -63,8 +60,7 @@ def take_profile(
                 threads_per_rank=threads_per_rank,
                 writes="profile-rank*.jsonl",
                 timeout_s=timeout_s,
-            ),
-            lambda lines, before=before: tell(before + lines),  # type: ignore[misc]
+            )
         )
         model, made = read_blocks(place, ranks)
         for of_rank, new in zip(blocks, made, strict=True):

@@ -10,7 +10,8 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
-from scalescope.measurement.sweep import Listener, continue_measurement, measure
+from scalescope.measurement.sweep import continue_measurement, measure
+from scalescope.progress import Progress
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
@@ -32,7 +33,7 @@ def run_checks(
     threads: int,
     slots: int,
     folder: Path,
-    listener: Listener,
+    progress: Progress,
 ) -> tuple[Check, ...]:
     """The cells that decide the recommendation, each launched some times; launches that are there already count.
 
@@ -43,7 +44,7 @@ def run_checks(
         threads: Of each rank, as in the profile.
         slots: Ranks that this machine takes.
         folder: Of the estimate; a measurement for each number of processes goes below it.
-        listener: Told how the launches go.
+        progress: Of the launches.
     """
     chosen = deciding_cells(prediction, request.verify, slots)
     if not chosen:
@@ -51,7 +52,7 @@ def run_checks(
     checks: list[Check] = []
     for count in sorted({cell.np for cell in chosen}):
         cells = [cell for cell in chosen if cell.np == count]
-        made = _measure(request, cells, threads, folder / f"verify-np{count}", listener)
+        made = _measure(request, cells, threads, folder / f"verify-np{count}", progress)
         for cell in cells:
             runs = [run for run in made.runs if run.point.batch == cell.batch]
             if runs:
@@ -62,7 +63,7 @@ def run_checks(
 
 
 def _measure(
-    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, listener: Listener
+    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, progress: Progress
 ) -> Measurement:
     """One measurement of cells with the same number of processes, continued where it was interrupted.
 
@@ -71,7 +72,7 @@ def _measure(
     process would not be alone there, and whole launches have to do.
     """
     if (folder / "plan.json").exists():
-        return continue_measurement(folder, {"timeout_s": request.timeout_s}, listener)
+        return continue_measurement(folder, {"timeout_s": request.timeout_s}, progress)
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
     asked = MeasureRequest(
@@ -88,7 +89,7 @@ def _measure(
         budget_s=_BLOCKS_S * len(batches) * request.launches if interleaved else None,
         folder=str(folder),
     )
-    return measure(asked, listener)
+    return measure(asked, progress)
 
 
 def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:

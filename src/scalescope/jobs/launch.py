@@ -24,10 +24,11 @@ from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
-from scalescope.jobs.watch import LaunchWatch, Listener
+from scalescope.jobs.watch import LaunchWatch
 from scalescope.launchers import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
+from scalescope.progress import Progress
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
@@ -63,13 +64,13 @@ class Launched(NamedTuple):
     as_it_is: str = ""  # Why the command was started without the launcher that was planned; empty: it was not
 
 
-def launch(settings: Settings, round_: int, point: Point, steps: int, listener: Listener) -> Run | Failure:
+def launch(settings: Settings, round_: int, point: Point, steps: int, progress: Progress) -> Run | Failure:
     """One launch of one point, measured."""
     pattern = compile_pattern(settings.request.pattern, live=True) if settings.request.pattern else None
     launcher = launcher_of(settings, point)
     folder = launch_folder(settings, round_, point)
     meter = LoadMeter()
-    launched = run_job(settings, point, folder, steps, listener, pattern)
+    launched = run_job(settings, point, folder, steps, progress, pattern)
     outcome = _outcome(settings, launched, point, pattern)
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, round=round_)
@@ -88,17 +89,17 @@ def run_job(
     point: Point,
     folder: Path,
     steps: int,
-    listener: Listener,
+    progress: Progress,
     pattern: re.Pattern[str] | None = None,
     *,
     keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
-    launched = _run_ranks(settings, point, folder, steps, listener, pattern, keeps_steps)
+    launched = _run_ranks(settings, point, folder, steps, progress, pattern, keeps_steps)
     why = _why_as_it_is(settings, point, launched)
     if not why:
         return launched
-    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, listener, pattern, keeps_steps)
+    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, progress, pattern, keeps_steps)
     if again.problem and launched.problem:  # it fails either way
         name = launcher_of(settings, point).name
         return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
@@ -129,7 +130,7 @@ def _run_ranks(
     point: Point,
     folder: Path,
     steps: int,
-    listener: Listener,
+    progress: Progress,
     pattern: re.Pattern[str] | None,
     keeps_steps: bool,
 ) -> Launched:
@@ -144,7 +145,7 @@ def _run_ranks(
         mark = f"{folder.name}-{secrets.token_hex(6)}"
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
         looks = bool(settings.request.command) and launcher.name != "own"
-        watch = LaunchWatch(job, listener, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
+        watch = LaunchWatch(job, progress, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
         launched = _run_once(settings, launcher, job, watch)
         if not launched.problem or attempt == attempts or not _port_was_taken(folder):
             break

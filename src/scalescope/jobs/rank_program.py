@@ -3,7 +3,6 @@
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -37,7 +36,7 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[Host, ...] = ()
     env: dict[str, str] = {}
     ssh: str = "ssh"
-    writes: str  # Pattern of the files in which its ranks write lines, for progress
+    writes: str  # Pattern of the files in which its ranks write lines: a new one shows that it goes on
     timeout_s: float = 600.0  # Without a line, after which it is given up
 
 
@@ -47,8 +46,8 @@ def starting_s(ranks: int) -> float:
     return _START_S + import_s * (1 + ranks / host.cores().logical)
 
 
-def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
-    """Run it to its end; `tell` hears how many lines its ranks have written. UsageError passes on what a rank said."""
+def run_ranks(program: RankProgram) -> None:
+    """Run it to its end; UsageError passes on what a rank said."""
     engine = find_engine(program.knobs.engine)
     launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
     folder = emptied(program.folder, RANKS)
@@ -70,7 +69,7 @@ def run_ranks(program: RankProgram, tell: Callable[[int], None]) -> None:
     )
     with writing(folder):
         (folder / "command.txt").write_text("\n".join([*shown_commands(launcher, job, program.env), ""]))
-    ending = run(launcher.commands(job), job, _Lines(folder, program.writes, tell), timeout_s=program.timeout_s)
+    ending = run(launcher.commands(job), job, _Lines(folder, program.writes), timeout_s=program.timeout_s)
     if ending.problem:
         _raise(folder, ending.problem)
 
@@ -84,14 +83,12 @@ def _environment(program: RankProgram) -> dict[str, str]:
 class _Lines:
     """Counts lines of the ranks' files."""
 
-    def __init__(self, folder: Path, pattern: str, tell: Callable[[int], None]) -> None:
-        self._folder, self._pattern, self._tell = folder, pattern, tell
+    def __init__(self, folder: Path, pattern: str) -> None:
+        self._folder, self._pattern = folder, pattern
 
     def tick(self) -> int:
         """Lines so far."""
-        count = sum(1 for path in self._folder.glob(self._pattern) for _ in complete_lines(path))
-        self._tell(count)
-        return count
+        return sum(1 for path in self._folder.glob(self._pattern) for _ in complete_lines(path))
 
     def stalled(self, seconds: float) -> tuple[str, str]:
         """There is nothing more to say than that."""

@@ -3,7 +3,6 @@
 import re
 import time
 from pathlib import Path
-from typing import Protocol
 
 from scalescope.engines import ENGINES
 from scalescope.jobs.output import OutputFiles, last_lines
@@ -11,20 +10,11 @@ from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, in_force
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, signal_of, signal_rank
+from scalescope.progress import Progress
 from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
 _STACK_WITHIN_S = 2.0
-
-
-class Listener(Protocol):
-    """Is told how a measurement progresses."""
-
-    def steps(self, count: int) -> None:
-        """The slowest rank has made this many steps in this launch."""
-
-    def line(self, source: str, text: str) -> None:
-        """A rank or the launcher printed a line."""
 
 
 class LaunchWatch:
@@ -33,7 +23,7 @@ class LaunchWatch:
     def __init__(
         self,
         job: Job,
-        listener: Listener,
+        progress: Progress,
         pattern: re.Pattern[str] | None,
         *,
         keeps_steps: bool = True,
@@ -43,10 +33,10 @@ class LaunchWatch:
         self._job = job
         self._keeps_steps = keeps_steps
         self._folder = Path(job.folder)
-        self._listener = listener
-        self.output = OutputFiles(self._folder, pattern, listener.line)
+        self._progress = progress
+        self.output = OutputFiles(self._folder, pattern, progress.output)
         self._logs: dict[Path, RankLog] = {}
-        self._progress = 0
+        self._news = 0
         self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None
 
     @property
@@ -64,13 +54,13 @@ class LaunchWatch:
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
-        self._progress += sum(log.poll() for log in self._logs.values())
-        self._progress += self.output.poll()
+        self._news += sum(log.poll() for log in self._logs.values())
+        self._news += self.output.poll()
         if self._own_ranks:
             self._own_ranks.check(self._logs.values())
         if self._logs:
-            self._listener.steps(min(log.events for log in self.logs))
-        return self._progress
+            self._progress.advance(min(log.events for log in self.logs))
+        return self._news
 
     def stalled(self, seconds: float) -> tuple[str, str]:
         """Name the ranks that are behind and show where every rank stands."""

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from scalescope.jobs.launch import launch, launch_folder
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import Settings
 from scalescope.jobs.rank_log import read_rank_logs
-from scalescope.jobs.watch import Listener
+from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import MeasureRequest
@@ -107,16 +107,6 @@ def _steady_window(*, timeline: bool, most: int | None, warmup: int, step_s: flo
     return Window(skipped + compare + 1, left - 1 - _WRITING - 2 * compare, compare)
 
 
-class TraceListener(Listener, Protocol):
-    """Is told how a traced launch progresses."""
-
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
-        """A launch begins."""
-
-    def ends(self, outcome: Run | Failure) -> None:
-        """A launch has ended."""
-
-
 def points_to_trace(planned: Sequence[Point], request: MeasureRequest) -> list[Point]:
     """Every configuration once, if traces are asked for at all."""
     return list(planned) if request.trace else []
@@ -131,9 +121,7 @@ def trace_folder(settings: Settings, point: Point) -> Path:
     return launch_folder(msgspec.structs.replace(settings, trace="any"), 1, _as_traced(point))
 
 
-def traced_launch(
-    settings: Settings, point: Point, known: Run | None, index: int, listener: TraceListener
-) -> tuple[Path, TraceFolder]:
+def traced_launch(settings: Settings, point: Point, known: Run | None, progress: Progress) -> tuple[Path, TraceFolder]:
     """Launch the point with capture and describe what its ranks left; `known` is the same, measured before."""
     request = settings.request
     timeline = find_engine(point.engine).tracer == "timeline"
@@ -142,7 +130,7 @@ def traced_launch(
     choose = partial(choose_window, timeline=timeline, from_start=request.from_start, cpu_detail=request.cpu_detail)
     window = choose(most=most, warmup=warmup, step_s=step_s)
     for attempt in (1, 2):
-        run = _launch(settings, point, window, index, listener)
+        run = _launch(settings, point, window, progress)
         folder = Path(settings.folder, run.folder)
         record = describe(folder, point, run, window, what=request.what, command=request.command)
         if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
@@ -157,18 +145,17 @@ def traced_launch(
     return folder, record
 
 
-def _launch(settings: Settings, point: Point, window: Window, index: int, listener: TraceListener) -> Run:
+def _launch(settings: Settings, point: Point, window: Window, progress: Progress) -> Run:
     total = window.total(timeline=find_engine(point.engine).tracer == "timeline")
     request = msgspec.structs.replace(settings.request, steps=total, quick=False)
     traced = _as_traced(point)
-    listener.begins(index, traced, total)
+    progress.stage(f"capture of {point.label}", steps=total)
     try:
         outcome = launch(
-            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, listener
+            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, progress
         )
     except UsageError as problem:
         raise UsageError(f"{traced.label}: {problem}") from None
-    listener.ends(outcome)
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"{traced.label}: {outcome.problem}; nothing was traced{details}")

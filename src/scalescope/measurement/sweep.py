@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 import msgspec
 
@@ -30,34 +29,22 @@ from scalescope.jobs.plan import (
     settle,
     started_as_it_is,
 )
-from scalescope.jobs.watch import Listener as LaunchListener
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import check_hosts, check_system
 from scalescope.line_pattern import compile_pattern
 from scalescope.measurement.capture import points_to_trace, trace_folder, traced_launch
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.measurement.study import points_of_round, why_it_stopped
+from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, in_folder, save
 from scalescope.stats import FEWEST
-from scalescope.text import plain
+from scalescope.text import plain, plural
+from scalescope.units import format_rate, format_seconds
 
 _HOPELESS = 2  # Points that fail before any launch went well: then nothing more is tried
-
-
-class Listener(LaunchListener, Protocol):
-    """Is told how a measurement progresses."""
-
-    def planned(self, points: int, fewest: int, most: int, done: int, seconds: float | None) -> None:
-        """Before the first launch: points, launches of each, how many are done, and about how long the rest takes."""
-
-    def begins(self, index: int, point: Point, steps: int | None) -> None:
-        """A launch begins."""
-
-    def ends(self, outcome: Run | Failure) -> None:
-        """A launch has ended."""
 
 
 def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
@@ -75,7 +62,7 @@ def traced_after(request: MeasureRequest) -> list[Point]:
     return points_to_trace(points(settle_here(request, Path(request.folder or "results").absolute())), request)
 
 
-def measure(request: MeasureRequest, listener: Listener) -> Measurement:
+def measure(request: MeasureRequest, progress: Progress) -> Measurement:
     """Launch every point as often as it takes."""
     if request.pattern:
         compile_pattern(request.pattern, live=True)
@@ -84,14 +71,14 @@ def measure(request: MeasureRequest, listener: Listener) -> Measurement:
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
     with begin(request) as started, _says_where(started.folder):
-        return _run_rounds(started, listener)
+        return _run_rounds(started, progress)
 
 
-def continue_measurement(folder: Path, changes: Mapping[str, object], listener: Listener) -> Measurement:
+def continue_measurement(folder: Path, changes: Mapping[str, object], progress: Progress) -> Measurement:
     """Resume a measurement that was interrupted; `changes` are new limits."""
     with resume(folder, changes) as started, _says_where(started.folder):
         check_requirements(settle_here(started.plan.request, started.folder))
-        return _run_rounds(started, listener)
+        return _run_rounds(started, progress)
 
 
 def settle_here(request: MeasureRequest, folder: Path) -> Settings:
@@ -127,7 +114,7 @@ def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
-def _run_rounds(started: Started, listener: Listener) -> Measurement:
+def _run_rounds(started: Started, progress: Progress) -> Measurement:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
@@ -139,7 +126,7 @@ def _run_rounds(started: Started, listener: Listener) -> Measurement:
         steps, seconds = rehearse(settings, planned)
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
         save_plan(plan, folder)
-    return in_folder(_Rounds(settings, planned, plan, started, listener).make(), folder)
+    return in_folder(_Rounds(settings, planned, plan, started, progress).make(), folder)
 
 
 @contextlib.contextmanager
@@ -154,10 +141,12 @@ class _Rounds:
     """The rounds of one measurement."""
 
     def __init__(
-        self, settings: Settings, planned: Sequence[Point], plan: Plan, started: Started, listener: Listener
+        self, settings: Settings, planned: Sequence[Point], plan: Plan, started: Started, progress: Progress
     ) -> None:
-        self._settings, self._planned, self._plan, self._listener = settings, planned, plan, listener
+        self._settings, self._planned, self._plan, self._progress = settings, planned, plan, progress
         self._request, self._folder = settings.request, started.folder
+        most = self._request.most_launches
+        self._fewest = min(most, FEWEST) if self._request.precision else most  # Launches of each point
         self._runs: list[Run] = list(started.runs)
         self._traces: list[str] = []
         self._failures: list[Failure] = []
@@ -167,12 +156,7 @@ class _Rounds:
     def make(self) -> Measurement:
         """Launch round after round until nothing more is wanted."""
         request = self._request
-        most = request.most_launches
-        fewest = min(most, FEWEST) if request.precision else most
-        count_done, least = len(self._runs), fewest * len(self._planned)
-        left = max(1 - count_done / least, 0.0)
-        guess = self._plan.seconds * fewest * left if self._plan.seconds else None
-        self._listener.planned(len(self._planned), fewest, most, count_done, guess)
+        self._progress.note(self._course())
         for number in count(1):
             wanted = points_of_round(number, self._planned, self._runs, self._failures, request)
             if not wanted:
@@ -191,15 +175,35 @@ class _Rounds:
         self._trace()
         return self._save(stopped)
 
+    def _course(self) -> str:
+        """`6 launches at 2 points, 3 each; about 40 s.`"""
+        most, done, points = self._request.most_launches, len(self._runs), len(self._planned)
+        each = "one each" if most == 1 else f"{most} each" if self._fewest == most else f"{self._fewest} to {most} each"
+        least = "at least " if self._fewest < most else ""
+        text = f"{least}{plural(self._fewest * points, 'launch')} at {plural(points, 'point')}, {each}; "
+        if done >= self._fewest * points:
+            text += "all are there already."
+        else:
+            seconds = self._seconds_left(done + 1)
+            about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
+            text += (f"{done} are there already; " if done else "") + f"{least}{about}."
+        return text[0].upper() + text[1:]
+
+    def _seconds_left(self, index: int) -> float | None:
+        """About how long the launches from this one on take, by those before it."""
+        least = self._fewest * len(self._planned)
+        if self._runs:
+            return fmean(run.wall_s for run in self._runs) * (max(least, index) - index + 1)
+        return self._plan.seconds * self._fewest if self._plan.seconds else None
+
     def _trace(self) -> None:
         """One more launch of every point, after those that count."""
         for point in points_to_trace(self._planned, self._request):
             known = next((run for run in reversed(self._runs) if run.point == point), None)
             folder = trace_folder(self._settings, point)
             if not (folder / TRACE_RECORD).exists():
-                index = len(self._runs) + len(self._traces) + 1
                 settings = self._settings_of(point)
-                traced_launch(settings, point, None if self._request.quick else known, index, self._listener)
+                traced_launch(settings, point, None if self._request.quick else known, self._progress)
             self._traces.append(str(folder.relative_to(self._folder)))
             self._save("")
 
@@ -222,14 +226,19 @@ class _Rounds:
         return self._settings
 
     def _launch(self, number: int, point: Point) -> None:
-        self._listener.begins(len(self._runs) + 1, point, self._plan.steps or self._request.steps)
-        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._listener)
+        index = len(self._runs) + 1
+        expected = max(self._fewest * len(self._planned), index)
+        steps = self._plan.steps or self._request.steps
+        self._progress.stage(f"launch {index}/{expected} {point.label}", self._seconds_left(index), steps)
+        outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._progress)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
             append(outcome, self._folder / "runs.jsonl")
+            rate = f", {format_rate(outcome.throughput)} samples/s" if outcome.throughput else ""
+            self._progress.note(f"{point.label}: {format_seconds(outcome.step_s)} a step{rate}", "detail")
         else:
             self._failures.append(outcome)
-        self._listener.ends(outcome)
+            self._progress.note(f"{point.label}: failed", "problem")
         self._save("")
         hopeless = min(len(self._planned), _HOPELESS)
         if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:

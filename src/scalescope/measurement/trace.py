@@ -8,14 +8,15 @@ from scalescope.engines import find_engine
 from scalescope.jobs.environment import shown_commands
 from scalescope.jobs.launch import rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points
-from scalescope.measurement.capture import TraceListener, choose_window, trace_folder, traced_launch
+from scalescope.measurement.capture import choose_window, trace_folder, traced_launch
 from scalescope.measurement.resume import begin
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
+from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 
 
-def traced_run(request: MeasureRequest, listener: TraceListener) -> Path:
+def traced_run(request: MeasureRequest, progress: Progress) -> Path:
     """Launch it once with capture; the folder that holds traced.json and what it names."""
     request = msgspec.structs.replace(request, trace=True, quick=False)
     settings, point = _settled(request)
@@ -26,7 +27,7 @@ def traced_run(request: MeasureRequest, listener: TraceListener) -> Path:
         check_reachable(settings, point, folder)
         if request.workload:
             rehearse(settings, [point])
-        return traced_launch(settings, point, None, 1, listener)[0]
+        return traced_launch(settings, point, None, progress)[0]
 
 
 def traced_commands(request: MeasureRequest) -> list[str]:

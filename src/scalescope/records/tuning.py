@@ -1,5 +1,6 @@
 """What a search for better knobs tried, measured and decided."""
 
+from collections.abc import Mapping
 from typing import Annotated as A  # noqa: N817 - every field says it
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +24,7 @@ from scalescope.options import (
 from scalescope.records.job import KnobValue
 from scalescope.records.request import Engine, OneBatch, TrainingRequest
 from scalescope.records.store import Record
+from scalescope.text import listed, plain
 from scalescope.units import format_change
 
 Values = dict[str, KnobValue]  # Knobs that differ from what the training does by itself; empty: the default
@@ -307,3 +309,24 @@ class Tuning(Record, frozen=True, kw_only=True, tag="tuning"):
     more: More | None = None  # Of a comparison that is not decided
     complete: bool = True  # False: the training or the user ended it before it was decided
     notes: tuple[str, ...] = ()
+
+
+def value_words(value: KnobValue | None) -> str:
+    """`1`, `0.25`, `on`, `as it is`."""
+    if value is None:
+        return "as it is"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value), 40)
+
+
+def knob_words(name: str, value: KnobValue) -> str:
+    """`bucket_cap_mb 1`, `hierarchical allreduce`, `hierarchical allgather off`."""
+    if isinstance(value, bool):
+        return plain(name, 40).replace("_", " ") + ("" if value else " off")
+    return f"{plain(name, 40)} {value_words(value)}"
+
+
+def setting_words(values: Mapping[str, KnobValue]) -> str:
+    """`bucket_cap_mb 1 and hierarchical allreduce`; without any, the default."""
+    return listed(knob_words(name, value) for name, value in values.items()) if values else "the default"

@@ -257,19 +257,6 @@ def _check_sections(results: Results) -> list[Section]:
 # --- the parts of a study ---
 
 
-def plan_lines(study: Study, left_s: float) -> list[str]:
-    """What a study is going to do and about how long each part takes; `left_s`: what the budget has."""
-    total = sum(part.planned_s for part in study.parts if part.state == "planned")
-    has = format_seconds(round(left_s)) if left_s >= 1 else "nothing"
-    lines = [f"Study of {plain(study.what, 60)}: about {format_seconds(total)}; the budget has {has}"]
-    for part in study.parts:
-        about = format_seconds(part.planned_s) if part.planned_s else ""
-        about = {"left out": "left out", "done": "finished", "not needed": "not needed"}.get(part.state, about)
-        without = f"; without {listed(part.without)}" if part.without else ""
-        lines.append(f"  {part.name:<9}{about:>10}  {part.what}{without}")
-    return lines
-
-
 def omission_lines(study: Study) -> list[str]:
     """What the budget did not hold, and what failed and why, a line each."""
     left_out = [thing for part in study.parts if part.state == "done" for thing in part.without]

@@ -1,18 +1,16 @@
 """A search for better knobs: what to use and how sure that is, every sample, what was searched, what it cost."""
 
-from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 import msgspec
 
-from scalescope.records.job import KnobValue
-from scalescope.records.tuning import Sample, Tuning
+from scalescope.records.tuning import Sample, Tuning, knob_words, setting_words, value_words
 from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.words import number
 from scalescope.stats import percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_seconds, unit_of
+from scalescope.units import format_seconds, times, with_error
 
 _METHODS = {"online": "while training", "offline": "one launch per sample", "native": "by Horovod's own autotune"}
 _LONGER = "train longer, or ask for less with --steps-per-sample and --max-samples"
@@ -192,28 +190,7 @@ def _cost(tuning: Tuning) -> list[str]:
     return lines
 
 
-# --- words and selections that charts and the live line use, too ---
-
-
-def value_words(value: KnobValue | None) -> str:
-    """`1`, `0.25`, `on`, `as it is`."""
-    if value is None:
-        return "as it is"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:.6g}" if isinstance(value, float) else plain(str(value), 40)
-
-
-def knob_words(name: str, value: KnobValue) -> str:
-    """`bucket_cap_mb 1`, `hierarchical allreduce`, `hierarchical allgather off`."""
-    if isinstance(value, bool):
-        return plain(name, 40).replace("_", " ") + ("" if value else " off")
-    return f"{plain(name, 40)} {value_words(value)}"
-
-
-def setting_words(values: Mapping[str, KnobValue]) -> str:
-    """`bucket_cap_mb 1 and hierarchical allreduce`; without any, the default."""
-    return listed(knob_words(name, value) for name, value in values.items()) if values else "the default"
+# --- selections that charts use, too ---
 
 
 def searched(tuning: Tuning) -> list[Sample]:
@@ -229,24 +206,6 @@ def is_default(tuning: Tuning, sample: Sample) -> bool:
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
     """How many times faster than the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
-
-
-def times(factor: float) -> str:
-    """`1.58x`."""
-    return f"{factor:.2f}x" if factor < 10 else f"{factor:.0f}x"
-
-
-def with_error(step_s: float, error_s: float | None) -> str:
-    """`353 ± 2.9 ms`."""
-    if error_s is None:
-        return format_seconds(step_s)
-    unit, factor = unit_of(step_s)
-    return f"{digits(factor * step_s)} ± {factor * error_s:.2g} {unit}"
-
-
-def digits(value: float) -> str:
-    """Three of them, never as a power of ten."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def conditions(tuning: Tuning) -> str:

@@ -8,7 +8,9 @@ from typing import Protocol
 import msgspec
 
 from scalescope.errors import ScalescopeError
+from scalescope.progress import Kind, Progress
 from scalescope.records.study import Study, StudyPart
+from scalescope.text import listed, plain
 from scalescope.units import format_seconds
 
 PAGE_S = 8.0  # To read the results and write the page, after all parts
@@ -26,21 +28,31 @@ class Work(Protocol):
     def skip_reason(self, part: str) -> str:
         """Why a part has nothing to tell; empty: it has."""
 
-    def run(self, part: str, seconds: float) -> None:
+    def run(self, part: str, seconds: float, progress: Progress) -> None:
         """Do it, or what an interruption left of it; `seconds`: what the budget leaves for it."""
 
 
-class StudyListener(Protocol):
-    """Progress callbacks of a study, next to those of its verbs."""
+class PartProgress(Progress):
+    """Progress of the verb that does a part: its stages name the part and count the study's budget down."""
 
-    def plan_made(self, study: Study, left_s: float) -> None:
-        """Before the first part: all of them, with the seconds that each is expected to take."""
+    def __init__(self, progress: Progress, part: str, left_s: Callable[[], float]) -> None:
+        self._progress, self._part, self._left_s = progress, part, left_s
 
-    def part_begins(self, part: StudyPart, left_s: float) -> None:
-        """A part begins; what is left of the budget."""
+    def stage(self, what: str, seconds: float | None = None, steps: int | None = None) -> None:
+        """A stage of the verb."""
+        self._progress.stage(f"{self._part}: {what}", self._left_s(), steps)
 
-    def part_ends(self, part: StudyPart) -> None:
-        """A part is over, or is left out."""
+    def advance(self, steps: int) -> None:
+        """Steps of its launch."""
+        self._progress.advance(steps)
+
+    def output(self, source: str, line: str) -> None:
+        """Output of its launch."""
+        self._progress.output(source, line)
+
+    def note(self, text: str, kind: Kind = "plain") -> None:
+        """What a verb says by itself is a detail of a study."""
+        self._progress.note(text, "problem" if kind == "problem" else "detail")
 
 
 def planned(study: Study, work: Work, left_s: float) -> Study:
@@ -58,10 +70,23 @@ def planned(study: Study, work: Work, left_s: float) -> Study:
     return study
 
 
+def plan_lines(study: Study, left_s: float) -> list[str]:
+    """What a study is going to do and about how long each part takes; `left_s`: what the budget has."""
+    total = sum(part.planned_s for part in study.parts if part.state == "planned")
+    has = format_seconds(round(left_s)) if left_s >= 1 else "nothing"
+    lines = [f"Study of {plain(study.what, 60)}: about {format_seconds(total)}; the budget has {has}"]
+    for part in study.parts:
+        about = format_seconds(part.planned_s) if part.planned_s else ""
+        about = {"left out": "left out", "done": "finished", "not needed": "not needed"}.get(part.state, about)
+        without = f"; without {listed(part.without)}" if part.without else ""
+        lines.append(f"  {part.name:<9}{about:>10}  {part.what}{without}")
+    return lines
+
+
 def conduct(
     study: Study,
     work: Work,
-    listener: StudyListener,
+    progress: Progress,
     keep: Callable[[Study], None],
     clock: Callable[[], float] = time.monotonic,
     *,
@@ -75,7 +100,8 @@ def conduct(
     pending = [part.name for part in study.parts if part.state not in _OVER]
     study = planned(study, work, ends - clock())
     keep(study)
-    listener.plan_made(study, ends - clock() + PAGE_S)
+    for line in plan_lines(study, ends - clock() + PAGE_S):
+        progress.note(line)
     while pending:
         name = pending.pop(0)
         left_s, seconds = ends - clock(), work.seconds(name)
@@ -88,12 +114,17 @@ def conduct(
             part = msgspec.structs.replace(part, state="running")
             study = study.with_part(part)
             keep(study)
-            listener.part_begins(part, left_s + PAGE_S)
+            told = PartProgress(progress, name, lambda: ends - clock() + PAGE_S)
+            told.stage(part.what)
             share_s = max(left_s - _kept_free(work, pending), seconds)
-            part = _done(part, study, work, share_s, keep, clock)
+            part = _done(part, study, work, share_s, told, keep, clock)
         study = study.with_part(part)
         keep(study)
-        listener.part_ends(part)
+        if part.state == "done":
+            progress.note(f"{name}: done in {format_seconds(part.used_s)}")
+        else:
+            kind: Kind = "problem" if part.state == "failed" else "plain"
+            progress.note(f"{name}: {part.state}: {plain(part.why, 300)}", kind)
     return study
 
 
@@ -112,13 +143,14 @@ def _done(
     study: Study,
     work: Work,
     seconds: float,
+    progress: Progress,
     keep: Callable[[Study], None],
     clock: Callable[[], float],
 ) -> StudyPart:
     """The part after it was done; its time counts in every case."""
     began, before = clock(), part.used_s
     try:
-        work.run(part.name, seconds)
+        work.run(part.name, seconds, progress)
     except ScalescopeError as problem:
         first, *more = str(problem).splitlines()
         why = f"{first} ({more[-1].strip()})" if more else first  # what a rank printed last usually says it

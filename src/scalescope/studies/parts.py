@@ -16,6 +16,7 @@ from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.request import interpreter_of
 from scalescope.measurement.sweep import continue_measurement, measure, settle_here
 from scalescope.measurement.trace import traced_run
+from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.explanation import Explanation
@@ -24,7 +25,6 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
 from scalescope.records.run import Measurement
 from scalescope.records.store import complete_lines, save
-from scalescope.records.study import StudyPlan
 from scalescope.records.tuning import TuneRequest
 from scalescope.studies.expectations import FEWEST_LAUNCHES, USUAL_LAUNCHES, Expectations, kept
 from scalescope.studies.script_map import corrected_by, map_of_script, profile_of_script
@@ -42,12 +42,11 @@ _MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
 class Parts(Expectations):
     """What a study of one training does."""
 
-    def __init__(self, plan: StudyPlan, folder: Path, listener: Any) -> None:
-        super().__init__(plan, folder)
-        self._listener = listener
+    _progress: Progress  # Of the part that is done now
 
-    def run(self, part: str, seconds: float) -> None:
+    def run(self, part: str, seconds: float, progress: Progress) -> None:
         """Do a part, or what an interruption left of it."""
+        self._progress = progress
         try:
             if part == "estimate":
                 (self._survey if self._request.command else self._estimate)()
@@ -88,7 +87,7 @@ class Parts(Expectations):
                 timeout_s=request.timeout_s,
                 folder=str(place),
             ),
-            self._listener,
+            self._progress,
         )
 
     def _survey(self) -> None:
@@ -157,13 +156,13 @@ class Parts(Expectations):
             timeout_s=request.timeout_s,
             folder=str(place),
         )
-        return probe_cluster(asked, self._listener)
+        return probe_cluster(asked, self._progress)
 
     def _launched(self, request: MeasureRequest, place: Path, limits: dict[str, Any]) -> Measurement:
         """Measure, or continue what is there."""
         if (place / PLAN).exists():
-            return continue_measurement(place, limits, self._listener)
-        return measure(msgspec.structs.replace(request, **limits), self._listener)
+            return continue_measurement(place, limits, self._progress)
+        return measure(msgspec.structs.replace(request, **limits), self._progress)
 
     def _measure(self, seconds: float) -> None:
         """The launches that measure check the map, which is corrected by them before anybody sees it."""
@@ -181,11 +180,11 @@ class Parts(Expectations):
             "strong": {"launches": FEWEST_LAUNCHES, "scaling": ("strong", "weak")},
             "engines": {"launches": FEWEST_LAUNCHES, "engines": self._plan.engines},
         }
-        continue_measurement(self._folder / "measure", {**more[part], "budget_s": seconds}, self._listener)
+        continue_measurement(self._folder / "measure", {**more[part], "budget_s": seconds}, self._progress)
 
     def _explain(self) -> None:
         np = self._target[0]
-        place = traced_run(self._measured(folder="explain", np=(np,), trace=True), self._listener)
+        place = traced_run(self._measured(folder="explain", np=(np,), trace=True), self._progress)
         found = explain([place])
         assert isinstance(found, Explanation)
         save(found, place / "explanation.json")
@@ -196,7 +195,7 @@ class Parts(Expectations):
             if self._tuning and self._tuning.complete:
                 return
             try:
-                resume_search(place, self._listener, seconds)
+                resume_search(place, self._progress, seconds)
                 return
             except UsageError:  # what ranks switched while they trained ended with them
                 emptied(place, "tune")
@@ -213,7 +212,7 @@ class Parts(Expectations):
                 budget_s=seconds,
                 folder=str(place),
             ),
-            self._listener,
+            self._progress,
         )
 
     def _check(self) -> None:

@@ -22,6 +22,7 @@ from scalescope.jobs.request import engine_of_script, fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_requirements, settle_here
+from scalescope.progress import Progress
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
@@ -43,7 +44,7 @@ def study_request(**given: Any) -> StudyRequest:
     return StudyRequest(**fields_of(StudyRequest, given, "study"))
 
 
-def study(request: StudyRequest, listener: Any) -> Study:
+def study(request: StudyRequest, progress: Progress) -> Study:
     """Everything from the profile to the checked setting: what became of every part.
 
     Raises:
@@ -57,12 +58,12 @@ def study(request: StudyRequest, listener: Any) -> Study:
     with result_folder("study", request.folder) as folder:
         _refuse_a_second(folder)
         save_plan(plan, folder)
-        parts = Parts(plan, folder, listener)
+        parts = Parts(plan, folder)
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return in_folder(_conducted(begun, parts, folder, listener, time.monotonic() - began), folder)
+        return in_folder(_conducted(begun, parts, folder, progress, time.monotonic() - began), folder)
 
 
-def resume(folder: Path, listener: Any, budget_s: float | None = None) -> Study:
+def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> Study:
     """Continue a study; finished parts stay. `budget_s`: for the rest, instead of what is left of its own."""
     folder = folder.absolute()
     if not (folder / PLAN).exists() or mark_of(folder) != "study":
@@ -77,14 +78,14 @@ def resume(folder: Path, listener: Any, budget_s: float | None = None) -> Study:
             plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
             save_plan(plan, folder)
             end_orphans(str(folder), plan.request.hosts, plan.request.ssh)
-            parts = Parts(plan, folder, listener)
+            parts = Parts(plan, folder)
             kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
             if (folder / STUDY).exists():
                 kept = load(folder / STUDY, Study)
             kept = _with_new_time(kept, parts)
             if budget_s:
                 kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
-            return in_folder(_conducted(kept, parts, folder, listener), folder)
+            return in_folder(_conducted(kept, parts, folder, progress), folder)
 
 
 def _with_new_time(kept: Study, parts: Parts) -> Study:
@@ -94,9 +95,9 @@ def _with_new_time(kept: Study, parts: Parts) -> Study:
     return msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
 
 
-def _conducted(study: Study, parts: Parts, folder: Path, listener: Any, before_s: float = 0.0) -> Study:
+def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0) -> Study:
     with _says_where(folder):
-        ended = conduct(study, parts, listener, lambda now: save(now, folder / STUDY), before_s=before_s)
+        ended = conduct(study, parts, progress, lambda now: save(now, folder / STUDY), before_s=before_s)
     if not any(part.state == "done" for part in ended.parts):
         failed = next((part for part in ended.parts if part.state == "failed"), None)
         raise WorkFailed(
@@ -108,7 +109,7 @@ def _conducted(study: Study, parts: Parts, folder: Path, listener: Any, before_s
 def dry_run(request: StudyRequest) -> Study:
     """What a study would do, and how long each part takes as far as that is known; nothing is started."""
     with tempfile.TemporaryDirectory() as folder:
-        parts = Parts(settled(request, tries=False), Path(folder), None)
+        parts = Parts(settled(request, tries=False), Path(folder))
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
         return planned(begun, parts, request.budget_s)
 

@@ -14,10 +14,11 @@ import msgspec
 from scalescope.engines import DDP
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, emptied, result_folder
+from scalescope.progress import Progress
 from scalescope.records.job import KnobValue
 from scalescope.records.store import load, save
 from scalescope.records.tuning import TuneRequest, Tuning
-from scalescope.tuner.journal import PLAN, TuneListener, TunePlan
+from scalescope.tuner.journal import PLAN, TunePlan
 from scalescope.tuner.settings import read_found
 from scalescope.tuner.space import check_searched, parse_held
 
@@ -140,7 +141,7 @@ def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]
     return subprocess.Popen([sys.executable, "-m", "scalescope", "tune", "--join", str(place)], stdin=subprocess.PIPE)
 
 
-def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
+def search_for(folder: Path, progress: Progress) -> Tuning | None:
     """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
 
     Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
@@ -153,7 +154,7 @@ def search_for(folder: Path, listener: TuneListener) -> Tuning | None:
     over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
     search = OnlineSearch(
-        request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), listener, over.is_set
+        request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), progress, over.is_set
     )
     try:
         search.run()

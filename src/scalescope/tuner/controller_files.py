@@ -1,4 +1,4 @@
-"""The search's end of the files through which it controls a running training; agent/control_group.py is the other."""
+"""The search's end of the files through which it controls a running training; agent/search_files.py is the other."""
 
 import json
 import time

@@ -4,23 +4,36 @@ import csv
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from statistics import fmean
+from typing import Any, ClassVar
 
 import msgspec
 
 from scalescope import __version__
 from scalescope.errors import UsageError
-from scalescope.jobs.watch import Listener as LaunchListener
 from scalescope.logs.autotune_log import is_autotune_log
+from scalescope.progress import Progress
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
-from scalescope.records.tuning import Method, More, Phase, Sample, SearchedKnob, TuneRequest, Tuning, TuningCost, Values
+from scalescope.records.tuning import (
+    Method,
+    More,
+    Sample,
+    SearchedKnob,
+    TuneRequest,
+    Tuning,
+    TuningCost,
+    Values,
+    setting_words,
+)
 from scalescope.text import plain
+from scalescope.tuner.blocks import SampleRequest
 from scalescope.tuner.confirmation import MorePairs
 from scalescope.tuner.search import Options
 from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Tuner
+from scalescope.units import times, with_error
 
 SAMPLES, RECORD, PLAN, LOG = "samples.jsonl", "tuning.json", "plan.json", "tune.csv"
 _BEFORE = ("sample", "phase", "pair")
@@ -38,22 +51,6 @@ class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
     # Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed.
     fingerprint: Fingerprint | None = None
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
-
-
-class TuneListener(LaunchListener, Protocol):
-    """Is told how a search goes on."""
-
-    def planned(self, text: str) -> None:
-        """What is going to happen."""
-
-    def begins(self, index: int, phase: Phase, values: Values, most: int) -> None:
-        """A sample begins."""
-
-    def sampled(self, sample: Sample, best: float, default_step_s: float | None) -> None:
-        """A sample is there; `best`: how many times faster than the default the best one is so far."""
-
-    def decided(self, text: str) -> None:
-        """The search is over."""
 
 
 class Journal:
@@ -96,12 +93,34 @@ class Journal:
             self._log.add(sample, self._tuner.default_step_s)
         self._samples += samples
 
-    def add(self, sample: Sample, listener: TuneListener) -> None:
-        """Keep a sample and tell it."""
+    def begin(self, asked: SampleRequest, most: int, progress: Progress) -> None:
+        """Show which sample is made now, of at most how many, and about how long the search still takes."""
+        best, setting, seconds = times(self._tuner.best[1]), setting_words(asked.values), None
+        if asked.phase == "confirm":
+            pair = f"pair {asked.pair + 1}" if asked.pair is not None else "a pair"
+            what = f"confirming: {pair} · {best} so far · now {setting}"
+        else:
+            so_far = f" · best so far {best}" if self._samples else ""
+            what = f"sample {asked.index} of at most {most}{so_far} · now {setting}"
+            if self._samples:
+                seconds = fmean(sample.seconds for sample in self._samples) * (most - asked.index)
+        progress.stage(what, seconds)
+
+    def add(self, sample: Sample, progress: Progress) -> None:
+        """Keep a sample and show it."""
         self._samples.append(sample)
         append(sample, self._folder / SAMPLES)
         self._log.add(sample, self._tuner.default_step_s)
-        listener.sampled(sample, self._tuner.best[1], self._tuner.default_step_s)
+        default_s, text = self._tuner.default_step_s, f"sample {sample.index}: {setting_words(sample.values)}: "
+        if sample.step_s is None:
+            text += f"failed: {plain(sample.problem, 200) or 'no step was measured'}"
+        else:
+            text += with_error(sample.step_s, sample.error_s)
+            if default_s and sample.values != self._space.settings[0]:
+                faster = default_s / sample.step_s
+                text += f", {times(max(faster, 1 / faster))} {'faster' if faster >= 1 else 'slower'} than the default"
+            text += f"; {plain(sample.decision, 100)}" if sample.decision else ""
+        progress.note(text, "detail")
 
     def close(self, *, complete: bool, why_not: str = "") -> Tuning:
         """The record, saved; of an incomplete search with what is known so far."""

@@ -6,12 +6,13 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
 from scalescope.logs.autotune import read_autotune
+from scalescope.progress import Progress
 from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import Method, SearchedKnob, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
 from scalescope.tuner.controller_files import Hello
-from scalescope.tuner.journal import Journal, TuneListener
+from scalescope.tuner.journal import Journal
 from scalescope.tuner.offline import Launches, fixed_by_user, search_by_launches
 from scalescope.tuner.online import OnlineSearch, tune_online
 from scalescope.tuner.search import Options
@@ -29,9 +30,9 @@ _OF_NCCL = {"HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "HOROVOD_TORUS_ALLREDUCE": "0
 _MORE_STEPS = 3  # How many times a quarter of them is added where autotune has not finished
 
 
-def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener) -> Tuning:
+def tune_native(request: TuneRequest, settings: Settings, point: Point, folder: Path, progress: Progress) -> Tuning:
     """In one launch: the default, Horovod's search, then its choice and the default in interleaved blocks."""
-    return tune_online(request, settings, point, folder, listener, NativeSearch)
+    return tune_online(request, settings, point, folder, progress, NativeSearch)
 
 
 class NativeSearch(OnlineSearch):
@@ -74,19 +75,19 @@ class NativeSearch(OnlineSearch):
         journal.warmup_steps = self._warmup_steps + made
         asked = tuner.next()
         assert asked is not None
-        journal.add(tuner.tell(asked, self._block(first)), self._listener)
+        journal.add(tuner.tell(asked, self._block(first)), self._progress)
         return tuner, journal
 
 
 def tune_native_by_relaunch(
-    request: TuneRequest, settings: Settings, point: Point, folder: Path, listener: TuneListener
+    request: TuneRequest, settings: Settings, point: Point, folder: Path, progress: Progress
 ) -> Tuning:
     """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
-    launches = Launches(request, settings, point, listener)
+    launches = Launches(request, settings, point, progress)
     log = folder / LOG
     nccl_build = find_engine(point.engine).built_with(settings.python, "nccl")
     steps = _autotune_steps(request, nccl_build=nccl_build)
-    listener.planned(
+    progress.note(
         f"Horovod's autotune first: {steps:,} steps in one launch; then its choice and the default alternately."
     )
     outcome = launches.launch(0, {}, steps, autotune_variables(request, log, nccl_build=nccl_build))
@@ -97,7 +98,7 @@ def tune_native_by_relaunch(
     space = _space(point.engine, said, fixed_by_user(request, settings, point))
     tuner, journal = _begin_comparison(folder, request, space, said, launches.options, method="offline")
     journal.warmup_steps = outcome.steps
-    return search_by_launches(launches, tuner, journal, listener)
+    return search_by_launches(launches, tuner, journal, progress)
 
 
 def _read(log: Path, steps: int, enough: int) -> Autotune:

@@ -14,13 +14,14 @@ from scalescope.engines import find_engine, tunable
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
+from scalescope.progress import Progress
 from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.text import knob_name
 from scalescope.tuner.blocks import Block
-from scalescope.tuner.journal import RECORD, Journal, TuneListener, begin_search
+from scalescope.tuner.journal import RECORD, Journal, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
 from scalescope.tuner.space import THREADS, offline_space
 from scalescope.tuner.tuner import Tuner
@@ -34,8 +35,8 @@ _WARMUP_SAMPLES = 1
 class Launches:
     """Launches of one training with different knobs."""
 
-    def __init__(self, request: TuneRequest, settings: Settings, point: Point, listener: TuneListener) -> None:
-        self._request, self._settings, self._point, self._listener = request, settings, point, listener
+    def __init__(self, request: TuneRequest, settings: Settings, point: Point, progress: Progress) -> None:
+        self._request, self._settings, self._point, self._progress = request, settings, point, progress
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
@@ -74,7 +75,7 @@ class Launches:
             knobs={**self._settings.knobs, engine: Knobs(engine=engine, values={**fixed, **knobs})},
         )
         point = msgspec.structs.replace(self._point, threads_per_rank=threads)
-        return launch(settings, number + 1, point, request.steps or 0, self._listener)
+        return launch(settings, number + 1, point, request.steps or 0, self._progress)
 
 
 def tune_offline(
@@ -82,20 +83,20 @@ def tune_offline(
     settings: Settings,
     point: Point,
     folder: Path,
-    listener: TuneListener,
+    progress: Progress,
     finished: Sequence[Sample] = (),
     notes: tuple[str, ...] = (),
 ) -> Tuning:
     """Search by launches, then launch the finalist and the default alternately; `finished`: samples that are there."""
-    launches = Launches(request, settings, point, listener)
+    launches = Launches(request, settings, point, progress)
     options = launches.options
     first: Block | None = None
     if not finished:
-        listener.planned(
+        progress.note(
             f"Tuning by relaunch: at most {options.max_samples} launches to search, then the best ones against the "
             f"default, at most {options.most_pairs} pairs."
         )
-        listener.begins(0, "default", {}, options.max_samples)
+        progress.stage(f"sample 0 of at most {options.max_samples} · now the default")
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
         if first.problem:
             raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
@@ -122,11 +123,11 @@ def tune_offline(
     tuner.restore(finished)
     tuner.resume()
     journal.take_up(finished)
-    return search_by_launches(launches, tuner, journal, listener, first)
+    return search_by_launches(launches, tuner, journal, progress, first)
 
 
 def search_by_launches(
-    launches: Launches, tuner: Tuner, journal: Journal, listener: TuneListener, first: Block | None = None
+    launches: Launches, tuner: Tuner, journal: Journal, progress: Progress, first: Block | None = None
 ) -> Tuning:
     """Launch what the tuner asks for until it has decided; `first` is a launch that was made already.
 
@@ -144,10 +145,10 @@ def search_by_launches(
                 tuner.end_search()
                 continue
             if first is None:
-                listener.begins(asked.index, asked.phase, asked.values, launches.options.max_samples)
+                journal.begin(asked, launches.options.max_samples, progress)
                 first = launches.make(asked.index, asked.values)
             longest = max(longest, first.seconds)
-            journal.add(tuner.tell(asked, first), listener)
+            journal.add(tuner.tell(asked, first), progress)
             first = None
     except KeyboardInterrupt:
         journal.close(complete=False, why_not="interrupted before it was decided")
@@ -162,12 +163,12 @@ def use_setting(
     folder: Path,
     method: Method,
     steps: int | None,
-    listener: TuneListener,
+    progress: Progress,
 ) -> Tuning:
     """Train with the setting, without a search; `steps`: of a MODEL."""
     values = request.start_from or {}
-    listener.planned("Training with the setting that was found earlier; nothing is searched.")
-    outcome = Launches(request, settings, point, listener).launch(0, values, steps)
+    progress.note("Training with the setting that was found earlier; nothing is searched.")
+    outcome = Launches(request, settings, point, progress).launch(0, values, steps)
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"the training failed with the setting found earlier: {outcome.problem}{details}")

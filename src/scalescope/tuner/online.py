@@ -15,12 +15,13 @@ from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
+from scalescope.progress import Progress
 from scalescope.records.run import Point
 from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
 from scalescope.tuner.blocks import Block, SampleRequest
 from scalescope.tuner.controller_files import ControllerFiles, Hello, SampleReport, TrainingEnded
-from scalescope.tuner.journal import Journal, TuneListener, begin_search
+from scalescope.tuner.journal import Journal, begin_search
 from scalescope.tuner.search import ONLINE, options_of
 from scalescope.tuner.space import online_space
 from scalescope.tuner.tuner import Tuner
@@ -36,7 +37,7 @@ def tune_online(
     settings: Settings,
     point: Point,
     folder: Path,
-    listener: TuneListener,
+    progress: Progress,
     kind: "type[OnlineSearch] | None" = None,
     finished: Sequence[Sample] = (),
 ) -> Tuning:
@@ -47,7 +48,7 @@ def tune_online(
     over = threading.Event()
     training = emptied(folder / "training", "launch")  # before the search could read an earlier training's reports
     fixed = settings.knobs[point.engine].values
-    search = (kind or OnlineSearch)(request, folder, training, fixed, listener, over.is_set, finished)
+    search = (kind or OnlineSearch)(request, folder, training, fixed, progress, over.is_set, finished)
     asked = msgspec.structs.replace(settings.request, env={**settings.request.env, "SCALESCOPE_TUNE": "1"})
     worker = threading.Thread(target=search.run, daemon=True)
     worker.start()
@@ -58,7 +59,7 @@ def tune_online(
             point,
             training,
             request.steps or _UNTIL_STOPPED,
-            _Relay(listener, search) if search.ends_the_training else listener,
+            _Relay(progress, search) if search.ends_the_training else progress,
             keeps_steps=False,
         )
     except _GivenUp:
@@ -83,21 +84,21 @@ class _GivenUp(Exception):
     """Of a MODEL, whose training has no other purpose."""
 
 
-class _Relay:
-    """The progress listener of a launch that has to end when the search gives up."""
+class _Relay(Progress):
+    """Progress of a launch that has to end when the search gives up."""
 
-    def __init__(self, listener: TuneListener, search: "OnlineSearch") -> None:
-        self._listener, self._search = listener, search
+    def __init__(self, progress: Progress, search: "OnlineSearch") -> None:
+        self._progress, self._search = progress, search
 
-    def steps(self, count: int) -> None:
+    def advance(self, steps: int) -> None:
         """Steps done."""
         if self._search.has_given_up:
             raise _GivenUp
-        self._listener.steps(count)
+        self._progress.advance(steps)
 
-    def line(self, source: str, text: str) -> None:
+    def output(self, source: str, line: str) -> None:
         """A line of output."""
-        self._listener.line(source, text)
+        self._progress.output(source, line)
 
 
 class OnlineSearch:
@@ -109,12 +110,12 @@ class OnlineSearch:
         folder: Path,
         training: Path,
         fixed: Values,
-        listener: TuneListener,
+        progress: Progress,
         is_over: Callable[[], bool],
         finished: Sequence[Sample] = (),
     ) -> None:
         self._finished = finished
-        self._request, self._folder, self._fixed, self._listener = request, folder, fixed, listener
+        self._request, self._folder, self._fixed, self._progress = request, folder, fixed, progress
         self._files = ControllerFiles(training, is_over)
         self._options = options_of(request, ONLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
@@ -157,7 +158,8 @@ class OnlineSearch:
             self._files.send("let_go", why=str(problem or self._files.problem).removeprefix("not tuned: "))
         if problem and not self.ends_the_training:
             with contextlib.suppress(Exception):
-                self._listener.decided(f"{str(problem)[:1].upper()}{str(problem)[1:]}; the training goes on as it was.")
+                self._progress.note(f"{str(problem)[:1].upper()}{str(problem)[1:]}; the training goes on as it was.")
+                self._progress.stage("training as it was")
         self.has_given_up = True
 
     def found(self, steps: int | None = None, fate: str = "") -> Tuning:
@@ -180,7 +182,7 @@ class OnlineSearch:
         known = {knob.name for knob in find_engine(hello.engine).knobs} | set(map(knob_name, self._request.knobs))
         # Not what followed from the engine that a script only looks like.
         self._fixed = {name: value for name, value in self._fixed.items() if name in known}
-        self._listener.planned(self._plan())
+        self._progress.note(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
         self._switches_left = math.inf if hello.most_switches is None else hello.most_switches
         self._tune(hello)
@@ -196,7 +198,7 @@ class OnlineSearch:
             sent = self._send(tuner)
             while sent:
                 asked, number = sent.pop(0)
-                self._listener.begins(asked.index, asked.phase, asked.values, self._options.max_samples)
+                journal.begin(asked, self._options.max_samples, self._progress)
                 report = self._files.sample(number)
                 sample = tuner.tell(asked, self._block(report))
                 self._switches_left -= report.switch_ns > 0
@@ -205,7 +207,7 @@ class OnlineSearch:
                     journal.notes.append(f"{knob} is fixed: {why}")
                 if not sent:
                     sent = self._send(tuner)  # first: the ranks wait for it
-                journal.add(sample, self._listener)
+                journal.add(sample, self._progress)
         except TrainingEnded:
             if tuner.default_step_s is None:
                 raise
@@ -266,7 +268,9 @@ class OnlineSearch:
         else:
             self._files.send("free", values={**self._fixed, **tuner.outcome().values})
         self.tuning = tuning
-        self._listener.decided("" if self.ends_the_training else "Decided; the training continues to its end with it.")
+        if not self.ends_the_training:
+            self._progress.note("Decided; the training continues to its end with it.")
+            self._progress.stage("training to its end")
 
     def _block(self, report: SampleReport) -> Block:
         since = self._ended_ns or report.began_ns

@@ -17,12 +17,13 @@ from scalescope.jobs.plan import Settings, launcher_of, make_job, points
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
+from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, in_folder, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
 from scalescope.text import assignment, knob_name
-from scalescope.tuner.journal import PLAN, SAMPLES, TuneListener, TunePlan
+from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.native import LOG as AUTOTUNE_LOG
 from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
@@ -30,12 +31,12 @@ from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import ONLINE, prepare
 from scalescope.tuner.space import THREADS
 
-_Search = Callable[[TuneRequest, Settings, Point, Path, TuneListener], Tuning]
+_Search = Callable[[TuneRequest, Settings, Point, Path, Progress], Tuning]
 _SEARCHES: dict[Method, _Search] = {"online": tune_online, "offline": tune_offline, "native": tune_native}
 _BY_RELAUNCH: dict[Method, _Search] = {**_SEARCHES, "online": tune_offline, "native": tune_native_by_relaunch}
 
 
-def tune(request: TuneRequest, listener: TuneListener) -> Tuning:
+def tune(request: TuneRequest, progress: Progress) -> Tuning:
     """Search for better knobs."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
@@ -55,16 +56,16 @@ def tune(request: TuneRequest, listener: TuneListener) -> Tuning:
         check_reachable(settings, point, folder)
         steps = rehearse(settings, [point])[0] if request.workload else None
         if request.start_from is not None:
-            return in_folder(use_setting(request, settings, point, folder, method, steps, listener), folder)
-        search = _search(request, settings, point, method, listener)
-        found = search(request, settings, point, folder, listener)
+            return in_folder(use_setting(request, settings, point, folder, method, steps, progress), folder)
+        search = _search(request, settings, point, method, progress)
+        found = search(request, settings, point, folder, progress)
         if method == "native" and request.log_file and (folder / AUTOTUNE_LOG).exists():
             with writing(Path(request.log_file)):
                 Path(request.log_file).write_bytes((folder / AUTOTUNE_LOG).read_bytes())
         return in_folder(found, folder)
 
 
-def _search(request: TuneRequest, settings: Settings, point: Point, method: Method, listener: TuneListener) -> _Search:
+def _search(request: TuneRequest, settings: Settings, point: Point, method: Method, progress: Progress) -> _Search:
     """The method's, or by relaunch where this machine's engine cannot change while it trains."""
     engine = find_engine(point.engine)
     why_not = "" if method == "offline" else why_not_live(settings.python, engine)
@@ -72,11 +73,11 @@ def _search(request: TuneRequest, settings: Settings, point: Point, method: Meth
         return _SEARCHES[method]
     if request.method == "online":
         raise UsageError(f"{engine.title}'s knobs cannot change while it trains: {why_not}: use --offline")
-    listener.planned(f"{engine.title}'s knobs cannot change while it trains: {why_not}. Tuning by relaunch instead.")
+    progress.note(f"{engine.title}'s knobs cannot change while it trains: {why_not}. Tuning by relaunch instead.")
     return _BY_RELAUNCH[method]
 
 
-def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) -> Tuning:
+def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> Tuning:
     """Resume a search by relaunch, or a comparison that was not decided; finished samples are kept."""
     folder = folder.absolute()
     if not (folder / PLAN).exists():
@@ -103,9 +104,9 @@ def resume(folder: Path, listener: TuneListener, budget_s: float | None = None) 
             end_orphans(str(folder), request.hosts, request.ssh)
             settings = msgspec.structs.replace(settings, cwd=plan.cwd)
             if method == "online":
-                found = tune_online(request, settings, point, folder, listener, finished=finished)
+                found = tune_online(request, settings, point, folder, progress, finished=finished)
             else:
-                found = tune_offline(request, settings, point, folder, listener, finished, notes)
+                found = tune_offline(request, settings, point, folder, progress, finished, notes)
             return in_folder(found, folder)
 
 

@@ -1,9 +1,10 @@
 """compare: what changed?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalescope.options import read
+from scalescope.progress import Progress
 from scalescope.records.request import CompareRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, from_here
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 SLOWER = 3  # Exit code
 
 
-def compare(request: CompareRequest, _progress: Any) -> "Comparison":
+def compare(request: CompareRequest, _progress: Progress) -> "Comparison":
     """What changed from A to B."""
     from scalescope.studies.compare import compare as compared
     from scalescope.studies.results import read_results

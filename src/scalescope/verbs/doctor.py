@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from scalescope.progress import Progress
 from scalescope.records.request import DoctorRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import Ending, Screen, Verb
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from scalescope.records.machine import Checkup
 
 
-def _doctor(_request: DoctorRequest, _progress: Any) -> "Checkup":
+def _doctor(_request: DoctorRequest, _progress: Progress) -> "Checkup":
     from scalescope.jobs.machine import check_up, describe_machine
 
     return check_up(describe_machine())

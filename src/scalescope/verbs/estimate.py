@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalescope.errors import OtherDevice, UsageError
+from scalescope.progress import Progress
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, retyped, room
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
 
 
-def _estimate(request: EstimateRequest, progress: Any) -> "Prediction":
+def _estimate(request: EstimateRequest, progress: Progress) -> "Prediction":
     from scalescope.estimation.estimate import estimate
 
     with _names_what_works(request):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
+from scalescope.progress import Progress
 from scalescope.records.request import ExplainRequest, Plan
 from scalescope.records.store import in_folder
 from scalescope.show import document_of
@@ -51,7 +52,7 @@ def _is_model(word: str | Path) -> bool:
 
 
 def explain(
-    request: ExplainRequest, progress: Any, *, several: bool = False
+    request: ExplainRequest, progress: Progress, *, several: bool = False
 ) -> "Scaling | Explanation | Autotune | Sequence[Results]":
     """What files tell, or a run that is captured first; with `several`, of several jobs the results of each."""
     from scalescope.diagnosis.sources import check_export
@@ -94,7 +95,7 @@ def explain(
     return in_folder(found, folder) if folder else found  # type: ignore[no-any-return]
 
 
-def _explain(request: ExplainRequest, progress: Any) -> Any:
+def _explain(request: ExplainRequest, progress: Progress) -> Any:
     from scalescope.show.charts.saving import start_renderer
 
     if request.folder:

@@ -11,6 +11,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
 from scalescope.options import of_run, read
+from scalescope.progress import Progress
 from scalescope.records.request import ReportRequest
 from scalescope.show import document_of
 from scalescope.show.document import Document
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 FIGURES = ("pdf", "svg", "png")
 
 
-def _report(request: ReportRequest, _progress: Any) -> "Sequence[Results]":
+def _report(request: ReportRequest, _progress: Progress) -> "Sequence[Results]":
     from scalescope.studies.results import read_results
 
     return read_results(request.paths)

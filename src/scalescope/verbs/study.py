@@ -26,7 +26,7 @@ def _ask_study(**given: Any) -> StudyRequest:
 
 
 def _plan_study(request: StudyRequest) -> Iterable[str]:
-    from scalescope.show.study import plan_lines
+    from scalescope.studies.budget import plan_lines
     from scalescope.studies.run import dry_run
 
     return plan_lines(dry_run(request), request.budget_s)

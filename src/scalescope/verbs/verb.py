@@ -10,6 +10,7 @@ import msgspec
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.options import typed
+from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
 from scalescope.show import document_of
 from scalescope.show.document import Document
@@ -28,10 +29,10 @@ class Verb(NamedTuple):
     request: type[msgspec.Struct]
     help: str
     ask: Callable[..., Any]  # Options by keyword, as texts or values: the request. What it remarks is a Python warning.
-    run: Callable[[Any, Any], Any]  # Request, progress: the record, which names its folder
+    run: Callable[[Any, Progress], Any]  # The record, which names its folder
     takes: tuple[str, ...] = SHOWN  # Fields of RunOptions
     dry_run: Callable[[Any], Iterable[str]] | None = None
-    resume: Callable[[Path, Mapping[str, Any], Any], Any] | None = None  # Folder, new limits, progress
+    resume: Callable[[Path, Mapping[str, Any], Progress], Any] | None = None  # Folder, new limits
     kept: Callable[[Any, str], str] = lambda request, said: ""  # After Ctrl-C, by what the work said when it stopped
     end: Callable[[Any, Any, "Screen"], "Ending"] = lambda record, request, screen: Ending(document_of(record))
     plan: Callable[[], Any] | None = None  # The type of its plan.json

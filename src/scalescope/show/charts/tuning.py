@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from scalescope.records.job import KnobValue
-from scalescope.records.tuning import Cell, Sample, SearchedKnob, Tuning, Values
+from scalescope.records.tuning import Cell, Sample, SearchedKnob, Tuning, Values, setting_words, value_words
 from scalescope.show.charts.parts import (
     IDEAL_COLOUR,
     IDEAL_DASH,
@@ -26,16 +26,12 @@ from scalescope.show.charts.parts import (
 from scalescope.show.document import Figure
 from scalescope.show.tuning import (
     conditions,
-    digits,
     is_default,
     searched,
     sentence,
-    setting_words,
-    value_words,
-    with_error,
 )
 from scalescope.text import plain
-from scalescope.units import format_seconds, unit_of
+from scalescope.units import digits, format_seconds, unit_of, with_error
 
 _WIDTH, _HEIGHT = 640, 300
 _CELL_WIDTH, _CELL_HEIGHT = 62, 42
