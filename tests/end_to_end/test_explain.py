@@ -115,7 +115,7 @@ FILES = {
         (["."], "'trace.json' holds no events of a training"),
         (["void"], "holds no measurement.json: name one that scalescope measure wrote"),
         (["empty.csv"], "'empty.csv' is empty"),
-        (["nothing.csv"], "name its columns np (or gpus, ranks, workers), init_s, train_s"),
+        (["nothing.csv"], "name columns np (or gpus, ranks, workers), init_s, train_s"),
         (["text.csv"], "line 3, column 'train_s': 'fast' is no number"),
         (["zero.csv"], "line 2, column 'train_s': 0 is not above 0"),
         (["negative.csv"], "-3 is not above 0"),
