@@ -51,7 +51,7 @@ def estimated(interrupted) -> tuple[CommandLine, dict, Path]:
 
 def test_the_map_is_shown_before_its_checks_and_an_interruption_keeps_it(interrupted) -> None:
     line, said, _ = interrupted
-    assert "Before its checks: mlp with ddp" in said
+    assert "Before its checks the map recommends" in said
     assert "type the same command to continue" in said
     assert load(line.folder / "out" / "estimate.json", Prediction).checks == ()
 
