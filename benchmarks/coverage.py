@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.simulated import Generator, run_from, step_times
-from scalescope.measurement.replication import warnings_of
-from scalescope.measurement.study import points_of_round, study
+from scalescope.measurement.replication import points_of_round, warnings_of
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.stats import of_logarithms
@@ -53,7 +53,7 @@ def run() -> list[dict[str, Any]]:
         for number in range(STUDIES):
             runs, steps = _simulate(rng, noise, number)
             speedup = next(
-                point.speedup["steady"] for point in study(_measurement(runs)).curves[0].points if point.np == 2
+                point.speedup["steady"] for point in scaling_of(_measurement(runs)).curves[0].points if point.np == 2
             )
             ours += speedup.low <= TRUTH <= speedup.high
             launches.append(speedup.count)

@@ -10,8 +10,7 @@ import msgspec
 
 from benchmarks.tune_grid import Landscape, Plan, Round, load, measure, save, thinned
 from scalescope.jobs.launch import run_job
-from scalescope.jobs.plan import Settings, points
-from scalescope.measurement.sweep import settle_here
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
@@ -39,7 +38,7 @@ class Beside(Progress):
 
 def settled(request: TuneRequest, folder: Path) -> tuple[Settings, Point]:
     """The settings of every launch and the point that is launched."""
-    settings = settle_here(
+    settings = resolve_here(
         MeasureRequest(
             workload=request.workload,
             np=(request.np,),

@@ -14,7 +14,7 @@ import pytest
 import needs
 from command_line import CommandLine
 from scalescope.errors import WorkFailed
-from scalescope.measurement.trace import traced_commands, traced_run
+from scalescope.measurement.capture import traced_commands, traced_run
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD, TraceFolder
 from scalescope.records.request import MeasureRequest
@@ -195,7 +195,7 @@ def test_a_script_that_fails_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_nothing_running(scalescope: CommandLine, scripts: Path) -> None:
     program = (
-        "import sys\nfrom scalescope.progress import Progress\nfrom scalescope.measurement.trace import traced_run\n"
+        "import sys\nfrom scalescope.progress import Progress\nfrom scalescope.measurement.capture import traced_run\n"
         "from scalescope.records.request import MeasureRequest\n"
         "traced_run(MeasureRequest(command=tuple(sys.argv[1:]), np=(2,), folder='out'), Progress())"
     )

@@ -9,7 +9,7 @@ from made_up_ranks import S, rank_log, step
 
 from scalescope.host import Cores
 from scalescope.jobs.launch import launch
-from scalescope.jobs.plan import Settings, points, settle
+from scalescope.jobs.plan import Settings, points, resolve
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.progress import Progress
 from scalescope.records.job import Command, Ending, Job
@@ -26,7 +26,7 @@ SCRIPT = (sys.executable, "x.py")
 def settled(folder: Path, **fields: Any) -> Settings:
     model: dict[str, Any] = {} if "command" in fields else {"workload": MLP}
     request = MeasureRequest(**model, **fields)
-    return settle(request, folder, here=HERE, gpus=0, ask=lambda names, *_: (dict.fromkeys(names, HERE), []))
+    return resolve(request, folder, here=HERE, gpus=0, ask=lambda names, *_: (dict.fromkeys(names, HERE), []))
 
 
 Does = Callable[[Job, Any], str]

@@ -43,7 +43,7 @@ def test_a_block_of_all_ranks_takes_the_mean_over_ranks(tmp_path: Path) -> None:
     assert read_pairs(tmp_path, 2).seconds == ((2.0, 2.0),) * 2
 
 
-LIMITED = Interleaved(alone_batch=8, precision=1e-9, seconds=4.0)
+LIMITED = Interleaved(precision=1e-9, seconds=4.0)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_a_disturbed_launch_goes_on_for_three_times_as_long(foreign_cores, elaps
 
 def test_enough_is_counted_in_undisturbed_pairs() -> None:
     quiet, disturbed = [(1.2, 0.0)] * 8, [(1.2, 0.9)] * 8
-    wide = Interleaved(alone_batch=8, precision=0.5)
+    wide = Interleaved(precision=0.5)
     assert is_enough(quiet, wide, 1.0)
     assert not is_enough(disturbed, wide, 1.0)

@@ -14,7 +14,7 @@ from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs import plan
 from scalescope.jobs.environment import Allocation
-from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, points, settle
+from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, points, resolve
 from scalescope.records.job import Host, Knobs, fewest_nodes
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
@@ -37,7 +37,7 @@ def settled(gpus: int = 0, **fields: Any) -> Settings:
     asked.clear()
     model: dict[str, Any] = {} if "command" in fields else {"workload": MLP}
     request = MeasureRequest(**model, **fields)
-    return settle(request, Path("/out"), here=HERE, gpus=gpus, ask=ask)
+    return resolve(request, Path("/out"), here=HERE, gpus=gpus, ask=ask)
 
 
 def job(settings: Settings, **changes: Any) -> Any:
@@ -201,17 +201,15 @@ def test_a_task_says_what_a_rank_trains() -> None:
     assert (make_task(found, alone, 5).engine, make_task(found, alone, 5).knobs) == ("none", {})
 
 
-@pytest.mark.parametrize(("scaling", "alone"), [("strong", 8), ("weak", 8)])
-def test_a_quick_task_takes_turns_with_one_process_of_the_whole_batch(scaling: str, alone: int) -> None:
-    fields: dict[str, Any] = {"np": (2, 4), "batch": (8,), "scaling": (scaling,), "quick": True}
-    found = settled(**fields)
+def test_interleaved_launches_share_the_budget() -> None:
+    found = settled(np=(4,), batch=(8, 16), quick=True, launches=3)
     turns = make_task(found, points(found)[-1], 5).interleaved
     assert turns is not None
-    assert (turns.alone_batch, turns.precision, turns.seconds) == (alone, 0.05, None)
-    limited = settled(**fields, budget_s=60.0, precision=0.2, launches=3)
+    assert (turns.precision, turns.seconds) == (0.05, None)
+    limited = settled(np=(4,), batch=(8, 16), quick=True, launches=3, budget_s=60.0)
     turns = make_task(limited, points(limited)[-1], 5).interleaved
     assert turns is not None
-    assert (turns.precision, turns.seconds) == (0.2, 10.0)
+    assert turns.seconds == 10.0
 
 
 def test_knobs_without_an_engine_are_none() -> None:

@@ -11,7 +11,7 @@ from made_up_ranks import S, launch, rank_log, span, step
 
 from scalescope.errors import WorkFailed
 from scalescope.jobs.collect import collect, split_into_phases
-from scalescope.jobs.rank_log import in_force
+from scalescope.jobs.rank_log import without_restarted
 from scalescope.records.run import PHASES, Point
 
 
@@ -66,9 +66,9 @@ def test_a_rank_that_was_restarted_counts_once(tmp_path: Path) -> None:
     first = rank_log(tmp_path, step(60, 62), pid=1)
     second = rank_log(tmp_path, step(70, 72), pid=2, began_s=65)
     other = rank_log(tmp_path, step(60, 62), pid=3, rank=1)
-    assert in_force([first, second, other]) == [second, other]
+    assert without_restarted([first, second, other]) == [second, other]
     beside = rank_log(tmp_path, step(60, 66), pid=4)  # two at once with one rank: that is no restart
-    assert in_force([beside, second, other]) == [second, beside, other]
+    assert without_restarted([beside, second, other]) == [second, beside, other]
 
 
 def test_imports_counted_twice_never_make_a_phase_negative(tmp_path: Path) -> None:

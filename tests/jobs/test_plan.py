@@ -9,7 +9,7 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
-from scalescope.jobs.plan import AGENT_HOOK, ALLOCATOR, launcher_of, make_job, points, settle, started_as_it_is
+from scalescope.jobs.plan import AGENT_HOOK, ALLOCATOR, launcher_of, make_job, points, resolve, started_as_it_is
 from scalescope.jobs.request import (
     engine_of_script,
     fill_placeholders,
@@ -33,7 +33,7 @@ def settled(physical: int = 8, logical: int = 0, gpus: int = 0, hosts_have: dict
     def ask(names: Sequence[str], ssh: str, python: str) -> tuple[dict[str, Cores], list[str]]:
         return {name: (hosts_have or {}).get(name, here) for name in names}, []
 
-    return settle(MeasureRequest(**request), Path("/out"), here=here, gpus=gpus, ask=ask)
+    return resolve(MeasureRequest(**request), Path("/out"), here=here, gpus=gpus, ask=ask)
 
 
 def test_the_baseline_comes_first_and_each_point_once() -> None:
@@ -47,11 +47,6 @@ def test_strong_and_weak_scaling_share_what_they_can() -> None:
     settings = settled(workload=MLP, np=(1, 2), batch=(8,), scaling=("strong", "weak"))
     labels = [point.label for point in points(settings)]
     assert labels == ["none-np1-b8", "ddp-np1-b8", "ddp-np2-b4", "ddp-np2-b8"]
-
-
-def test_quick_leaves_the_baseline_to_the_launch() -> None:
-    quick = points(settled(workload=MLP, np=(1, 2, 4), quick=True))
-    assert [point.label for point in quick] == ["ddp-np2-b32", "ddp-np4-b32"]
 
 
 @pytest.mark.parametrize(

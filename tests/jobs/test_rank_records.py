@@ -8,7 +8,7 @@ from made_up_ranks import S, launch, rank_log, span, step
 
 from scalescope.errors import UsageError
 from scalescope.host import clock_name
-from scalescope.jobs.rank_log import RankLog, Step, in_force, read_rank_logs
+from scalescope.jobs.rank_log import RankLog, Step, read_rank_logs, without_restarted
 
 
 def test_every_kind_of_line_is_taken_in(tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_ranks_are_read_in_order_and_those_without_a_number_come_last(tmp_path: 
 def test_a_rank_that_ended_just_when_another_began_is_kept(tmp_path: Path) -> None:
     first = rank_log(tmp_path, {"kind": "end", "t": 65 * S}, pid=1)
     second = rank_log(tmp_path, pid=2, began_s=65)
-    assert in_force([second, first]) == [first, second]
+    assert without_restarted([second, first]) == [first, second]
     later = rank_log(tmp_path, pid=2, began_s=66)
-    assert in_force([later, first]) == [later]
+    assert without_restarted([later, first]) == [later]

@@ -62,7 +62,6 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], complaint:
         {"command": ("torchrun", "x.py"), "launcher": "own"},
         {"command": ("torchrun", "x.py")},
         {**SCRIPT, "launcher": "mpirun"},
-        {**MLP, "quick": True, "steps": 1},
         {**MLP, "scaling": BOTH},
         {**MLP, "trace": True},
         {**SCRIPT, "pattern": "x"},
@@ -92,9 +91,7 @@ def test_speedups_need_a_baseline(fields: dict[str, Any], complaint: str) -> Non
         {"np": (2,)},
         {"np": (1,)},
         {"np": (2, 1)},
-        {"np": (2, 4), "quick": True},
         {"np": (2, 4), "smallest": True},
-        {"np": (1, 2), "quick": True},
     ],
 )
 def test_with_a_baseline_or_one_size_all_is_well(fields: dict[str, Any]) -> None:

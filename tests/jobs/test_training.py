@@ -64,13 +64,13 @@ def test_a_rank_that_takes_turns_writes_blocks_into_its_folder(
         together()
         for _ in range(2):
             alone()
-        seen.extend((live, rank, plan.alone_batch, folder, steps.count))
+        seen.extend((live, rank, plan.precision, folder, steps.count))
 
     monkeypatch.setattr(train_model, "run_interleaved", turns)
     monkeypatch.setattr(train_model, "Peers", lambda *_: None)
-    path = task(tmp_path, interleaved=Interleaved(alone_batch=8, precision=0.1))
+    path = task(tmp_path, interleaved=Interleaved(precision=0.1))
     assert main([str(path)]) == 0
-    assert seen == [plain_live, 0, 8, tmp_path, 1]
+    assert seen == [plain_live, 0, 0.1, tmp_path, 1]
     assert steps.calls == [1, "finish"]
 
 

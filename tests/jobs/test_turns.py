@@ -55,7 +55,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[
         peers: Any = SimpleNamespace(
             foreign_cores=lambda meter: 0.125 * (meter == "meter"), most=lambda value: 2 * value
         )
-        chosen = Interleaved(**{"alone_batch": 8, "precision": 1e-9, "seconds": 8.0, **plan})
+        chosen = Interleaved(**{"precision": 1e-9, "seconds": 8.0, **plan})
         run_interleaved(
             *(lambda: step("all", together_s), lambda: step("alone", alone_s)), live, peers, rank, chosen, tmp_path
         )
@@ -103,7 +103,7 @@ def test_other_ranks_make_as_many_steps_as_they_are_told_and_none_alone(
     assert [each["mode"] for each in lines(tmp_path, 1)] == ["all", "all"]
 
 
-PLAN = Interleaved(alone_batch=8, precision=0.05, seconds=10.0)
+PLAN = Interleaved(precision=0.05, seconds=10.0)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_pairs_are_enough_when_they_agree_or_time_is_spent(
 
 
 def test_without_a_time_a_launch_goes_on_for_a_minute() -> None:
-    plan = Interleaved(alone_batch=8, precision=1e-9)
+    plan = Interleaved(precision=1e-9)
     pairs = [(1.0, 0.0), (2.0, 0.0)]
     assert (is_enough(pairs, plan, 60.0), is_enough(pairs, plan, 60.1)) == (False, True)
 

@@ -9,7 +9,7 @@ import scalescope
 from measurement.observed import launch, measurement
 from scalescope.errors import SeveralJobs, UsageError
 from scalescope.logs.sources import explain, recognise
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.store import save
 
 TABLE = "np,time_s\n1,100\n2,60\n4,40\n"
@@ -29,7 +29,7 @@ def test_files_are_recognised_by_what_they_hold(tmp_path: Path) -> None:
     assert recognise(written(tmp_path / "run.log", LOG)) == "log"
     made = measurement([launch(np=1), launch(np=2)])
     save(made, tmp_path / "m.json")
-    save(study(made), tmp_path / "s.json")
+    save(scaling_of(made), tmp_path / "s.json")
     assert recognise(tmp_path / "m.json") == "measurement"
     assert recognise(tmp_path / "s.json") == "scaling"
 
@@ -37,10 +37,10 @@ def test_files_are_recognised_by_what_they_hold(tmp_path: Path) -> None:
 def test_a_result_folder_stands_for_its_measurement(tmp_path: Path) -> None:
     made = measurement([launch(np=1), launch(np=2)])
     save(made, tmp_path / "measurement.json")
-    assert explain([tmp_path]) == explain([tmp_path / "measurement.json"]) == study(made)
-    save(study(made), tmp_path / "only" / "scaling.json")
-    assert explain([tmp_path / "only"]) == study(made)
-    assert explain([str(tmp_path)], pattern="") == study(made)
+    assert explain([tmp_path]) == explain([tmp_path / "measurement.json"]) == scaling_of(made)
+    save(scaling_of(made), tmp_path / "only" / "scaling.json")
+    assert explain([tmp_path / "only"]) == scaling_of(made)
+    assert explain([str(tmp_path)], pattern="") == scaling_of(made)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from published import LAB11, speedups
 from scalescope.logs.tables import read_table
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import SPEEDUPS, Scaling
 from scalescope.show import document_of, files
@@ -46,7 +46,7 @@ def _measured(scaling: str, launches: int) -> Scaling:
                 )
             )
     batch = 64 if scaling == "strong" else 32
-    return study(
+    return scaling_of(
         Measurement(
             what="made up", scaling=(scaling,), batch=(batch,), created="", scalescope="", torch="", host="", cores=1,
             launcher={}, binding="", runs=tuple(runs),

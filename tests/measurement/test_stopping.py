@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import launch
 
-from scalescope.measurement.replication import baseline_of
-from scalescope.measurement.study import points_of_round, why_it_stopped
+from scalescope.measurement.replication import baseline_of, points_of_round, why_it_stopped
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Failure, Point, Run
 

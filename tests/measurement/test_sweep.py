@@ -11,10 +11,12 @@ import pytest
 from measurement.made_sweeps import request, settled
 from measurement.observed import launch as observed
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.jobs import launch as launching
+from scalescope.jobs.launch import check_requirements
 from scalescope.jobs.plan import Settings
 from scalescope.measurement import sweep
-from scalescope.measurement.sweep import check_requirements, continue_measurement, dry_run, measure, traced_after
-from scalescope.measurement.trace import traced_commands
+from scalescope.measurement.capture import traced_commands
+from scalescope.measurement.sweep import continue_measurement, dry_run, measure, traced_after
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
@@ -46,7 +48,7 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
     (tmp_path / "train.py").write_text("print('hello')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweep, "launch", made)
-    monkeypatch.setattr(sweep, "has_module", lambda python, module: True)
+    monkeypatch.setattr(launching, "has_module", lambda python, module: True)
     return made
 
 
@@ -224,7 +226,7 @@ def test_what_launches_need_is_looked_for_before_the_first(tmp_path: Path, monke
         asked.append(module)
         return module != "horovod"
 
-    monkeypatch.setattr(sweep, "has_module", has)
+    monkeypatch.setattr(launching, "has_module", has)
     check_requirements(settled())
     absent = request(command=("no-such-program", "train.py"))
     with pytest.raises(UsageError, match="there is no program 'no-such-program' here: check the command's first word"):

@@ -17,7 +17,7 @@ from test_measurement import measurement, run
 import scalescope
 import scalescope.api  # which tells records how notebooks show them
 from scalescope.errors import UsageError
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.comparison import Comparison
 from scalescope.records.results import Results
 from scalescope.records.run import Measurement
@@ -57,7 +57,7 @@ def pictures(shown: str) -> list[str]:
 @pytest.mark.parametrize("kind", MADE)
 def test_a_result_shows_its_answer_and_its_figures(kind: str) -> None:
     record = MADE[kind]()
-    shown, told = record._repr_html_(), document_of(study(record) if isinstance(record, Measurement) else record)
+    shown, told = record._repr_html_(), document_of(scaling_of(record) if isinstance(record, Measurement) else record)
     assert shown
     for words in (told.answer, *told.reasons, *told.warnings, told.do):
         assert escape(words) in shown

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from rendered import shown
 
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import PHASES, Measurement, Point, Run
 from scalescope.records.scaling import Scaling
 from scalescope.show import document_of
@@ -50,7 +50,7 @@ def measurement(*runs: Run, what: str = "cnn") -> Measurement:
 
 
 def studied(*runs: Run) -> Scaling:
-    return study(measurement(*runs))
+    return scaling_of(measurement(*runs))
 
 
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
@@ -95,7 +95,7 @@ def test_phases_are_a_table_that_leaves_markup_alone() -> None:
 
 def test_the_document_has_units_in_its_names_and_every_launch() -> None:
     record = measurement(run("none", 1, 80), run("ddp", 2, 120, folder="launches/y"))
-    document = json.loads(json.dumps(document_of(study(record), measurement=record).json()))
+    document = json.loads(json.dumps(document_of(scaling_of(record), measurement=record).json()))
     alone, two = document["points"]
     assert two["phases"] == {"launch_s": 1.0, "warmup_s": 0.5, "steady_s": 2.5}
     assert (two["batch"], two["global_batch"], two["folder"]) == (8, 16, "launches/y")
@@ -114,7 +114,7 @@ def test_formats_names_the_keys_of_the_document() -> None:
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(word, 0)
         if depth == 1 and word.startswith('"'):
             named.add(word.strip('"'))
-    assert named == set(document_of(study(record), measurement=record).json())
+    assert named == set(document_of(scaling_of(record), measurement=record).json())
 
 
 def test_a_point_goes_by_the_engine_that_was_seen_and_none_is_lost() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from test_measurement import measurement, run
 
-from scalescope.jobs.plan import points
-from scalescope.measurement.sweep import settle_here
+from scalescope.jobs.plan import points, resolve_here
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save
 from scalescope.records.study import StudyPlan, StudyRequest
@@ -30,7 +29,7 @@ def test_points_are_counted_as_measure_makes_them(tmp_path: Path, counts, model:
     expected = expectations(tmp_path, request, np=counts, batches=(32,))
 
     def made(**changes: object) -> int:
-        return len(points(settle_here(expected._measured(**changes), tmp_path)))
+        return len(points(resolve_here(expected._measured(**changes), tmp_path)))
 
     launch_s, weak = expected._launch_s(), made()
     assert expected.seconds("measure") == pytest.approx(3 * weak * launch_s + 2.5)

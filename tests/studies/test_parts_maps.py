@@ -38,7 +38,7 @@ def test_the_map_of_a_model_is_asked_of_estimate_unless_it_is_finished(tmp_path:
 
 
 def test_named_hosts_are_probed_once_before_their_map(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
-    monkeypatch.setattr(parts, "settle_here", lambda request, folder: request)  # which asks the hosts
+    monkeypatch.setattr(parts, "resolve_here", lambda request, folder: request)  # which asks the hosts
     request = msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 2), Host("b", 2)), env={"A": "1"}, ssh="rsh")
     done(tmp_path, "estimate", request, threads_per_rank=3)
     done(tmp_path, "estimate", request, threads_per_rank=3)
@@ -58,7 +58,7 @@ def test_links_are_probed_on_what_the_ranks_compute_on(
     tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch, device: str, gpus: str, found: tuple[str, str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(parts, "settle_here", lambda request, folder: request)
+    monkeypatch.setattr(parts, "resolve_here", lambda request, folder: request)
     done(tmp_path, "estimate", msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 4),), device=device))
     probe = verbs.asked[0][1]
     assert ((probe.backends[0], probe.device), probe.threads_per_rank) == (found, 1)

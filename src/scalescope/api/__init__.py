@@ -99,9 +99,9 @@ def resume(folder: str | Path, *, progress: Progress | None = None, **limits: An
 
 def scaling(measurement: Any) -> Any:
     """The curves of a measurement: speedups with intervals, what limits them, and sentences."""
-    from scalescope.measurement.study import study
+    from scalescope.measurement.scaling import scaling_of
 
-    return study(measurement)
+    return scaling_of(measurement)
 
 
 @takes_paths

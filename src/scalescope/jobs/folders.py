@@ -125,6 +125,15 @@ def held(folder: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough while a forked child has the file open
 
 
+@contextlib.contextmanager
+def interrupted_in(folder: Path) -> Iterator[None]:
+    """Name the folder in a KeyboardInterrupt, so that it can be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(str(folder)) from None
+
+
 def mark_of(folder: Path) -> str:
     """What our mark in a folder says; empty when there is none that can be read."""
     try:

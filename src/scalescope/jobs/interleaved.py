@@ -1,4 +1,4 @@
-"""Quick launches: one process alone and all processes train in interleaved blocks inside one launch."""
+"""Interleaved launches: one process alone and all processes train in blocks in turn, to check an estimate."""
 
 import json
 import time
@@ -24,9 +24,8 @@ _FEWEST_QUIET, _PATIENCE = 3, 3.0  # With fewer undisturbed pairs a launch goes 
 
 
 class Interleaved(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to go on, and with which batch the one process trains alone."""
+    """Limits of an interleaved launch."""
 
-    alone_batch: int
     precision: float
     seconds: float | None = None
 

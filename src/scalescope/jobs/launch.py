@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -13,26 +14,27 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
-from scalescope.jobs.environment import free_port, shown_commands
+from scalescope.jobs.environment import check_port, free_port, has_module, shown_commands
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, missing_script
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
 from scalescope.jobs.watch import LaunchWatch
-from scalescope.launchers import Launcher
-from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, run
+from scalescope.launchers import Launcher, find_launcher
+from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.progress import Progress
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
-from scalescope.text import plural
+from scalescope.text import plain, plural
 from scalescope.units import format_seconds
 
 _HAND_ON = (
@@ -41,6 +43,33 @@ _HAND_ON = (
 )
 _MOST_STEPS = 5000
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+
+
+def check_requirements(settings: Settings) -> None:
+    """Programs and modules that the launches need, before the first of them."""
+    check_system()
+    command = settings.request.command
+    if command and not settings.named_hosts and not shutil.which(command[0]):
+        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
+    if command and not settings.named_hosts and (script := missing_script(command)):
+        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
+    for name in dict.fromkeys(settings.launchers.values()):
+        launcher = find_launcher(name)
+        if launcher.program and not shutil.which(launcher.program):
+            raise UsageError(f"{launcher.program} is not on the PATH: {launcher.remedy}")
+        if launcher.module and not has_module(settings.python, launcher.module):
+            raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
+    for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
+        if engine.package and not has_module(settings.python, engine.package):
+            raise UsageError(f"{settings.python} has no {engine.title}: see docs/guides/{engine.package}.md")
+    if settings.request.port:
+        check_port(settings.request.port)
+
+
+def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
+    """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
+    if settings.named_hosts and "srun" not in settings.launchers.values():
+        check_hosts(make_job(settings, point, folder, "none", 0))
 
 
 def launch_folder(settings: Settings, round_: int, point: Point) -> Path:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope import host
 from scalescope.engines import USUAL, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
-from scalescope.jobs.environment import slots_of_allocation, slurm_allocation
+from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
@@ -69,11 +70,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     as_it_is: str = ""  # Why the command is started without the launcher that was planned; empty: it is not
 
 
+def resolve_here(request: MeasureRequest, folder: Path | None = None) -> Settings:
+    """Everything that holds for all points, as launched from this machine."""
+    folder = folder or Path(request.folder or "results").absolute()
+    gpus = 0 if request.device == "cpu" else host.gpus()
+    return resolve(request, folder, here=host.cores(), gpus=gpus, ask=cores_of)
+
+
 # Names, the program that reaches them and a Python in; cores of each host and warnings out.
 AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequence[str]]]
 
 
-def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
+def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     check_modes(request)
     python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
@@ -107,7 +115,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
             raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
         if hosts and name == HOROVODRUN.name and Path(request.ssh).name != "ssh":
             raise UsageError(f"{name} reaches hosts with ssh alone: leave --ssh out, or use --launcher mpirun")
-    slots = sum(host.slots for host in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
+    slots = sum(each.slots for each in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
     named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))
     if hosts and named_hosts:
         env |= {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ}
@@ -118,7 +126,7 @@ def settle(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask
         cores, warnings = ask(tuple(placed), SRUN.program if through_slurm else request.ssh, python)
     physical = {name: found.physical for name, found in cores.items()}
     if through_slurm:  # a node may have more cores than Slurm gave of it
-        physical |= {host.name: min(physical[host.name], host.slots) for host in hosts if host.name in physical}
+        physical |= {each.name: min(physical[each.name], each.slots) for each in hosts if each.name in physical}
     threads = [threads_per_rank(physical[name], ranks) for name, ranks in placed.items() if name in physical]
     return Settings(
         request=request,
@@ -158,7 +166,7 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
-    """The configurations, the baseline first; with --quick without the baseline."""
+    """The configurations to launch, the baseline first."""
     request = settings.request
     if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
@@ -181,10 +189,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
             f"--np {most} is more than the {settings.slots} slots there are: "
             "lower it, name more with --hosts, or allow it with --oversubscribe"
         )
-    unique = tuple(dict.fromkeys(planned))
-    if request.quick:
-        return tuple(point for point in unique if point.np > 1)
-    return unique
+    return tuple(dict.fromkeys(planned))
 
 
 def _check_even(settings: Settings) -> None:
@@ -284,16 +289,15 @@ def _engine_environment(settings: Settings, point: Point, knobs: Knobs) -> Mappi
 
 
 def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
-    """What each rank of a MODEL job reads."""
+    """The task that each rank of a MODEL job reads."""
     request = settings.request
     assert request.workload
     assert point.batch
     interleaved = None
     if request.quick:
-        alone = point.batch * (point.np if request.scaling == ("strong",) else 1)
         launches = len(points(settings)) * request.most_launches
         share_s = request.budget_s / launches if request.budget_s else None
-        interleaved = Interleaved(alone_batch=alone, precision=request.precision or QUICK_PRECISION, seconds=share_s)
+        interleaved = Interleaved(precision=QUICK_PRECISION, seconds=share_s)
     values = settings.knobs.get(point.engine, Knobs(engine=point.engine)).values
     return TrainingTask(
         workload=request.workload,

@@ -214,10 +214,10 @@ def read_rank_logs(folder: Path) -> list[RankLog]:
         log = RankLog(path)
         log.poll()
         logs.append(log)
-    return in_force(logs)
+    return without_restarted(logs)
 
 
-def in_force(logs: Iterable[RankLog]) -> list[RankLog]:
+def without_restarted(logs: Iterable[RankLog]) -> list[RankLog]:
     """The ranks in order, without those whose successor began after their end: a launcher had restarted them."""
     ranks = sorted(logs, key=lambda log: (log.rank is None, log.rank or 0, log.pid))
     newest: dict[tuple[int, str], int] = {}

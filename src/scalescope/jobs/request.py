@@ -126,7 +126,7 @@ def check_modes(request: MeasureRequest) -> None:
         raise UsageError("--scaling both needs --batch and {batch} in the command: a script is one kind or the other")
     if not request.np or any(count < 1 for count in (*request.np, *request.batch)):
         raise UsageError("numbers of processes and batch sizes are 1 or more: name at least one number of processes")
-    if request.steps is not None and request.steps < FEWEST_STEPS and not request.quick:
+    if request.steps is not None and request.steps < FEWEST_STEPS:
         raise UsageError(
             f"--steps {request.steps} is fewer than warm-up needs: "
             f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
@@ -150,7 +150,7 @@ def _check_without_engine(request: MeasureRequest) -> None:
 def check_baseline(request: MeasureRequest) -> None:
     """Speedups need something to be relative to."""
     counts = ",".join(map(str, request.np))
-    if len(request.np) > 1 and 1 not in request.np and not (request.quick or request.smallest):
+    if len(request.np) > 1 and 1 not in request.np and not request.smallest:
         raise UsageError(
             f"--np {counts} has no baseline: add 1 (--np 1,{counts}), "
             f"or compare with the smallest, {min(request.np)}, by --relative-to smallest"

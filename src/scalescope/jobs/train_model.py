@@ -75,7 +75,7 @@ def train(task: TrainingTask, folder: Path) -> None:
     if task.interleaved:
         apart = load(task.workload)
         model = apart.model.to(device)
-        alone = _step(apart, model, apart.optimizer(model.parameters()), task.interleaved.alone_batch, device)
+        alone = _step(apart, model, apart.optimizer(model.parameters()), task.batch, device)
         run_interleaved(
             _waited(step, device),
             _waited(alone, device),

@@ -7,7 +7,7 @@ from pathlib import Path
 from scalescope.engines import ENGINES
 from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.jobs.own_ranks import OwnRanksWatch
-from scalescope.jobs.rank_log import RankLog, in_force
+from scalescope.jobs.rank_log import RankLog, without_restarted
 from scalescope.launchers.base import Launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, how_it_ended, signal_of, signal_rank
 from scalescope.progress import Progress
@@ -42,7 +42,7 @@ class LaunchWatch:
     @property
     def logs(self) -> list[RankLog]:
         """What the ranks have written so far, in order of rank; ranks that were restarted count once."""
-        return in_force(self._logs.values())
+        return without_restarted(self._logs.values())
 
     @property
     def restarted(self) -> int:

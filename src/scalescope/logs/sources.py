@@ -11,7 +11,7 @@ from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head
 from scalescope.logs.tables import is_heading, read_table
 from scalescope.logs.trainers import trainer_reader
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
@@ -51,7 +51,7 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
         raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is {_NAMES[kind]}: leave them out")
     if kind == "table":
         return read_table(files[0])
-    return load(files[0], Scaling) if kind == "scaling" else study(load(files[0], Measurement))
+    return load(files[0], Scaling) if kind == "scaling" else scaling_of(load(files[0], Measurement))
 
 
 def recognise(path: Path) -> Kind:

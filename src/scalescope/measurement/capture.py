@@ -1,4 +1,4 @@
-"""One more launch of a point, in which every rank captures some steady steps; it counts in no statistics."""
+"""Traced launches: every rank captures some steady steps. They count in no statistics."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,10 +13,12 @@ import numpy as np
 from scalescope import host
 from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.launch import launch, launch_folder
+from scalescope.jobs.environment import shown_commands
+from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.plan import Settings
+from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs
+from scalescope.measurement.resume import begin
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
 from scalescope.records.job import NO_ENGINE
@@ -36,10 +38,11 @@ _WRITING = 2  # Steps after the captured ones in which ranks wait for those that
 _FEWEST_TO_COMPARE = 3
 _BEFORE = ("launch", *INIT_PHASES)
 _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
+Block = tuple[int, int, bool]  # Steps from, to, and whether they are traced
 
 
 class Window(NamedTuple):
-    """Which steps are captured, and how many are compared with them; printed as the agent reads it."""
+    """The steps to capture and how many to compare with them; printed as the agent reads it."""
 
     first: int
     steps: int
@@ -58,8 +61,8 @@ class Window(NamedTuple):
         """Steps that the launch makes: one after the captured ones at least, so that they are closed."""
         return max(last for _, last, _ in self.blocks(timeline=timeline)) + (not self.compare)
 
-    def blocks(self, *, timeline: bool) -> list[tuple[int, int, bool]]:
-        """Blocks of steps in their order: from, to, whether traced; the steps between them count in none."""
+    def blocks(self, *, timeline: bool) -> list[Block]:
+        """Blocks of steps in their order; the steps between them count in none."""
         length = self.compare
         captured = (self.first, self.end, True)
         if not length:
@@ -107,18 +110,42 @@ def _steady_window(*, timeline: bool, most: int | None, warmup: int, step_s: flo
     return Window(skipped + compare + 1, left - 1 - _WRITING - 2 * compare, compare)
 
 
-def points_to_trace(planned: Sequence[Point], request: MeasureRequest) -> list[Point]:
-    """Every configuration once, if traces are asked for at all."""
-    return list(planned) if request.trace else []
+def traced_run(request: MeasureRequest, progress: Progress) -> Path:
+    """Launch a model or a command once with capture; the folder that holds traced.json and what it names."""
+    settings, point = _resolved(request)
+    check_requirements(settings)
+    with begin(settings.request, "explain") as started:
+        folder, plan = started.folder, started.plan
+        settings = msgspec.structs.replace(settings, since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder))
+        check_reachable(settings, point, folder)
+        if request.workload:
+            rehearse(settings, [point])
+        return traced_launch(settings, point, None, progress)[0]
 
 
-def _as_traced(point: Point) -> Point:
-    return msgspec.structs.replace(point, arm="traced")
+def traced_commands(request: MeasureRequest) -> list[str]:
+    """The commands of a traced launch, as a shell takes them; nothing is started."""
+    settings, point = _resolved(request)
+    timeline = find_engine(point.engine).tracer == "timeline"
+    window = choose_window(
+        timeline=timeline, most=request.steps, from_start=request.from_start, cpu_detail=request.cpu_detail
+    )
+    limited = msgspec.structs.replace(settings.request, steps=window.total(timeline=timeline))
+    settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
+    job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
+    return shown_commands(launcher_of(settings, point), job, request.env)
+
+
+def _resolved(request: MeasureRequest) -> tuple[Settings, Point]:
+    """The one point: the largest number of processes; without an engine where one process needs none."""
+    request = msgspec.structs.replace(request, trace=True, quick=False, np=(max(request.np),))
+    settings = resolve_here(request, Path(request.folder or "results").absolute())
+    return settings, points(settings)[-1 if request.engines else 0]
 
 
 def trace_folder(settings: Settings, point: Point) -> Path:
-    """Where the traced launch of a point leaves its files."""
-    return launch_folder(msgspec.structs.replace(settings, trace="any"), 1, _as_traced(point))
+    """The folder for the files of a point's traced launch."""
+    return launch_folder(msgspec.structs.replace(settings, trace="any"), 1, point)
 
 
 def traced_launch(settings: Settings, point: Point, known: Run | None, progress: Progress) -> tuple[Path, TraceFolder]:
@@ -130,7 +157,7 @@ def traced_launch(settings: Settings, point: Point, known: Run | None, progress:
     choose = partial(choose_window, timeline=timeline, from_start=request.from_start, cpu_detail=request.cpu_detail)
     window = choose(most=most, warmup=warmup, step_s=step_s)
     for attempt in (1, 2):
-        run = _launch(settings, point, window, progress)
+        run = _launch(settings, point, window, window.total(timeline=timeline), progress)
         folder = Path(settings.folder, run.folder)
         record = describe(folder, point, run, window, what=request.what, command=request.command)
         if attempt == 2 or record.steps >= _ENOUGH or run.steps >= window.end:
@@ -145,15 +172,13 @@ def traced_launch(settings: Settings, point: Point, known: Run | None, progress:
     return folder, record
 
 
-def _launch(settings: Settings, point: Point, window: Window, progress: Progress) -> Run:
-    total = window.total(timeline=find_engine(point.engine).tracer == "timeline")
-    request = msgspec.structs.replace(settings.request, steps=total, quick=False)
-    traced = _as_traced(point)
-    progress.stage(f"capture of {point.label}", steps=total)
+def _launch(settings: Settings, point: Point, window: Window, steps: int, progress: Progress) -> Run:
+    request = msgspec.structs.replace(settings.request, steps=steps, quick=False)
+    settings = msgspec.structs.replace(settings, request=request, trace=str(window))
+    traced = msgspec.structs.replace(point, arm="traced")
+    progress.stage(f"capture of {point.label}", steps=steps)
     try:
-        outcome = launch(
-            msgspec.structs.replace(settings, request=request, trace=str(window)), 1, traced, total, progress
-        )
+        outcome = launch(settings, 1, traced, steps, progress)
     except UsageError as problem:
         raise UsageError(f"{traced.label}: {problem}") from None
     if isinstance(outcome, Failure):
@@ -165,12 +190,18 @@ def _launch(settings: Settings, point: Point, window: Window, progress: Progress
 def describe(
     folder: Path, point: Point, run: Run, window: Window, *, what: str, command: tuple[str, ...]
 ) -> TraceFolder:
-    """What is in the folder of a traced launch."""
+    """The record of a traced launch: its files, the steps they hold, and what tracing cost."""
     (folder / "timeline-again.json").unlink(missing_ok=True)
-    marks = [read_marks(path) for path in folder.glob("marks-rank*.jsonl")]
+    marks = sorted(map(read_marks, folder.glob("marks-rank*.jsonl")), key=lambda rank: rank.rank)
     timeline = "timeline.json" if (folder / "timeline.json").exists() else ""
-    ranks = [_rank_trace(folder, rank) for rank in sorted(marks, key=lambda rank: rank.rank)]
-    captured = [set(_captured(rank, window)) for rank in marks if timeline or _profile(folder, rank.rank)]
+    ranks, captured = [], []
+    for rank in marks:
+        profile = f"trace-rank{rank.rank}.json.gz"
+        profile = profile if (folder / profile).exists() else ""
+        ranks.append(RankTrace(rank=rank.rank, host=rank.host, profile=profile, marks=rank.path.name))
+        if timeline or profile:
+            numbers = rank.numbers[rank.traced].tolist()
+            captured.append({number for number in numbers if window.first <= number < window.end})
     blocks = [block for block in window.blocks(timeline=bool(timeline)) if _is_as_planned(block, marks)]
     times = steps_of(folder)
     cost = overhead(times, blocks)
@@ -198,24 +229,10 @@ def describe(
     )
 
 
-def _is_as_planned(block: tuple[int, int, bool], marks: Sequence[RankMarks]) -> bool:
-    """Whether the tracer was on, or off, on every rank during the whole block."""
+def _is_as_planned(block: Block, marks: Sequence[RankMarks]) -> bool:
+    """True when the tracer was on, or off, on every rank during the whole block."""
     first, end, traced = block
     return all(np.all(rank.traced[(rank.numbers >= first) & (rank.numbers < end)] == traced) for rank in marks)
-
-
-def _profile(folder: Path, rank: int) -> str:
-    name = f"trace-rank{rank}.json.gz"
-    return name if (folder / name).exists() else ""
-
-
-def _rank_trace(folder: Path, marks: RankMarks) -> RankTrace:
-    return RankTrace(rank=marks.rank, host=marks.host, profile=_profile(folder, marks.rank), marks=marks.path.name)
-
-
-def _captured(marks: RankMarks, window: Window) -> list[int]:
-    numbers = marks.numbers[marks.traced]
-    return [number for number in numbers.tolist() if window.first <= number < window.end]
 
 
 def steps_of(folder: Path) -> list[float]:
@@ -223,23 +240,19 @@ def steps_of(folder: Path) -> list[float]:
     return step_times([[step.seconds for step in log.steps()] for log in read_rank_logs(folder) if log.events])
 
 
-def _samples(times: Sequence[float], block: tuple[int, int, bool]) -> Sequence[float]:
-    return times[block[0] : block[1]]
-
-
-def _median_of(times: Sequence[float], blocks: Sequence[tuple[int, int, bool]], *, traced: bool) -> float | None:
-    found = [step for block in blocks if block[2] == traced for step in _samples(times, block)]
+def _median_of(times: Sequence[float], blocks: Sequence[Block], *, traced: bool) -> float | None:
+    found = [step for first, end, is_traced in blocks if is_traced == traced for step in times[first:end]]
     return median(found) if found else None
 
 
-def overhead(times: Sequence[float], blocks: Sequence[tuple[int, int, bool]]) -> Overhead | None:
-    """Traced against untraced steps; how far neighbouring blocks disagree shows how well it is known."""
-    whole = [block for block in blocks if len(_samples(times, block)) >= _FEWEST_TO_COMPARE]
+def overhead(times: Sequence[float], blocks: Sequence[Block]) -> Overhead | None:
+    """Traced against untraced steps; the ratios of neighbouring blocks give its interval."""
+    whole = [(first, end, traced) for first, end, traced in blocks if len(times[first:end]) >= _FEWEST_TO_COMPARE]
     ratios = []
     for one, other in pairwise(whole):
         if one[2] != other[2]:
             on, off = (one, other) if one[2] else (other, one)
-            ratios.append(median(_samples(times, on)) / median(_samples(times, off)) - 1)
+            ratios.append(median(times[on[0] : on[1]]) / median(times[off[0] : off[1]]) - 1)
     traced, untraced = _median_of(times, whole, traced=True), _median_of(times, whole, traced=False)
     if not ratios or not traced or not untraced:
         return None
@@ -248,7 +261,7 @@ def overhead(times: Sequence[float], blocks: Sequence[tuple[int, int, bool]]) ->
 
 
 def _why_not(folder: Path) -> str:
-    """What the agent said about it, if anything."""
-    told = "scalescope: this rank is not traced: "
-    lines = [line for path in sorted(folder.glob("*.out")) for line in last_lines(path, 200) if told in line]
-    return f" ({lines[0].partition(told)[2].strip()})" if lines else ""
+    """The reason that the agent printed, if any, in parentheses."""
+    printed = "scalescope: this rank is not traced: "
+    lines = [line for path in sorted(folder.glob("*.out")) for line in last_lines(path, 200) if printed in line]
+    return f" ({lines[0].partition(printed)[2].strip()})" if lines else ""

@@ -43,7 +43,7 @@ def _pairs(group: Sequence[Observation], baseline: Sequence[Observation]) -> lis
 
 
 def how_much_longer(group: Sequence[Observation], baseline: Sequence[Observation]) -> dict[str, Estimate]:
-    """How many times longer the run must be before a wall-time speedup is 90 % of the steady one; absent: never."""
+    """The factor by which a run must be longer before a wall-time speedup is 90 % of the steady one; absent: never."""
     longer: dict[str, Estimate] = {}
     pairs = _pairs(group, baseline)
     for name in SPEEDUPS[1:]:
@@ -117,7 +117,7 @@ def fit_fixed_cost(observations: Sequence[Observation], baseline: Sequence[Obser
 
 
 def _lack_of_fit(sizes: Sequence[int], per_work: Sequence[float], seconds: Sequence[float], line: Line) -> str:
-    """What shows that the cost is not the same at all numbers of processes; empty: nothing does."""
+    """Evidence that the cost is not the same at all numbers of processes; empty: there is none."""
     off = [line.intercept + line.slope * x - y for x, y in zip(per_work, seconds, strict=True)]
     worst = max(range(len(off)), key=lambda at: abs(off[at]) / seconds[at])
     if abs(off[worst]) > _MISFIT * seconds[worst]:

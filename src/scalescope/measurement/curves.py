@@ -1,9 +1,7 @@
 """From observations to a curve: three speedups with intervals, efficiency, and what stands between ideal and real."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import fmean, median
-from typing import Literal
 
 import msgspec
 
@@ -11,7 +9,6 @@ from scalescope.measurement.costs import break_even, fit_fixed_cost, how_much_lo
 from scalescope.measurement.observation import Observation
 from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint, estimate
 
-Over = Literal["launches", "blocks"]
 Time = Callable[[Observation, float], float | None]  # Seconds of a run for an amount of work
 
 
@@ -25,8 +22,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     baseline_engine: str = ""  # Empty: the curve's own engine
     baseline_np: int | None = None  # None: the smallest there is, if there are several
     target: float | None = None  # How well ratios had to be known before observing stopped
-    over: Over = "launches"
-    table: bool = False  # Whether times and rates come from a table, which may not tell the work: then both are fitted
+    table: bool = False  # Times and rates come from a table, which may not tell the work: then both are fitted
 
 
 def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
@@ -53,8 +49,13 @@ def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
 
 
 def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame: Frame) -> ScalingPoint:
+    times: dict[str, Time] = {
+        "steady": lambda each, work: each.seconds((), work),
+        "train": lambda each, work: each.train_for(work),
+        "end_to_end": lambda each, work: each.wall_for(work),
+    }
     first = group[0]
-    speedup = _speedups(group, baseline, frame)
+    speedup = {name: ratio for name, time in times.items() if (ratio := _ratio(group, baseline, time, frame))}
     ideal = first.np / baseline[0].np if baseline else 1.0
     steady = speedup.get("steady")
     efficiency = None
@@ -64,17 +65,17 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         )
     by_mean = _ratio(group, baseline, lambda each, work: work / each.mean_rate if each.mean_rate else None, frame)
     by_median = _ratio(group, baseline, lambda each, work: work / each.median_rate if each.median_rate else None, frame)
-    is_baseline = bool(baseline) and group[0] is baseline[0]
+    is_baseline = bool(baseline) and first is baseline[0]
     return ScalingPoint(
         engine=first.engine,
         np=first.np,
         nodes=max(each.nodes for each in group if each.nodes) if first.nodes else None,
         batch=first.batch,
         threads_per_rank=first.threads_per_rank,
-        launches=len(group) if frame.over == "launches" else 1,
-        step_s=estimate([each.step_s for each in group], target=frame.target, over=frame.over),
-        throughput=estimate([each.throughput for each in group], target=frame.target, over=frame.over),
-        rates={each.round: each.throughput for each in group if each.throughput and frame.over == "launches"},
+        launches=len(group),
+        step_s=estimate([each.step_s for each in group], target=frame.target),
+        throughput=estimate([each.throughput for each in group], target=frame.target),
+        rates={each.round: each.throughput for each in group if each.throughput},
         efficiency=efficiency,
         mean_efficiency=by_mean.value / ideal if by_mean else None,
         median_efficiency=by_median.value / ideal if by_median else None,
@@ -95,18 +96,8 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
     )
 
 
-def _speedups(group: Sequence[Observation], baseline: Sequence[Observation], frame: Frame) -> dict[str, Estimate]:
-    times: dict[str, Time] = {
-        "steady": lambda each, work: each.seconds((), work),
-        "train": lambda each, work: each.train_for(work),
-        "end_to_end": lambda each, work: each.wall_for(work),
-    }
-    ratios = {name: _ratio(group, baseline, time, frame) for name, time in times.items()}
-    return {name: ratio for name, ratio in ratios.items() if ratio}
-
-
 def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: Time, frame: Frame) -> Estimate | None:
-    """How many times longer the baseline would take for the same work, round by round."""
+    """The baseline's time for the same work over the group's, round by round."""
     base = {each.round: each for each in baseline}
     ratios = []
     for each in group:
@@ -114,7 +105,7 @@ def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: 
         base_s = time(base[each.round], each.work) if each.round in base else None
         if own_s and base_s:
             ratios.append(base_s / own_s)
-    return estimate(ratios, target=frame.target, over=frame.over)
+    return estimate(ratios, target=frame.target)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -136,14 +127,9 @@ def _waterfall(
             if name not in present:
                 continue
             counted.append(name)
-        parts = tuple(counted)
-        ratio = _ratio(group, baseline, partial(_seconds, parts), frame)
+        ratio = _ratio(group, baseline, lambda each, work: each.seconds(counted, work), frame)
         if not ratio:
             return ()
         losses.append(Loss(name=name, lost=level - ratio.value, left=ratio.value))
         level = ratio.value
     return tuple(losses)
-
-
-def _seconds(parts: tuple[str, ...], each: Observation, work: float) -> float | None:
-    return each.seconds(parts, work)

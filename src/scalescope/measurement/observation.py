@@ -28,7 +28,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     whole_train_s: float | None = None  # The train time, when the rate is not known and it cannot be put together
     mean_rate: float | None = None  # The steady rate by mean steps
     median_rate: float | None = None  # And by median steps
-    by_median: bool = False  # Whether `rate` is that of the median epoch or step, as in logs
+    by_median: bool = False  # `rate` is that of the median epoch or step, as in logs
     nodes: int | None = None
     batch: float | None = None
     threads_per_rank: int | None = None
@@ -49,12 +49,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def knows_train(self) -> bool:
-        """Whether the source tells the train time."""
+        """True where the source tells the train time."""
         return self.whole_train_s is not None or any(part in self.parts for part in TRAIN_PARTS)
 
     @property
     def knows_end(self) -> bool:
-        """Whether the source tells how long the whole job took."""
+        """True where the source tells how long the whole job took."""
         return self.knows_train and any(part in self.parts for part in END_PARTS)
 
     def train_for(self, work: float) -> float | None:

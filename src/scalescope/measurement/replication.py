@@ -1,34 +1,80 @@
-"""What the launches of a point say about its interval: is it known enough, was one of them odd, are rounds alike.
+"""How many launches a point gets, and what they say about its interval: known well enough, outliers, trends.
 
 A t-interval over launches is about the mean over launches such as these, and takes them to be independent. A launch
 that is slow once in ten is missing from five launches more often than not: then the interval is about launches without.
+Everything is decided from the runs alone, so that a resumed measurement decides alike.
 """
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.run import Point, Run
-from scalescope.stats import FEWEST, outlying, relative_half_width, resemble_the_one_before
+from scalescope.records.request import MeasureRequest
+from scalescope.records.run import Failure, Point, Run
+from scalescope.stats import FEWEST, is_autocorrelated, outlying, relative_half_width
+from scalescope.text import plural
 
-ENOUGH_WITH_ODD = 8  # Launches that are asked for where one is odd: with fewer nothing tells how often they come
-_LEAST_ODD = 0.05  # From the others: a launch that differs by less is not worth a word
+ENOUGH_WITH_OUTLIER = 8  # Launches that are asked for where one is an outlier: fewer do not tell how often they come
+_LEAST_OUTLIER = 0.05  # From the others: a launch that differs by less is not worth a word
+_GIVEN_UP_AFTER = 2  # Failed launches after which a point is left out
+
+
+def points_of_round(
+    number: int, planned: Sequence[Point], runs: Sequence[Run], failures: Sequence[Failure], request: MeasureRequest
+) -> list[Point]:
+    """Points to launch in a round, in shuffled order; none: the measurement is over."""
+    if number > request.most_launches:
+        return []
+    before = [run for run in runs if run.round < number]
+    measured = {run.point for run in before}
+    failed = [failure.point for failure in failures if failure.round < number]
+    wanted = [
+        point
+        for point in planned
+        if failed.count(point) < (_GIVEN_UP_AFTER if point in measured else 1)  # one that fails at first is given up
+    ]
+    if request.precision and number > FEWEST:
+        vague = _vague(wanted, before, request) & set(wanted)
+        needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
+        wanted = [point for point in wanted if point in vague or point in needed] if vague else []
+    random.Random(f"{request.seed}/{number}").shuffle(wanted)
+    return wanted
+
+
+def why_it_stopped(
+    request: MeasureRequest, planned: Sequence[Point], runs: Sequence[Run], *, budget_spent: bool
+) -> str:
+    """One sentence for the record."""
+    if budget_spent:
+        return "the budget was spent"
+    made = plural(max((run.round for run in runs), default=0), "launch")
+    if not request.precision:
+        return f"{made} of every point were asked for"
+    if _vague(planned, runs, request):
+        return f"{made} were made and some speedups are less certain than asked"
+    return f"every steady speedup is known within {100 * request.precision:.3g} %"
+
+
+def _vague(planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> set[Point]:
+    """Points whose steady speedup, or step time when there is nothing to compare with, is not known enough."""
+    series = series_of(planned, request.scaling, runs)
+    return {each.point for each in series if is_vague(each, request.precision or 0)}
 
 
 def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:
     """One process without an engine, or the fewest of the same engine, doing the same work; None when there is none."""
-    mine = list(points)
-    rivals = [each for each in mine if _same_work(each, point, scaling)]
-    if any(each.engine == NO_ENGINE and each.np == 1 for each in mine):
+    alone, rivals = False, []
+    for each in points:
+        alone = alone or (each.engine == NO_ENGINE and each.np == 1)
+        if each.global_batch == point.global_batch if scaling == "strong" else each.batch == point.batch:
+            rivals.append(each)
+    if alone:
         return next((each for each in rivals if each.engine == NO_ENGINE and each.np == 1), None)
     own = sorted((each for each in rivals if each.engine == point.engine), key=lambda each: each.np)
     return own[0] if len(own) > 1 else None
-
-
-def _same_work(one: Point, other: Point, scaling: str) -> bool:
-    return one.global_batch == other.global_batch if scaling == "strong" else one.batch == other.batch
 
 
 class Series(NamedTuple):
@@ -58,60 +104,54 @@ def series_of(points: Sequence[Point], scalings: Sequence[str], runs: Sequence[R
 
 
 def is_vague(series: Series, precision: float) -> bool:
-    """Whether more launches are needed: it is not known well enough, or one is odd and there are too few to tell."""
+    """True when more launches are needed: its interval is too wide, or one is an outlier and there are too few."""
     values = list(series.ratios.values())
-    few = len(values) < ENOUGH_WITH_ODD and bool(odd_rounds(series))
+    few = len(values) < ENOUGH_WITH_OUTLIER and bool(outlier_rounds(series))
     return few or relative_half_width(values, looked=True) > precision
 
 
-def odd_rounds(series: Series, tests: int = 1) -> list[int]:
+def outlier_rounds(series: Series, tests: int = 1) -> list[int]:
     """Rounds whose launches differ from the others by more than chance allows; `tests` as in stats.outlying."""
     rounds, logs = list(series.ratios), [math.log(value) for value in series.ratios.values()]
-    odd = outlying(logs, tests) if len(logs) >= FEWEST else []
-    usual = median(value for at, value in enumerate(logs) if at not in odd) if logs else 0.0
-    return sorted(rounds[at] for at in odd if abs(logs[at] - usual) > math.log1p(_LEAST_ODD))
+    outliers = outlying(logs, tests) if len(logs) >= FEWEST else []
+    usual = median(value for at, value in enumerate(logs) if at not in outliers) if logs else 0.0
+    return sorted(rounds[at] for at in outliers if abs(logs[at] - usual) > math.log1p(_LEAST_OUTLIER))
 
 
 def warnings_of(points: Sequence[Point], scalings: Sequence[str], runs: Sequence[Run]) -> list[str]:
-    """Odd launches, and rounds that resemble the one before: what makes intervals narrower than they should be."""
+    """Outliers, and rounds that resemble the one before: what makes intervals narrower than they should be."""
     series = [each for each in series_of(points, scalings, runs) if len(each.ratios) >= FEWEST]
-    odd: dict[tuple[Point, int], str] = {}
+    outliers: dict[tuple[Point, int], str] = {}
     alike = []
     for each in series:
-        rounds = odd_rounds(each, len(series))
+        rounds = outlier_rounds(each, len(series))
         for number in rounds:
-            point, times = _whose(each, number, rounds, runs)
-            odd[point, number] = _odd_words(point, number, rounds, times)
-        if not rounds and resemble_the_one_before(list(each.ratios.values()), len(series)):
+            point, warning = _outlier(each, number, rounds, runs)
+            outliers[point, number] = warning
+        if not rounds and is_autocorrelated(list(each.ratios.values()), len(series)):
             alike.append(each.point.label)
-    said = list(odd.values())
+    found = list(outliers.values())
     if alike:
-        said.append(
+        found.append(
             f"{', '.join(dict.fromkeys(alike))}: every launch resembles the one of the round before, so fewer of them "
             "are independent than it seems and the interval is too narrow: spread more launches over a longer time, "
             "--resume FOLDER --launches N"
         )
-    return said
+    return found
 
 
-def _whose(series: Series, number: int, odd: Sequence[int], runs: Sequence[Run]) -> tuple[Point, dict[int, float]]:
-    """The point whose launch of this round lies further from its others, and its times by round."""
+def _outlier(series: Series, number: int, outliers: Sequence[int], runs: Sequence[Run]) -> tuple[Point, str]:
+    """The point whose launch of this round lies further from its others, and a warning of it."""
     sides = []
     for point in filter(None, (series.point, series.baseline)):
         times = {run.round: run.mean_step_s for run in runs if run.point == point}
-        others = [seconds for each, seconds in times.items() if each not in odd]
-        sides.append((abs(math.log(times[number] / median(others))), point, times))
-    _, point, times = max(sides, key=lambda side: side[0])
-    return point, times
-
-
-def _odd_words(point: Point, number: int, odd: Sequence[int], times: dict[int, float]) -> str:
-    change = times[number] / median(seconds for each, seconds in times.items() if each not in odd) - 1
-    pace = f"{100 * abs(change):.0f} % {'slower' if change > 0 else 'faster'}"
-    said = (
-        f"{point.label}: the launch of round {number} was {pace} than the others; the interval is about the mean over "
-        "launches, such ones among them"
+        change = times[number] / median(seconds for each, seconds in times.items() if each not in outliers)
+        sides.append((abs(math.log(change)), change - 1, len(times), point))
+    _, change, count, point = max(sides, key=lambda side: side[0])
+    warning = (
+        f"{point.label}: the launch of round {number} was {100 * abs(change):.0f} % "
+        f"{'slower' if change > 0 else 'faster'} than the others; the interval is about the mean over launches, such "
+        "ones among them"
     )
-    count = len(times)
-    more = f"make at least {ENOUGH_WITH_ODD} to see how often they come, --resume FOLDER --launches {ENOUGH_WITH_ODD}"
-    return said if count >= ENOUGH_WITH_ODD else f"{said}: {more}"
+    more = f"make at least {ENOUGH_WITH_OUTLIER} to see how often they come, --resume FOLDER --launches"
+    return point, warning if count >= ENOUGH_WITH_OUTLIER else f"{warning}: {more} {ENOUGH_WITH_OUTLIER}"

@@ -1,11 +1,9 @@
-"""Runs a measurement: rounds of launches in shuffled order, each kept on disk as soon as it is there."""
+"""Verb measure: rounds of launches in shuffled order, each kept on disk as soon as it is there."""
 
-import contextlib
 import platform
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -14,11 +12,10 @@ from statistics import fmean
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.engines import find_engine
-from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import check_port, cores_of, has_module, save_plan, shown_commands, torch_version
-from scalescope.jobs.launch import launch, launch_folder, rehearse
-from scalescope.jobs.own_ranks import missing_script
+from scalescope.errors import WorkFailed
+from scalescope.jobs.environment import save_plan, shown_commands, torch_version
+from scalescope.jobs.folders import interrupted_in
+from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
@@ -26,22 +23,20 @@ from scalescope.jobs.plan import (
     launcher_of,
     make_job,
     points,
-    settle,
+    resolve_here,
     started_as_it_is,
 )
-from scalescope.launchers import find_launcher
-from scalescope.launchers.runner import check_hosts, check_system
 from scalescope.line_pattern import compile_pattern
-from scalescope.measurement.capture import points_to_trace, trace_folder, traced_launch
+from scalescope.measurement.capture import trace_folder, traced_launch
+from scalescope.measurement.replication import points_of_round, why_it_stopped
 from scalescope.measurement.resume import Started, begin, resume
-from scalescope.measurement.study import points_of_round, why_it_stopped
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, in_folder, save
 from scalescope.stats import FEWEST
-from scalescope.text import plain, plural
+from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
 
 _HOPELESS = 2  # Points that fail before any launch went well: then nothing more is tried
@@ -49,7 +44,7 @@ _HOPELESS = 2  # Points that fail before any launch went well: then nothing more
 
 def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     """The commands of every point as a shell takes them; nothing is started."""
-    settings = settle_here(request, Path(request.folder or "results").absolute())
+    settings = resolve_here(request)
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)
@@ -59,66 +54,33 @@ def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
 
 def traced_after(request: MeasureRequest) -> list[Point]:
     """The points of which one more launch, a traced one, follows."""
-    return points_to_trace(points(settle_here(request, Path(request.folder or "results").absolute())), request)
+    return list(points(resolve_here(request))) if request.trace else []
 
 
 def measure(request: MeasureRequest, progress: Progress) -> Measurement:
     """Launch every point as often as it takes."""
     if request.pattern:
         compile_pattern(request.pattern, live=True)
-    settings = settle_here(request, Path(request.folder or "results").absolute())
+    settings = resolve_here(request)
     points(settings)
     check_requirements(settings)
     request = msgspec.structs.replace(request, threads_per_rank=settings.threads_per_rank)
-    with begin(request) as started, _says_where(started.folder):
+    with begin(request) as started, interrupted_in(started.folder):
         return _run_rounds(started, progress)
 
 
 def continue_measurement(folder: Path, changes: Mapping[str, object], progress: Progress) -> Measurement:
     """Resume a measurement that was interrupted; `changes` are new limits."""
-    with resume(folder, changes) as started, _says_where(started.folder):
-        check_requirements(settle_here(started.plan.request, started.folder))
+    with resume(folder, changes) as started, interrupted_in(started.folder):
+        check_requirements(resolve_here(started.plan.request, started.folder))
         return _run_rounds(started, progress)
-
-
-def settle_here(request: MeasureRequest, folder: Path) -> Settings:
-    """Everything that holds for all points, started from this machine."""
-    gpus = 0 if request.device == "cpu" else host.gpus()
-    return settle(request, folder, here=host.cores(), gpus=gpus, ask=cores_of)
-
-
-def check_requirements(settings: Settings) -> None:
-    """Programs and modules that the launches need, before the first of them."""
-    check_system()
-    command = settings.request.command
-    if command and not settings.named_hosts and not shutil.which(command[0]):
-        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
-    if command and not settings.named_hosts and (script := missing_script(command)):
-        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
-    for name in dict.fromkeys(settings.launchers.values()):
-        launcher = find_launcher(name)
-        if launcher.program and not shutil.which(launcher.program):
-            raise UsageError(f"{launcher.program} is not on the PATH: {launcher.remedy}")
-        if launcher.module and not has_module(settings.python, launcher.module):
-            raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
-    for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
-        if engine.package and not has_module(settings.python, engine.package):
-            raise UsageError(f"{settings.python} has no {engine.title}: see docs/guides/{engine.package}.md")
-    if settings.request.port:
-        check_port(settings.request.port)
-
-
-def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
-    """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
-    if settings.named_hosts and "srun" not in settings.launchers.values():
-        check_hosts(make_job(settings, point, folder, "none", 0))
 
 
 def _run_rounds(started: Started, progress: Progress) -> Measurement:
     """Make the launches that are not there yet."""
     folder, plan = started.folder, started.plan
     settings = msgspec.structs.replace(
-        settle_here(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
+        resolve_here(plan.request, folder), since_ns=plan.since_ns, cwd=plan.cwd, folder=str(folder)
     )
     planned = points(settings)
     check_reachable(settings, planned[0], folder)
@@ -127,14 +89,6 @@ def _run_rounds(started: Started, progress: Progress) -> Measurement:
         plan = msgspec.structs.replace(plan, steps=steps, seconds=seconds)
         save_plan(plan, folder)
     return in_folder(_Rounds(settings, planned, plan, started, progress).make(), folder)
-
-
-@contextlib.contextmanager
-def _says_where(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
 
 
 class _Rounds:
@@ -162,7 +116,7 @@ class _Rounds:
             if not wanted:
                 break
             for point in wanted:
-                if not self._has(number, point):
+                if not any(run.round == number and run.point == point for run in self._runs):
                     self._budget_spent = self._budget_spent or self._is_too_late(point)
                     if self._budget_spent:
                         break
@@ -171,8 +125,13 @@ class _Rounds:
                 break
         stopped = why_it_stopped(request, self._planned, self._runs, budget_spent=self._budget_spent)
         self._save(stopped)
-        self._say_what_failed()
-        self._trace()
+        measured = {run.point for run in self._runs}
+        for failure in self._failures:
+            if failure.point not in measured:  # the whole fails; a launch that failed once is only a warning
+                kept = f"{len(measured)} of {len(self._planned)} points are kept in {self._folder}"
+                raise WorkFailed(_failed(failure, kept))
+        if request.trace:
+            self._trace()
         return self._save(stopped)
 
     def _course(self) -> str:
@@ -198,7 +157,7 @@ class _Rounds:
 
     def _trace(self) -> None:
         """One more launch of every point, after those that count."""
-        for point in points_to_trace(self._planned, self._request):
+        for point in self._planned:
             known = next((run for run in reversed(self._runs) if run.point == point), None)
             folder = trace_folder(self._settings, point)
             if not (folder / TRACE_RECORD).exists():
@@ -207,11 +166,8 @@ class _Rounds:
             self._traces.append(str(folder.relative_to(self._folder)))
             self._save("")
 
-    def _has(self, number: int, point: Point) -> bool:
-        return any(run.round == number and run.point == point for run in self._runs)
-
     def _is_too_late(self, point: Point) -> bool:
-        """Whether a launch would probably end after the budget; the first of every point is made anyway."""
+        """True when a launch would probably end after the budget; the first of every point is made anyway."""
         budget_s = self._request.budget_s
         known = [run.wall_s for run in self._runs if run.point == point]
         if budget_s is None or self._request.quick or not known:
@@ -219,9 +175,9 @@ class _Rounds:
         return time.monotonic() - self._began + fmean(known) > budget_s
 
     def _settings_of(self, point: Point) -> Settings:
-        """What an earlier launch found out about how to start the command holds for the next ones."""
+        """The settings, with the way to start the command that an earlier launch found out."""
         for run in self._runs:
-            if run.as_it_is and (run.point.np > 1 or run.point.np == point.np):
+            if run.as_it_is and (run.point.np > 1 or point.np == 1):
                 return started_as_it_is(self._settings, run.as_it_is)
         return self._settings
 
@@ -242,7 +198,7 @@ class _Rounds:
         self._save("")
         hopeless = min(len(self._planned), _HOPELESS)
         if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:
-            raise WorkFailed(_said(self._failures[0], "nothing was measured"))
+            raise WorkFailed(_failed(self._failures[0], "nothing was measured"))
 
     def _save(self, stopped: str) -> Measurement:
         request, settings = self._request, self._settings
@@ -270,15 +226,7 @@ class _Rounds:
         save(measurement, self._folder / "measurement.json")
         return measurement
 
-    def _say_what_failed(self) -> None:
-        """A point that could not be measured fails the whole; a launch that failed once is only a warning."""
-        measured = {run.point for run in self._runs}
-        lost = [failure for failure in self._failures if failure.point not in measured]
-        if lost:
-            kept = f"{len(measured)} of {len(self._planned)} points are kept in {self._folder}"
-            raise WorkFailed(_said(lost[0], kept))
 
-
-def _said(failure: Failure, kept: str) -> str:
+def _failed(failure: Failure, kept: str) -> str:
     details = f"\n{failure.details}" if failure.details else ""
     return f"{failure.point.label}: {failure.problem}; {kept}{details}"

@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences: which speedup to trust, what stands out."""
+"""Sentences on a Scaling: which speedup to trust, and what stands out."""
 
 from collections.abc import Sequence
 
@@ -12,23 +12,21 @@ _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one proce
 _FAR = 1000  # Runs that must be longer than this many times are not worth a figure
 
 
-def which_to_trust(curves: Sequence[Curve], *, quick: bool = False, repeat: str = "") -> tuple[str, ...]:
-    """Which of the three speedups answers which question here, from the largest point of the first curve.
+def which_to_trust(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, ...]:
+    """The question that each of the three speedups answers, at the largest point of the first curve.
 
     `repeat` says how to make more launches where there was one of each.
     """
-    found = [(curve, point) for curve in curves if (point := _largest(curve))]
+    found = []
+    for curve in curves:
+        points = [point for point in curve.points if point.np != curve.baseline_np and point.speedup]
+        if points:
+            found.append((curve, max(points, key=lambda point: point.np)))
     if not found:
         return ()
     curve, point = found[0]
     known = {name: point.speedup[name].value for name in SPEEDUPS if name in point.speedup}
     where = f"on {plural(point.np, 'process')}" + (f" ({_name(curve)})" if len(found) > 1 and _name(curve) else "")
-    if quick:
-        return (
-            f"Steady speedup is {known['steady']:.2f}x {where}, from interleaved blocks inside one launch: it does not "
-            "show how launches differ from each other, nor what launching, initialising and warming up cost; measure "
-            "launches before you publish it.",
-        )
     if any(each.once for each in point.speedup.values()):
         again = f": {repeat}" if repeat else ""
         return (*_trusted(curve, point, known, where), f"That is one launch each, and launches differ{again}.")
@@ -64,30 +62,20 @@ def _for_long_runs(point: ScalingPoint, known: dict[str, float]) -> str:
         )
     if steady < min(known.values()) * (1 + _CLOSE):
         return f"For a long training trust steady, {steady:.2f}x: the higher speedups come from one-time start-up cost."
-    return f"For a long training trust steady, {steady:.2f}x: {_reason(point)}."
-
-
-def _reason(point: ScalingPoint) -> str:
-    """Why the wall-time speedups are lower, and when they would not be."""
-    shares = []
+    shares = []  # of one-time cost, because of which wall-time speedups are lower
     if point.fixed_s is not None and point.train_s and point.fixed_s > 0.02 * point.train_s:
         share = min(100 * point.fixed_s / point.train_s, 99)
         shares.append(f"{share:.0f} % of the train time is one-time cost")
     if point.wall_s and point.train_s and point.wall_s - point.train_s > 0.02 * point.wall_s:
         around_s = point.wall_s - point.train_s
         shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} are outside the training")
-    times = [
-        f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {_times(factor.value)} longer"
-        for name, factor in point.longer_for_90.items()
-        if factor.value > 1
-    ]
-    return "; ".join([" and ".join(shares) or "one-time cost does not count there", *times])
-
-
-def _times(factor: float) -> str:
-    if factor > _FAR:
-        return f"more than {_FAR:,} times"
-    return f"{factor:.0f} times" if factor >= 10 else f"{factor:.1f} times"
+    reasons = [" and ".join(shares) or "one-time cost does not count there"]
+    for name, longer in point.longer_for_90.items():
+        factor = longer.value
+        if factor > 1:
+            times = f"more than {_FAR:,}" if factor > _FAR else f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}"
+            reasons.append(f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {times} times longer")
+    return f"For a long training trust steady, {steady:.2f}x: {'; '.join(reasons)}."
 
 
 def _for_short_runs(curve: Curve, known: dict[str, float]) -> str:
@@ -104,11 +92,6 @@ def _for_short_runs(curve: Curve, known: dict[str, float]) -> str:
     return f"For {job} as short as this one trust {SPEEDUP_NAMES[name]}, {value:.2f}x: {what}."
 
 
-def _largest(curve: Curve) -> ScalingPoint | None:
-    points = [point for point in curve.points if point.np != curve.baseline_np and point.speedup]
-    return max(points, key=lambda point: point.np, default=None)
-
-
 def _values(known: dict[str, float]) -> str:
     return ", ".join(f"{value:.2f}x {SPEEDUP_NAMES[name]}" for name, value in known.items())
 
@@ -123,7 +106,7 @@ def _name(curve: Curve) -> str:
 def what_stands_out(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, ...]:
     """Sentences on single points: slower than the baseline, not worth it yet, costly engines, the best batch.
 
-    What one launch each shows is told as that, with `repeat`, and never as a fact.
+    A result of one launch each is reported as that, with `repeat`, and never as a fact.
     """
     found = []
     for curve in curves:
@@ -132,7 +115,7 @@ def what_stands_out(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, 
     return tuple(dict.fromkeys([*found, *_engines(curves, repeat), *_best_batch(curves, repeat)]))
 
 
-def _told(fact: str, seen: str, estimate: Estimate, repeat: str) -> str:
+def _reported(fact: str, seen: str, estimate: Estimate, repeat: str) -> str:
     """The fact where intervals bear it, else what was seen and in how many launches."""
     if estimate.once:
         return f"in one launch each {seen}; launches differ" + (f": {repeat}" if repeat else "")
@@ -148,26 +131,23 @@ def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
         if steady and steady.high < _COSTLY:
             costs = f"{point.engine} itself costs {100 * (1 - steady.value):.0f} % of the pace on {where}"
             reached = f"{point.engine} reached {100 * steady.value:.0f} % of the pace without it on {where}"
-            return _told(costs, reached, steady, repeat)
+            return _reported(costs, reached, steady, repeat)
         return ""
     if steady and steady.high < 1:
         rest = f"slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
-        return _told(f"{where} are {rest}", f"{where} were {rest}", steady, repeat)
+        return _reported(f"{where} are {rest}", f"{where} were {rest}", steady, repeat)
     if end and end.high < 1 and steady and steady.low > 1 + _CLOSE:
         later = f"this job later than {curve.baseline_np} ({end.value:.2f}x end to end)"
-        pace = f"{steady.value:.2f}x{_pays_from(point, curve)}"
-        return _told(
+        pays = point.break_even.get("end_to_end")
+        pace = f"{steady.value:.2f}x"
+        pace += f"; it pays from {pays.value:,.0f} {curve.work_unit} on" if pays and pays.value else ""
+        return _reported(
             f"{where} finish {later} although their steady pace is {pace}",
             f"{where} finished {later} although their steady pace was {pace}",
             end,
             repeat,
         )
     return ""
-
-
-def _pays_from(point: ScalingPoint, curve: Curve) -> str:
-    found = point.break_even.get("end_to_end")
-    return f"; it pays from {found.value:,.0f} {curve.work_unit} on" if found and found.value else ""
 
 
 def _engines(curves: Sequence[Curve], repeat: str) -> list[str]:
@@ -188,12 +168,12 @@ def _engines(curves: Sequence[Curve], repeat: str) -> list[str]:
                 if apart
                 else f"{where} {each.engine} and {each.than} are not told apart: {times}"
             )
-            found.append(_told(fact, f"{where} {each.engine} was {times}", each.ratio, repeat))
+            found.append(_reported(fact, f"{where} {each.engine} was {times}", each.ratio, repeat))
     return found
 
 
 def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:
-    """Which batch is fastest on the smallest number of processes, when several were tried."""
+    """The fastest batch on the smallest number of processes, when several were tried."""
     found = best_batch(curves)
     if found is None:
         return []
@@ -201,4 +181,4 @@ def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:
     rest = f"fastest with batch {found.batch:g}: {format_rate(found.rate.value)} samples/s{also}"
     where = plural(found.np, "process")
     is_, was = ("is", "was") if found.np == 1 else ("are", "were")
-    return [_told(f"{where} {is_} {rest}", f"{where} {was} {rest}", found.rate, repeat)]
+    return [_reported(f"{where} {is_} {rest}", f"{where} {was} {rest}", found.rate, repeat)]

@@ -43,9 +43,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return self.count == 1 and self.over == "launches"
 
 
-def estimate(
-    values: Sequence[float | None], *, target: float | None = None, over: Literal["launches", "blocks"] = "launches"
-) -> Estimate | None:
+def estimate(values: Sequence[float | None], *, target: float | None = None) -> Estimate | None:
     """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
     known = [value for value in values if value is not None and value > 0]
     if not known:
@@ -53,7 +51,7 @@ def estimate(
     found = of_logarithms(known, target=target)
     value = median(known) if found.is_range else found.middle
     kind: Literal["t", "range"] = "range" if found.is_range else "t"
-    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known), over=over)
+    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known))
 
 
 class BreakEven(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from scalescope.estimation.probe import groups
 from scalescope.estimation.profile import launches_of
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import uses_placeholder
-from scalescope.measurement.study import study as curves_of
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.prediction import Prediction
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Measurement, Run
@@ -205,7 +205,10 @@ class Expectations:
 def _is_open(measurement: Measurement) -> bool:
     """Whether a steady speedup is not known within the precision."""
     found = [
-        point.speedup.get("steady") for curve in curves_of(measurement).curves for point in curve.points if point.np > 1
+        point.speedup.get("steady")
+        for curve in scaling_of(measurement).curves
+        for point in curve.points
+        if point.np > 1
     ]
     return any(
         each is not None and (each.interval == "range" or (each.high / each.low) ** 0.5 - 1 > PRECISION)

@@ -13,9 +13,10 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
 from scalescope.jobs.folders import emptied, result_folder
+from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.request import interpreter_of
-from scalescope.measurement.sweep import continue_measurement, measure, settle_here
-from scalescope.measurement.trace import traced_run
+from scalescope.measurement.capture import traced_run
+from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
@@ -143,7 +144,7 @@ class Parts(Expectations):
         if profile is not None:  # of a script, which chooses its device itself
             on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
-        settings = settle_here(self._measured(), self._folder)
+        settings = resolve_here(self._measured(), self._folder)
         asked = ProbeRequest(
             backends=(backend,),
             hosts=request.hosts,

@@ -13,7 +13,7 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
-from scalescope.measurement.study import study
+from scalescope.measurement.scaling import scaling_of
 from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
@@ -106,7 +106,7 @@ def _read(path: Path) -> Results:
 def of_record(record: Any, name: str) -> Results:
     """One record as all that is known of a training."""
     if isinstance(record, Measurement):
-        return Results(name=name, measurement=record, scaling=study(record))
+        return Results(name=name, measurement=record, scaling=scaling_of(record))
     if isinstance(record, Tuning):
         return Results(name=name, tuning=record, settings=_settings(record))
     if isinstance(record, Explanation):
@@ -190,7 +190,8 @@ def _measured(folder: Path) -> Results:
         found["done"] = (Done(verb=verb, folder=str(folder), seed=seed, fingerprint=fingerprint),)
     if (folder / "measurement.json").is_file():
         measurement = load(folder / "measurement.json", Measurement)
-        found |= {"measurement": measurement, "scaling": study(measurement)}
+        if not measurement.quick:  # as launches that check an estimate are
+            found |= {"measurement": measurement, "scaling": scaling_of(measurement)}
     elif (folder / "scaling.json").is_file():
         found["scaling"] = load(folder / "scaling.json", Scaling)
     elif plan and mark_of(folder) == "measure":

@@ -4,7 +4,6 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ from scalescope import host
 from scalescope.engines import PLAIN, USUAL, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, load_plan, save_plan
-from scalescope.jobs.folders import check, held, mark_of, result_folder
-from scalescope.jobs.launch import rehearse
-from scalescope.jobs.plan import Settings, points
+from scalescope.jobs.folders import check, held, interrupted_in, mark_of, result_folder
+from scalescope.jobs.launch import check_requirements, rehearse
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import engine_of_script, fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
-from scalescope.measurement.sweep import check_requirements, settle_here
 from scalescope.progress import Progress
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
@@ -96,7 +94,7 @@ def _with_new_time(kept: Study, parts: Parts) -> Study:
 
 
 def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0) -> Study:
-    with _says_where(folder):
+    with interrupted_in(folder):
         ended = conduct(study, parts, progress, lambda now: save(now, folder / STUDY), before_s=before_s)
     if not any(part.state == "done" for part in ended.parts):
         failed = next((part for part in ended.parts if part.state == "failed"), None)
@@ -120,14 +118,6 @@ def _refuse_a_second(folder: Path) -> None:
         raise UsageError(f"{folder} already holds a study: resume it with --resume, or choose another folder with -o")
 
 
-@contextlib.contextmanager
-def _says_where(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
-
-
 def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
     """Everything that holds for all parts, checked before anything is launched; of a MODEL one step is tried."""
     engines = _engines(request)
@@ -141,7 +131,7 @@ def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
         steps=request.steps,
     )
     with tempfile.TemporaryDirectory() as place:
-        settings = settle_here(asked, Path(place))
+        settings = resolve_here(asked, Path(place))
         points(settings)
         start_s, sample_s = starting_s(max(counts)), 0.0
         if tries:

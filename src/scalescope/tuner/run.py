@@ -12,11 +12,10 @@ from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, held, result_folder
-from scalescope.jobs.launch import launch_folder, rehearse
-from scalescope.jobs.plan import Settings, launcher_of, make_job, points
+from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
+from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
-from scalescope.measurement.sweep import check_reachable, check_requirements, settle_here
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
@@ -178,7 +177,7 @@ def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     if threads and not (threads[-1].isdigit() and int(threads[-1])):
         raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
     holds = tuple(text for text in request.knobs if knob_name(text) != THREADS)
-    settings = settle_here(
+    settings = resolve_here(
         MeasureRequest(
             **launch_of(request),
             np=(request.np,),

@@ -64,7 +64,7 @@ def explain(
     files, folder = [Path(path) for path in request.paths], Path(request.folder) if request.folder else None
     if request.workload or request.command:
         from scalescope.jobs.request import traced_request
-        from scalescope.measurement.trace import traced_run
+        from scalescope.measurement.capture import traced_run
 
         folder = traced_run(traced_request(request), progress)
         files = [from_here(folder)]
@@ -105,7 +105,7 @@ def _explain(request: ExplainRequest, progress: Progress) -> Any:
 
 def _plan_explain(request: ExplainRequest) -> Iterable[str]:
     from scalescope.jobs.request import traced_request
-    from scalescope.measurement.trace import traced_commands
+    from scalescope.measurement.capture import traced_commands
 
     if not (request.workload or request.command):
         raise UsageError("--dry-run goes with a MODEL or a command after --: leave it out")

@@ -29,12 +29,12 @@ def _kept_of_measure(_request: Any, folder: str) -> str:
 
 def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: Screen) -> Ending:
     """Curves, and what traced launches show."""
-    from scalescope.measurement.study import study
+    from scalescope.measurement.scaling import scaling_of
     from scalescope.records.explanation import TRACE_RECORD, TraceFolder
     from scalescope.records.store import load, save
     from scalescope.show.scaling import trace_words
 
-    folder, scaling = folder_of(measurement), study(measurement)
+    folder, scaling = folder_of(measurement), scaling_of(measurement)
     document = document_of(scaling, measurement=measurement)
 
     def write() -> list[str]:

@@ -2,7 +2,8 @@ import msgspec
 import pytest
 from observed import launch, measurement
 
-from scalescope.measurement.study import study
+from scalescope.errors import UsageError
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Load
 from scalescope.records.scaling import engine_ratios
 
@@ -19,7 +20,7 @@ def rounds(count: int, **changes: object) -> list:
 
 
 def test_weak_scaling_counts_the_work_of_all_processes() -> None:
-    (curve,) = study(measurement(rounds(5))).curves
+    (curve,) = scaling_of(measurement(rounds(5))).curves
     assert [(point.engine, point.np) for point in curve.points] == [("none", 1), ("ddp", 1), ("ddp", 2)]
     alone, own, two = curve.points
     assert alone.speedup["steady"].value == 1
@@ -33,7 +34,7 @@ def test_weak_scaling_counts_the_work_of_all_processes() -> None:
 
 
 def test_one_process_pays_its_start_once_for_twice_the_work() -> None:
-    two = study(measurement(rounds(1))).curves[0].points[2]
+    two = scaling_of(measurement(rounds(1))).curves[0].points[2]
     steps_s = 2 * 20 * 0.1
     assert two.speedup["end_to_end"].value == pytest.approx((3 + 0.9 + steps_s) / (3 + 1 + 19 * 0.126))
 
@@ -41,7 +42,7 @@ def test_one_process_pays_its_start_once_for_twice_the_work() -> None:
 def test_strong_and_weak_share_one_baseline_launch() -> None:
     runs = [launch("none", 1, batch=8), launch("ddp", 1, batch=8), launch("ddp", 2, batch=4, step_s=0.06)]
     runs += [launch("ddp", 2, batch=8, step_s=0.12)]
-    strong, weak = study(measurement(runs, ("strong", "weak"))).curves
+    strong, weak = scaling_of(measurement(runs, ("strong", "weak"))).curves
     assert [point.batch for point in strong.points] == [8, 8, 4]
     assert [point.batch for point in weak.points] == [8, 8, 8]
     assert strong.points[2].speedup["steady"].value == pytest.approx(100 / 60)
@@ -50,7 +51,7 @@ def test_strong_and_weak_share_one_baseline_launch() -> None:
 
 def test_engines_stand_side_by_side() -> None:
     runs = [*rounds(2), *(launch("horovod", 2, number, 0.15) for number in (1, 2))]
-    curves = study(measurement(runs)).curves
+    curves = scaling_of(measurement(runs)).curves
     assert [curve.engine for curve in curves] == ["ddp", "horovod"]
     assert all(curve.baseline_engine == "none" for curve in curves)
     assert curves[1].points[-1].speedup["steady"].interval == "range"
@@ -59,37 +60,30 @@ def test_engines_stand_side_by_side() -> None:
 @pytest.mark.parametrize(("scaling", "speedup"), [("weak", 2 * 0.1 / 0.125), ("strong", 0.1 / 0.125)])
 def test_a_script_that_hides_its_batch_is_compared_by_steps(scaling: str, speedup: float) -> None:
     runs = [launch(np=np, step_s=step_s, batch=None, samples=False) for np, step_s in ((1, 0.1), (2, 0.125))]
-    (curve,) = study(measurement(runs, (scaling,), ())).curves
+    (curve,) = scaling_of(measurement(runs, (scaling,), ())).curves
     assert curve.work_unit == "steps"
     assert curve.points[1].throughput is None
     assert curve.points[1].speedup["steady"].value == pytest.approx(speedup)
 
 
 def test_one_number_of_processes_has_no_speedup() -> None:
-    scaling = study(measurement([launch(np=2)]))
+    scaling = scaling_of(measurement([launch(np=2)]))
     assert scaling.curves[0].baseline_np is None
     assert scaling.curves[0].points[0].speedup == {}
     assert scaling.trust == ()
 
 
-def test_turns_give_an_interval_over_blocks_and_nothing_else() -> None:
-    quick = msgspec.structs.replace(launch(np=2), pairs=tuple((0.1, 0.125 + 0.001 * turn) for turn in range(8)))
-    scaling = study(measurement([quick], quick=True))
-    alone, two = scaling.curves[0].points
-    assert (alone.engine, alone.np, alone.batch) == ("none", 1, 8)
-    steady = two.speedup["steady"]
-    assert (steady.interval, steady.over, steady.count) == ("t", "blocks", 8)
-    assert steady.value == pytest.approx(2 * 0.1 / 0.1285, rel=1e-3)
-    assert set(two.speedup) == {"steady"}
-    assert "measure launches before" in scaling.trust[0]
+def test_launches_that_checked_an_estimate_have_no_scaling() -> None:
+    with pytest.raises(UsageError, match="these launches checked an estimate"):
+        scaling_of(measurement([launch(np=2)], quick=True))
 
 
 def test_a_busy_machine_is_said() -> None:
     busy = Load(foreign_cores=0.9, cores=2, load_average=1.5)
     runs = [msgspec.structs.replace(run, load=busy) for run in rounds(1)]
-    assert any("not quiet: in 3 of 3 launches" in warning for warning in study(measurement(runs)).warnings)
+    assert any("not quiet: in 3 of 3 launches" in warning for warning in scaling_of(measurement(runs)).warnings)
     calm = [msgspec.structs.replace(run, load=Load(foreign_cores=0.1, cores=2, load_average=0.1)) for run in runs]
-    assert study(measurement(calm)).warnings == ()
+    assert scaling_of(measurement(calm)).warnings == ()
 
 
 def test_what_was_noted_at_launches_is_told_once_per_point_and_how_often() -> None:
@@ -99,16 +93,16 @@ def test_what_was_noted_at_launches_is_told_once_per_point_and_how_often() -> No
             for run in runs
         ]
 
-    several = study(measurement(noted(rounds(3), ("none", 1), ("none", 3))))
+    several = scaling_of(measurement(noted(rounds(3), ("none", 1), ("none", 3))))
     assert several.warnings == ("none-np1-b8: it drifts (in 2 of 3 launches)",)
-    assert study(measurement(noted(rounds(1), ("none", 1)))).warnings == ("none-np1-b8: it drifts",)
+    assert scaling_of(measurement(noted(rounds(1), ("none", 1)))).warnings == ("none-np1-b8: it drifts",)
 
 
 def test_trust_is_said_once_from_the_numbers() -> None:
-    long = study(measurement(rounds(5, steps=20000, first_s=0.1, around_s=0.1)))
+    long = scaling_of(measurement(rounds(5, steps=20000, first_s=0.1, around_s=0.1)))
     assert len(long.trust) == 1
     assert "All agree" in long.trust[0]
-    short = study(measurement(rounds(5, around_s=30.0)))
+    short = scaling_of(measurement(rounds(5, around_s=30.0)))
     assert any(f"{short.curves[0].points[2].speedup['end_to_end'].value:.2f}x" in line for line in short.trust)
     assert any("long training" in line for line in short.trust)
 
@@ -122,7 +116,7 @@ def test_what_one_launch_each_shows_is_not_told_as_a_fact() -> None:
             for number in range(1, count + 1)
             for engine, np in (("none", 1), ("ddp", 1), ("ddp", 2))
         ]
-        scaling = study(measurement(runs))
+        scaling = scaling_of(measurement(runs))
         return (*scaling.findings, *scaling.trust)
 
     once = said(1)
@@ -144,13 +138,13 @@ def test_a_launch_that_failed_once_is_mentioned() -> None:
     record = measurement(rounds(2))
     failure = Failure(point=record.runs[2].point, round=3, folder="", problem="rank 1 was killed", details="")
     record = msgspec.structs.replace(record, failures=(failure,))
-    assert any("rank 1 was killed" in warning for warning in study(record).warnings)
+    assert any("rank 1 was killed" in warning for warning in scaling_of(record).warnings)
 
 
 def test_the_best_batch_is_named() -> None:
     runs = [launch("none", 1, batch=batch, step_s=step_s) for batch, step_s in ((8, 0.1), (16, 0.15), (32, 0.4))]
     runs += [launch("ddp", 1, batch=batch) for batch in (8, 16, 32)]
-    findings = study(measurement(runs, batch=(8, 16, 32))).findings
+    findings = scaling_of(measurement(runs, batch=(8, 16, 32))).findings
     assert any("fastest with batch 16" in sentence for sentence in findings)
 
 
@@ -160,7 +154,7 @@ def test_speedups_and_throughput_are_of_elapsed_time_and_the_median_step_is_show
     slow = msgspec.structs.replace(
         two, mean_step_s=0.12, throughput=16 / 0.12, phases=two.phases | {"steady": 19 * 0.12}
     )
-    (curve,) = study(measurement([launch("none", 1, 1, 0.1), slow])).curves
+    (curve,) = scaling_of(measurement([launch("none", 1, 1, 0.1), slow])).curves
     point = curve.points[-1]
     assert point.step_s
     assert point.step_s.value == pytest.approx(0.1)
@@ -185,7 +179,7 @@ def test_batches_are_compared_within_rounds() -> None:
     """By themselves the intervals overlap by far: the machine drifts more than batches differ."""
     runs = [run for batch, step_s in ((8, 0.1), (16, 0.18)) for run in drifting("none", 1, step_s, batch)]
     runs += [run for batch in (8, 16) for run in drifting("ddp", 1, 0.02 * batch, batch)]
-    scaling = study(measurement(runs, batch=(8, 16)))
+    scaling = scaling_of(measurement(runs, batch=(8, 16)))
     eight, sixteen = (curve.points[0].throughput for curve in scaling.curves)
     assert eight
     assert sixteen
@@ -196,13 +190,15 @@ def test_batches_are_compared_within_rounds() -> None:
 
 def test_engines_are_compared_within_rounds() -> None:
     runs = [*drifting("none", 1, 0.1), *drifting("ddp", 2, 0.12), *drifting("horovod", 2, 0.14)]
-    scaling = study(measurement(runs))
+    scaling = scaling_of(measurement(runs))
     (said,) = [finding for finding in scaling.findings if "times as fast as" in finding]
     assert said.startswith("on 2 processes, batch 8 each ddp is 1.17 times as fast as horovod (95 % interval 1.1")
     (ratio,) = engine_ratios(scaling.curves)
     assert (ratio.engine, ratio.than, ratio.np) == ("ddp", "horovod", 2)
     assert (ratio.ratio.low, ratio.ratio.high) == pytest.approx((0.14 / 0.12, 0.14 / 0.12))
-    alike = study(measurement([*drifting("none", 1, 0.1), *drifting("ddp", 2, 0.12), *_shuffled("horovod", 0.1201)]))
+    alike = scaling_of(
+        measurement([*drifting("none", 1, 0.1), *drifting("ddp", 2, 0.12), *_shuffled("horovod", 0.1201)])
+    )
     assert any("ddp and horovod are not told apart" in finding for finding in alike.findings)
 
 
@@ -226,14 +222,14 @@ EVEN = [1.0, 1.012, 0.993, 1.004, 0.99, 1.009, 0.996, 1.011, 0.991]
 
 def test_a_launch_unlike_the_others_is_told_and_more_are_asked_for() -> None:
     slow = [*EVEN[:2], 1.3, *EVEN[2:]]
-    (warning,) = study(measurement(_noisy(5, slow))).warnings
+    (warning,) = scaling_of(measurement(_noisy(5, slow))).warnings
     assert warning.startswith(
         "ddp-np2-b8: the launch of round 3 was 30 % slower than the others; the interval is about"
     )
     assert "make at least 8" in warning
-    (enough,) = study(measurement(_noisy(9, slow))).warnings
+    (enough,) = scaling_of(measurement(_noisy(9, slow))).warnings
     assert "at least 8" not in enough
-    assert study(measurement(_noisy(5, EVEN))).warnings == ()
+    assert scaling_of(measurement(_noisy(5, EVEN))).warnings == ()
 
 
 def test_of_two_sides_the_odd_launch_is_named() -> None:
@@ -241,11 +237,11 @@ def test_of_two_sides_the_odd_launch_is_named() -> None:
         msgspec.structs.replace(run, mean_step_s=1.25 * run.mean_step_s) if (run.point.np, run.round) == (1, 2) else run
         for run in _noisy(5, EVEN)
     ]
-    (warning,) = study(measurement(runs)).warnings
+    (warning,) = scaling_of(measurement(runs)).warnings
     assert warning.startswith("none-np1-b8: the launch of round 2 was 25 % slower")
 
 
 def test_rounds_that_resemble_the_one_before_are_warned_of() -> None:
-    (warning,) = study(measurement(_noisy(6, [1.0, 1.01, 1.03, 1.04, 1.06, 1.07]))).warnings
+    (warning,) = scaling_of(measurement(_noisy(6, [1.0, 1.01, 1.03, 1.04, 1.06, 1.07]))).warnings
     assert warning.startswith("ddp-np2-b8: every launch resembles the one of the round before")
     assert "too narrow" in warning

@@ -1,0 +1,123 @@
+"""The Scaling of a measurement: its curves, what they show, and the warnings of its launches."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scalescope.errors import UsageError
+from scalescope.measurement.curves import Frame, make_curve
+from scalescope.measurement.observation import observe
+from scalescope.measurement.replication import baseline_of, warnings_of
+from scalescope.measurement.verdict import what_stands_out, which_to_trust
+from scalescope.records.job import NO_ENGINE
+from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.scaling import REPEAT, Curve, Scaling
+from scalescope.text import plural
+
+_BUSY = 0.1  # Part of the machine that others may take before it is reported
+
+
+def scaling_of(measurement: Measurement) -> Scaling:
+    """Curves of a measurement with what they show.
+
+    Raises:
+        UsageError: Its launches only checked an estimate, by blocks of steps: they tell no wall time.
+    """
+    if measurement.quick:
+        raise UsageError("these launches checked an estimate and are no measurement: name the estimate's folder")
+    points = tuple(dict.fromkeys(run.point for run in measurement.runs))
+    warnings = (
+        *measurement.warnings,
+        *_foreign_load(measurement.runs),
+        *(
+            f"{failure.point.label}: a launch failed and was left out: {failure.problem}"
+            for failure in measurement.failures
+        ),
+        *warnings_of(points, measurement.scaling, measurement.runs),
+        *_launch_warnings(measurement.runs),  # under the names of the launches' folders
+    )
+    measurement = measurement.as_seen()
+    curves, doubt = tuple(_curves(measurement)), _doubt(measurement.runs)
+    return Scaling(
+        what=measurement.what,
+        source="measurement",
+        curves=curves,
+        doubt=doubt,
+        trust=(doubt,) if doubt else which_to_trust(curves, repeat=REPEAT),
+        findings=what_stands_out(curves, repeat=REPEAT),
+        warnings=warnings,
+    )
+
+
+def _curves(measurement: Measurement) -> list[Curve]:
+    """One per kind of scaling, batch and engine."""
+    points = tuple(dict.fromkeys(run.point for run in measurement.runs))
+    # one process without an engine is the baseline of the others; several without one are a curve of their own
+    compared = [point for point in points if point.engine != NO_ENGINE or point.np > 1] or points
+    engines = list(dict.fromkeys(point.engine for point in compared))
+    curves = []
+    for scaling in measurement.scaling:
+        for batch in measurement.batch or (None,):
+            for engine in engines:
+                own = [point for point in points if point.engine == engine]
+                if batch is not None:
+                    own = [each for each in own if batch == (each.global_batch if scaling == "strong" else each.batch)]
+                if own:
+                    curves.append(_curve(measurement, points, own, scaling, batch))
+    return curves
+
+
+def _curve(
+    measurement: Measurement, points: Sequence[Point], own: Sequence[Point], scaling: str, batch: int | None
+) -> Curve:
+    baseline = baseline_of(own[-1], scaling, points)
+    baseline = None if [baseline] == own else baseline  # one point alone has nothing to be compared with
+    among = {*own, baseline}
+    runs = [run for run in measurement.runs if run.point in among]
+    samples = all(run.throughput for run in runs)
+    return make_curve(
+        [observe(run, scaling=scaling, samples=samples, nodes=measurement.named_hosts) for run in runs],
+        Frame(
+            engine=own[0].engine,
+            scaling=scaling,
+            batch=batch,
+            work_unit="samples" if samples else "steps",
+            baseline_engine=baseline.engine if baseline else "",
+            baseline_np=baseline.np if baseline else None,
+            target=measurement.precision,
+        ),
+    )
+
+
+def _doubt(runs: Sequence[Run]) -> str:
+    """Ranks that never exchange gradients are no data-parallel training, whatever their speed."""
+    counts = sorted({run.point.np for run in runs if run.exchanges is False})
+    if not counts:
+        return ""
+    return (
+        f"The ranks never exchanged gradients on {plural(counts[-1], 'process')}: each trained a model of its own, and "
+        "speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this device."
+    )
+
+
+def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A warning when other programs took part of the machine."""
+    loads = [run.load for run in runs if run.load]
+    busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
+    if not busy:
+        return ()
+    worst = max(busy, key=lambda load: load.foreign_cores)
+    return (
+        f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other processes took more than "
+        f"{100 * _BUSY:.0f} % of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
+        "intervals are wider for it; measure again on an idle machine",
+    )
+
+
+def _launch_warnings(runs: Sequence[Run]) -> list[str]:
+    """Warnings of single launches, once per point, with the number of launches they concern."""
+    launches = Counter((run.point.label, warning) for run in runs for warning in run.warnings)
+    of_point = Counter(run.point.label for run in runs)
+    return [
+        f"{label}: {warning}" + (f" (in {count} of {of_point[label]} launches)" if of_point[label] > 1 else "")
+        for (label, warning), count in launches.items()
+    ]
