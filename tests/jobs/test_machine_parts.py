@@ -111,12 +111,16 @@ def test_a_release_belongs_to_a_family(release: dict[str, str], family: str) -> 
     assert machine._distribution(release) == family
 
 
-def test_a_system_without_a_release_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_a_release_is_named_by_its_kernel(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Answer] = {sys.executable: (0, '{"version": "1.0"}', "")}
+    programs(answers)
+
     def missing() -> dict[str, str]:
         raise OSError
 
     monkeypatch.setattr(platform, "freedesktop_os_release", missing)
-    assert machine._os_release() == {}
+    found = describe_machine()
+    assert (found.system, found.distribution) == (f"{platform.system()}, kernel {platform.release()}", "")
 
 
 def test_interfaces_that_are_up_have_numbers_and_a_speed_if_the_driver_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_up_ranks import S, rank_log, span, step
 
-from scalescope.jobs.watch import LaunchWatch, _main_stack, _waits_for_others
+from scalescope.jobs.watch import LaunchWatch, _waits_for_others
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.records.job import Job, Knobs
@@ -157,11 +157,12 @@ def test_ranks_are_asked_for_their_stacks_with_the_signal_that_they_named(
     assert asked == [("far", 7, 10)]
 
 
-def test_the_main_thread_is_the_last_of_a_dump() -> None:
-    assert (
-        _main_stack("Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  \x1b[1mc\n") == "Current thread 3:\n  c"
-    )
-    assert _main_stack("") == ""
+def test_the_stack_of_the_main_thread_is_shown_which_is_the_last_of_a_dump(tmp_path: Path) -> None:
+    rank_log(tmp_path, step(60, 61), pid=8)
+    (tmp_path / "stack-8.txt").write_text("Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  \x1b[1mc\n")
+    watch = watch_on(tmp_path)
+    watch.tick()
+    assert watch.stalled(9)[1].splitlines()[-3:] == ["  Python stack:", "    Current thread 3:", "      c"]
 
 
 @pytest.mark.parametrize(

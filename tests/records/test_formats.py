@@ -109,7 +109,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (tuning.Gain, {"level": 0.0}),
     (tuning.TuningCost, {"warmup_steps": 0}),
     (tuning.Tuning, {"version": 0, "nodes": 1, "complete": True}),
-    (results.Done, {}),
+    (results.RunInfo, {}),
 ]
 
 

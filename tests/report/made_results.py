@@ -11,7 +11,7 @@ import msgspec
 from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Prediction
 from scalescope.records.request import Fingerprint, MeasureRequest, Plan
-from scalescope.records.results import Done, Results
+from scalescope.records.results import Results, RunInfo
 from scalescope.records.scaling import Estimate, Scaling, ScalingPoint
 from scalescope.records.store import Record, save
 
@@ -51,7 +51,7 @@ def full(what: str = "cnn") -> Results:
         traced_batches=(32,),
         tuning=made_tunings.two_hosts(what),
         settings=("DistributedDataParallel(model, bucket_cap_mb=1.0)",),
-        done=(Done(verb="measure", folder="m", command=f"scalescope measure {what}", seed=7, fingerprint=MACHINE),),
+        done=(RunInfo(verb="measure", folder="m", command=f"scalescope measure {what}", seed=7, fingerprint=MACHINE),),
         follow=f"scalescope measure {what} --np 4",
     )
 
@@ -95,7 +95,7 @@ def hostile() -> Results:
         explanations=(explanation,),
         tuning=named(base.tuning, engine=HOSTILE, notes=(HOSTILE,)),
         settings=(HOSTILE,),
-        done=(Done(verb="measure", folder=HOSTILE, command=HOSTILE, fingerprint=machine),),
+        done=(RunInfo(verb="measure", folder=HOSTILE, command=HOSTILE, fingerprint=machine),),
         follow=HOSTILE,
         missing=(HOSTILE,),
     )

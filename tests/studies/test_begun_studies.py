@@ -20,7 +20,7 @@ from scalescope.records.job import Host
 from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies import run as module
-from scalescope.studies.run import dry_run, resume, settled, study
+from scalescope.studies.run import dry_run, resolve, resume, study
 
 REQUEST = StudyRequest(
     workload=MODEL, device="cpu", np=(1, 2), engines=("ddp",), budget_s=600.0, oversubscribe=True, env={"A": "1"}
@@ -48,7 +48,7 @@ class FakeParts(Fake):
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeParts]]:
     FakeParts.made, FakeParts.fails = [], {}
     monkeypatch.setattr(module, "Parts", FakeParts)
-    monkeypatch.setattr(module, "settled", lambda request: msgspec.structs.replace(PLAN, request=request))
+    monkeypatch.setattr(module, "resolve", lambda request: msgspec.structs.replace(PLAN, request=request))
     yield FakeParts
     FakeParts.made, FakeParts.fails = [], {}
 
@@ -79,7 +79,7 @@ def test_what_settling_takes_counts_as_used(
         return PLAN
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(module, "settled", slowly)
+    monkeypatch.setattr(module, "resolve", slowly)
     assert study(to(tmp_path / "s"), Progress()).part("engines").state == "left out"
 
 
@@ -171,18 +171,18 @@ def test_a_dry_run_says_what_each_part_would_take_and_starts_nothing() -> None:
 
 
 def test_a_plan_is_settled_without_trying_anything() -> None:
-    plan = settled(REQUEST, tries=False)
+    plan = resolve(REQUEST, tries=False)
     assert (plan.request, plan.engines, plan.np, plan.cwd) == (REQUEST, ("ddp",), (1, 2), str(Path.cwd()))
     assert (plan.start_s, plan.sample_s) == (starting_s(2), 0.0)
     assert plan.batches == (8, 16, 32, 64, 128, 256, 512)
     assert plan.fingerprint == fingerprint_here((), "cpu")
     assert plan.threads_per_rank
-    told = settled(msgspec.structs.replace(SCRIPT, threads_per_rank=3), tries=False)
+    told = resolve(msgspec.structs.replace(SCRIPT, threads_per_rank=3), tries=False)
     assert (told.batches, told.threads_per_rank) == ((), 3)
     with pytest.raises(UsageError, match="add --batch"):
-        settled(msgspec.structs.replace(SCRIPT, command=(*SCRIPT.command, "{batch}")), tries=False)
+        resolve(msgspec.structs.replace(SCRIPT, command=(*SCRIPT.command, "{batch}")), tries=False)
     placed = msgspec.structs.replace(SCRIPT, command=(*SCRIPT.command, "{batch}"), batch=(16, 8))
-    assert settled(placed, tries=False).batches == (16, 8)
+    assert resolve(placed, tries=False).batches == (16, 8)
 
 
 def test_one_step_of_a_model_is_tried_and_a_script_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,15 +197,15 @@ def test_one_step_of_a_model_is_tried_and_a_script_is_not(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(module, "rehearse", rehearsed)
     monkeypatch.setattr(module, "check_requirements", lambda settings: asked.append("requirements"))
-    plan = settled(REQUEST)
+    plan = resolve(REQUEST)
     assert [plan.start_s, plan.sample_s] == pytest.approx([6.0, (70.0 - 6.0) / 10 / 32])
     assert asked == ["requirements", [(1, 32)]]
     assert plan.batches == (8, 16, 32)  # 128 of them would take 25 s, more than a two-hundredth of the budget
-    assert settled(SCRIPT).start_s == starting_s(2)
+    assert resolve(SCRIPT).start_s == starting_s(2)
     assert asked[2:] == ["requirements"]
     clock.now, quick = 0.0, msgspec.structs.replace(REQUEST, batch=(16,))
     monkeypatch.setattr(module, "rehearse", lambda settings, points: (10, -1.0))
-    assert settled(quick).sample_s == 0.0
+    assert resolve(quick).sample_s == 0.0
 
 
 def test_engines_are_those_that_were_asked_for_or_that_a_script_imports(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ from scalescope.jobs.plan import points, resolve_here
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import save
 from scalescope.records.study import StudyPlan, StudyRequest
-from scalescope.studies.expectations import Expectations
+from scalescope.studies.parts import Parts
 from scalescope.studies.run import _batches
 
 MODEL = WorkloadSpec(model="mlp")
 
 
-def expectations(folder: Path, request: StudyRequest, **changes: object) -> Expectations:
+def expectations(folder: Path, request: StudyRequest, **changes: object) -> Parts:
     settled = {"engines": ("ddp",), "np": (1, 2), "batches": (8, 16, 32), "start_s": 5.0, "sample_s": 0.001}
-    return Expectations(StudyPlan(request=request, cwd="/", **(settled | changes)), folder)
+    return Parts(StudyPlan(request=request, cwd="/", **(settled | changes)), folder)
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 4, 8), (2, 4)])

@@ -16,13 +16,13 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.run import Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
-from scalescope.studies.expectations import OF_SCRIPTS, PARTS, Expectations, _is_open, kept
+from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, _is_open, kept
 from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
 
 
-def of_model(folder: Path, budget_s: float = 300.0, **changes: Any) -> Expectations:
+def of_model(folder: Path, budget_s: float = 300.0, **changes: Any) -> Parts:
     return expectations(folder, StudyRequest(workload=MODEL, device="cpu", budget_s=budget_s), **changes)
 
 

@@ -19,6 +19,7 @@ from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
 Span = tuple[int, int]
+FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: Ending) -> dict[str, float]:
@@ -47,9 +48,6 @@ def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: 
 def _inside(spans: Sequence[Span], window: Span) -> int:
     """Nanoseconds of the spans (which do not overlap) that lie inside the window."""
     return sum(max(min(end, window[1]) - max(start, window[0]), 0) for start, end in spans)
-
-
-FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def collect(
@@ -81,14 +79,16 @@ def collect(
         left = plural(ending.leftovers, "process")
         warnings.append(f"{left} still ran after the launcher's end and had to be removed")
     ranks = [_summary(log, steps_of[id(log)], warmup, ending) for log in logs]
-    samples = _samples_per_step(point, ranks)
+    samples = float(point.global_batch) if point.global_batch else None
+    if all(rank.samples_per_step for rank in ranks):  # of all ranks; what was asked for where they cannot tell
+        samples = sum(rank.samples_per_step or 0 for rank in ranks)
     if samples and point.global_batch and abs(samples / point.global_batch - 1) > 0.05:
         warnings.append(
             f"--batch says {point.global_batch} samples per step over all processes and the ranks trained on "
             f"{samples:.4g}: pass {{batch}} or {{global_batch}} to the script"
         )
     medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
-    exchanges = _exchanges(logs, count)
+    exchanges, engine = _exchanges(logs, count), logs[0].engine or PLAIN.name
     return Run(
         point=point,
         folder=folder,
@@ -101,7 +101,7 @@ def collect(
         blocks=medians,
         throughput=samples / mean_step_s if samples else None,
         samples_per_step=samples,
-        engine_seen=_engine_seen(logs, exchanges),
+        engine_seen=COLLECTIVES.name if engine == PLAIN.name and exchanges else engine,
         exchanges=exchanges,
         backend=logs[0].backend,
         source="optimizer",
@@ -111,17 +111,11 @@ def collect(
 
 
 def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
-    """Whether there was a collective for every step, as an exchange of gradients needs."""
+    """True when there was a collective for every step, as an exchange of gradients needs; None: not known."""
     counts = [log.collectives for log in logs if log.collectives is not None]
     if logs[0].engine not in ("", PLAIN.name) and len(logs) > 1:
         return True
     return max(counts) >= steps if counts and len(logs) > 1 else None
-
-
-def _engine_seen(logs: Sequence[RankLog], exchanges: bool | None) -> str:
-    """The engine that ranks showed; without a wrapper their own collectives."""
-    engine = logs[0].engine or PLAIN.name
-    return COLLECTIVES.name if engine == PLAIN.name and exchanges else engine
 
 
 def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False, told: bool = False) -> None:
@@ -161,13 +155,6 @@ def _summary(log: RankLog, steps: Sequence[Step], warmup: int, ending: Ending) -
     )
 
 
-def _samples_per_step(point: Point, ranks: Sequence[RankSummary]) -> float | None:
-    """Over all ranks; what was asked for when the ranks could not tell."""
-    if all(rank.samples_per_step for rank in ranks):
-        return sum(rank.samples_per_step or 0 for rank in ranks)
-    return float(point.global_batch) if point.global_batch else None
-
-
 def collect_matches(
     point: Point, matches: Sequence[Match], first_output_ns: int, ending: Ending, folder: str, pattern: str
 ) -> Run:
@@ -188,6 +175,14 @@ def collect_matches(
     rate = harmonic_mean(rates[min(warmup, len(rates) - 1) :]) if rates else None  # work over elapsed time
     first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
     first_ns = max(first_ns, first_output_ns)
+    warnings = _unsteadiness(durations, warmup)
+    if durations is not told and 2 * sum(match.came_with_others for match in matches) > len(matches):
+        # lines that a buffer held back say how many steps there were, not how long each of them took
+        warnings.insert(
+            0,
+            "matching lines arrived several at a time, so that only their mean time is known: flush after every line, "
+            "or print the time of a step and match it with (?P<step_s>...)",
+        )
     warmup_s = sum(durations[:warmup])
     phases = {
         "launch": (first_output_ns - ending.started_ns) * 1e-9,
@@ -212,22 +207,12 @@ def collect_matches(
         backend="",
         source="pattern",
         ranks=(),
-        warnings=(*_together(matches, durations is told), *_unsteadiness(durations, warmup)),
+        warnings=tuple(warnings),
     )
 
 
-def _together(matches: Sequence[Match], told: bool) -> list[str]:
-    """Lines that a buffer held back say how many steps there were, not how long each of them took."""
-    if told or 2 * sum(match.came_with_others for match in matches) <= len(matches):
-        return []
-    return [
-        "matching lines arrived several at a time, so that only their mean time is known: flush after every line, "
-        "or print the time of a step and match it with (?P<step_s>...)"
-    ]
-
-
 def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, pairs: Pairs) -> Run:
-    """A quick launch: what one process alone and all processes took, in interleaved blocks."""
+    """An interleaved launch: the steps of one process alone and of all processes, in blocks."""
     _check_world(point, logs)
     if len(pairs.seconds) < FEWEST:
         raise WorkFailed(f"only {len(pairs.seconds)} pairs of blocks were made: raise --budget")
@@ -277,7 +262,7 @@ def _check_steps(count: int) -> None:
 
 
 def _unsteadiness(durations: Sequence[float], warmup: int) -> list[str]:
-    """What is to be said about steps that do not keep their pace."""
+    """Warnings of steps that do not keep their pace."""
     if not enough_steps(durations, warmup):
         return ["steps were still getting faster at the end, no steady state was reached: run more steps"]
     found = steadiness(durations[warmup:])

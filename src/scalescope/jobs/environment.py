@@ -39,7 +39,7 @@ def masked(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list[str]:
-    """What a launcher starts for a job, as a person would type it, without the values of `env`."""
+    """Commands that a launcher starts for a job, as a person would type them, without the values of `env`."""
     hidden = {name: value for name, value in masked(env).items() if value == MASK and name in job.env}
     safe = msgspec.structs.replace(job, env={**job.env, **hidden})
     return [as_shell(command) for command in launcher.commands(safe)]
@@ -48,20 +48,16 @@ def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list
 def save_plan(plan: Any, folder: Path) -> None:
     """Write a plan without the values of its request's variables, and the values next to it, for --resume."""
     env: dict[str, str] = plan.request.env
-    if MASK in masked(env).values():
-        _write_for_owner(folder / VALUES, msgspec.json.encode(env))
+    if MASK in masked(env).values():  # whole or not at all, and never readable for others
+        path = folder / VALUES
+        partial = path.with_name(path.name + ".partial")
+        with writing(path):
+            partial.unlink(missing_ok=True)
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(env))
+            partial.replace(path)
     request = msgspec.structs.replace(plan.request, env=masked(env))
     save(msgspec.structs.replace(plan, request=request), folder / _PLAN)
-
-
-def _write_for_owner(path: Path, data: bytes) -> None:
-    """Whole or not at all, and never readable for others."""
-    partial = path.with_name(path.name + ".partial")
-    with writing(path):
-        partial.unlink(missing_ok=True)
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-        partial.replace(path)
 
 
 def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
@@ -121,13 +117,13 @@ def _on_node(name: str, python: str, program: str) -> subprocess.CompletedProces
 
 
 def has_module(python: str, module: str) -> bool:
-    """Whether an interpreter can find a module, without importing it."""
+    """True when an interpreter can find a module; it is not imported."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def torch_version() -> str:
-    """Of this Python's torch, without importing it; empty when there is none."""
+    """Version of this Python's torch, without importing it; empty when there is none."""
     try:
         return version("torch")
     except PackageNotFoundError:
@@ -135,7 +131,7 @@ def torch_version() -> str:
 
 
 def torch_has_cuda() -> bool:
-    """Whether this Python's torch was built for GPUs, without importing it."""
+    """True when this Python's torch was built for GPUs; it is not imported."""
     found = importlib.util.find_spec("torch")
     return bool(found and found.origin and (Path(found.origin).parent / "lib" / "libtorch_cuda.so").exists())
 

@@ -135,7 +135,7 @@ def interrupted_in(folder: Path) -> Iterator[None]:
 
 
 def mark_of(folder: Path) -> str:
-    """What our mark in a folder says; empty when there is none that can be read."""
+    """The maker that our mark in a folder names; empty when there is no mark that can be read."""
     try:
         return load(folder / MARK, FolderMark).made_by
     except UsageError:
@@ -185,7 +185,7 @@ def _remove_unused(folder: Path, made: Sequence[Path], *, refused: bool) -> None
 
 
 def _is_prepared(path: Path) -> bool:
-    """Whether a file or folder is only what a launch needs before it starts, or what ranks of ours have left."""
+    """True for files and folders that only prepare a launch, or that ranks of ours have left."""
     if path.is_symlink() or not path.is_dir():
         return path.name in _PREPARED or (path.name == LAUNCHER_OUTPUT and not path.stat().st_size)
     return mark_of(path) == RANKS or all(_is_prepared(entry) for entry in path.iterdir())

@@ -78,7 +78,7 @@ def _timed(step: Step, count: int) -> list[float]:
 
 
 def is_enough(pairs: list[tuple[float, float]], plan: Interleaved, elapsed_s: float) -> bool:
-    """Whether these pairs, as ratio and cores of other programs, tell what the launch is for."""
+    """True when these pairs, as ratio and cores of other programs, make the ratio known well enough."""
     quiet = [ratio for ratio, foreign_cores in pairs if foreign_cores <= QUIET]
     limit_s = plan.seconds or _SECONDS
     too_few = len(quiet) < min(_FEWEST_QUIET, len(pairs))

@@ -43,6 +43,7 @@ _HAND_ON = (
 )
 _MOST_STEPS = 5000
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_DISK_FULL = re.compile("No space left on device")
 
 
 def check_requirements(settings: Settings) -> None:
@@ -73,7 +74,7 @@ def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
 
 
 def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
-    """Where the ranks of one launch leave their records, and their traces if there are any."""
+    """The folder for records of the ranks of one launch, and for their traces if there are any."""
     if settings.trace:
         return Path(settings.folder, "traces", point.label.removesuffix("-traced"))
     return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
@@ -176,7 +177,7 @@ def _run_ranks(
         looks = bool(settings.request.command) and launcher.name != "own"
         watch = LaunchWatch(job, progress, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
         launched = _run_once(settings, launcher, job, watch)
-        if not launched.problem or attempt == attempts or not _port_was_taken(folder):
+        if not launched.problem or attempt == attempts or not _printed(folder, _PORT_TAKEN):
             break
     return launched._replace(as_it_is=settings.as_it_is)
 
@@ -200,7 +201,7 @@ def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWat
 
 
 def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.Pattern[str] | None) -> Run | Failure:
-    """What a launch measured, or why there is nothing."""
+    """The Run that a launch measured, or its Failure."""
     folder, watch, ending = Path(launched.job.folder), launched.watch, launched.ending
     relative = str(folder.relative_to(settings.folder))
     problem, details = launched.problem, launched.details
@@ -223,13 +224,13 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
     if launched.as_it_is:
         problem += f" ({launched.as_it_is})"
-    if _disk_was_full(folder):
+    if _printed(folder, _DISK_FULL):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
 
 
 def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
-    """What is to be said about the launch itself."""
+    """Warnings of the launch itself."""
     if launched.as_it_is:
         yield launched.as_it_is
     if launched.harmless:
@@ -255,7 +256,7 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
 
 
 def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
-    """What is to be said about cores that ranks of a point share."""
+    """Warnings of cores that ranks of a point share."""
     yield from settings.warnings
     oversubscribe = settings.request.oversubscribe
     for name, ranks in place(point.np, settings.hosts, oversubscribe=oversubscribe) or (("", point.np),):
@@ -268,20 +269,13 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
             )
 
 
-def _outputs(folder: Path) -> list[str]:
-    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
-
-
-def _port_was_taken(folder: Path) -> bool:
-    return any(_PORT_TAKEN.search(line) for line in _outputs(folder))
-
-
-def _disk_was_full(folder: Path) -> bool:
-    return any("No space left on device" in line for line in _outputs(folder))
+def _printed(folder: Path, pattern: re.Pattern[str]) -> bool:
+    """True when one of the last lines of any output matches."""
+    return any(pattern.search(line) for path in folder.glob("*.out") for line in last_lines(path, 200))
 
 
 def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
-    """How many steps a launch gets, and about how many seconds one launch of every point takes together."""
+    """Steps that a launch gets, and about the seconds that one launch of every point takes together."""
     request = settings.request
     assert request.workload
     smallest = min(planned, key=lambda point: point.batch or 0)

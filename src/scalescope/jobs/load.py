@@ -42,7 +42,7 @@ class LoadMeter:
 
 
 class Peers:
-    """The ranks of this group on the machine whose CPU times this rank reads: they are no foreigners."""
+    """The ranks of this job on this rank's machine: their CPU time is not foreign."""
 
     def __init__(self, live: Any, device: Any, rank: int, world: int) -> None:
         import torch

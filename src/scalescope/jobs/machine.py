@@ -45,17 +45,27 @@ print(json.dumps({"version": horovod.__version__, "controllers": controllers, "o
 
 def describe_machine() -> Machine:
     """Everything there is to know before a measurement; takes as long as importing torch once."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    cores = host.cores()
     with ThreadPoolExecutor(2) as pool:
         torch = pool.submit(_ask_python, "torch", _ASK_TORCH, Torch)
         horovod = pool.submit(_ask_python, "horovod", _ASK_HOROVOD, Horovod)
         return Machine(
             hostname=platform.node(),
-            system=f"{_os_release().get('PRETTY_NAME', platform.system())}, kernel {platform.release()}",
-            distribution=_distribution(_os_release()),
+            system=f"{release.get('PRETTY_NAME', platform.system())}, kernel {platform.release()}",
+            distribution=_distribution(release),
             is_root=os.geteuid() == 0,
             python=sys.executable,
             python_version=platform.python_version(),
-            cores=_cores(),
+            cores=Cores(
+                physical=cores.machine_physical,
+                logical=cores.machine_logical,
+                usable=cores.allowed,
+                usable_physical=cores.physical,
+            ),
             memory_bytes=int(min(psutil.virtual_memory().total, host.memory_limit_bytes())),
             shared_memory_bytes=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
             disk_free_bytes=shutil.disk_usage(Path.cwd()).free,
@@ -99,27 +109,10 @@ def _last_line(errors: str, code: int) -> str:
     return errors.strip().splitlines()[-1] if errors.strip() else f"the process ended with {code}"
 
 
-def _os_release() -> dict[str, str]:
-    try:
-        return platform.freedesktop_os_release()
-    except OSError:
-        return {}
-
-
 def _distribution(release: dict[str, str]) -> str:
     names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     families = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
     return next((families[name] for name in names if name in families), "")
-
-
-def _cores() -> Cores:
-    found = host.cores()
-    return Cores(
-        physical=found.machine_physical,
-        logical=found.machine_logical,
-        usable=found.allowed,
-        usable_physical=found.physical,
-    )
 
 
 def _interfaces() -> Iterator[Interface]:

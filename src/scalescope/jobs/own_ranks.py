@@ -30,21 +30,21 @@ _INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 
 
 def is_launch_line(command: tuple[str, ...]) -> bool:
-    """Whether the command's words are those of a launcher."""
+    """True when the command's words are those of a launcher."""
     words = _without_env(command)
     name = _name(words)
     return name in LAUNCH_PROGRAMS or (name, *words[1:2]) in _TWO_WORDS or _module(words) in LAUNCH_MODULES
 
 
 def starts_ranks_itself(command: tuple[str, ...]) -> bool:
-    """Whether the command is a launch line, or a script whose source starts ranks and takes none from a launcher."""
+    """True for a launch line, and for a script whose source starts ranks and takes none from a launcher."""
     script = _script(_without_env(command))
     small = script is not None and script.stat().st_size < _LARGEST_SOURCE
     return is_launch_line(command) or (small and script is not None and _spawns(script.read_text(errors="replace")))
 
 
 def places_ranks_elsewhere(command: tuple[str, ...], launcher: str) -> bool:
-    """Whether a launch line of the user may start ranks on other machines, where nothing of this one holds."""
+    """True when a launch line of the user may start ranks on other machines, where nothing of this one holds."""
     if not command or not (launcher == "own" or is_launch_line(command)):
         return False
     words = _without_env(command)
@@ -71,7 +71,7 @@ def _is_python(words: tuple[str, ...]) -> bool:
 
 
 def _module(words: tuple[str, ...]) -> str:
-    """What `python -m` runs; empty when the command is something else."""
+    """The module that `python -m` runs; empty when the command is something else."""
     for word, after in pairwise(words[1:]) if _is_python(words) else ():
         if word == "-m":
             return after
@@ -99,7 +99,7 @@ def missing_script(command: tuple[str, ...]) -> str:
 
 
 def _spawns(source: str) -> bool:
-    """Whether a script calls a function that starts ranks, and never asks for the rank that a launcher gives."""
+    """True when a script calls a function that starts ranks, and never asks for the rank that a launcher gives."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -145,7 +145,7 @@ class OwnRanksWatch:
         """Raise StartsItsOwnRanks when launchers' ranks cannot explain these records."""
         if "RANK" in os.environ or (len(logs) <= self._np and not any(log.in_init for log in logs)):
             return  # started inside a rank, where ours cannot be told from it; or nothing is strange
-        here = [log for log in logs if log.host == self._host and self._is_ours(log.pid)]
+        here = [log for log in logs if log.host == self._host and self._mark in _variables(log.pid)]
         waited_s = [self._in_init_s(log) for log in here]
         children = [self._is_child_of_a_rank(log.pid) for log in here]
         worlds = {log.world_size for log, child in zip(here, children, strict=True) if child and log.world_size}
@@ -161,11 +161,8 @@ class OwnRanksWatch:
             return 0.0
         return time.monotonic() - self._init_since.setdefault(log.pid, time.monotonic())
 
-    def _is_ours(self, pid: int) -> bool:
-        return self._mark in _variables(pid)
-
     def _is_child_of_a_rank(self, pid: int) -> bool:
-        """Whether a process above this one is a rank too, and has torch: no shell or wrapper around the script."""
+        """True when a process above this one is a rank too, and has torch: no shell or wrapper around the script."""
         if pid not in self._of_a_rank:
             above = _parent(pid)
             while above > 1 and above != os.getpid() and not self._is_rank(above):
@@ -175,15 +172,12 @@ class OwnRanksWatch:
 
     def _is_rank(self, pid: int) -> bool:
         variables = _variables(pid)
-        return self._mark in variables and any(word.startswith(b"RANK=") for word in variables) and _has_torch(pid)
+        has_torch = b"libtorch" in _read(pid, "maps")
+        return self._mark in variables and any(word.startswith(b"RANK=") for word in variables) and has_torch
 
 
 def _variables(pid: int) -> list[bytes]:
     return _read(pid, "environ").split(b"\0")
-
-
-def _has_torch(pid: int) -> bool:
-    return b"libtorch" in _read(pid, "maps")
 
 
 def _parent(pid: int) -> int:

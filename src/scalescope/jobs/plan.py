@@ -88,7 +88,8 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     engines = request.engines or ((USUAL.name,) if request.workload else (engine_of_script(request.command),))
     launchers, knobs = {}, {}
     for name in engines:
-        launcher = request.launcher or _own_launcher(request, name)
+        as_it_is = request.command and (name == NO_ENGINE or starts_ranks_itself(request.command))
+        launcher = request.launcher or ("own" if as_it_is else "")
         knobs[name] = _knobs(name, request, launcher, python, many=len(engines) > 1)
         launchers[name] = launcher or find_engine(name).launcher(knobs[name].values)
     told = uses_placeholder(request.command, "np", "per_node")
@@ -146,11 +147,6 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     )
 
 
-def _own_launcher(request: MeasureRequest, engine: str) -> str:
-    """own where the command is started as it is; empty where the engine's launcher starts it."""
-    return "own" if request.command and (engine == NO_ENGINE or starts_ranks_itself(request.command)) else ""
-
-
 def started_as_it_is(settings: Settings, why: str) -> Settings:
     """The same, with the command started without a launcher of ours."""
     return msgspec.structs.replace(settings, launchers=dict.fromkeys(settings.launchers, "own"), as_it_is=why)
@@ -172,7 +168,13 @@ def points(settings: Settings) -> tuple[Point, ...]:
         raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
     check_baseline(request)
     if uses_placeholder(request.command, "per_node") and not uses_placeholder(request.command, "np"):
-        _check_even(settings)
+        for np in request.np:
+            nodes, per_node = nodes_of(settings, np)
+            if nodes * per_node != np:
+                raise UsageError(
+                    f"--np {np} does not fill {nodes} nodes evenly, and {{per_node}} alone says {nodes * per_node}: "
+                    f"tell the command {{np}} as well (srun -n {{np}}), or leave {np} out of --np"
+                )
     planned = []
     assumed = bool(request.command) and not request.engines
     for batch in batches(request):
@@ -192,24 +194,13 @@ def points(settings: Settings) -> tuple[Point, ...]:
     return tuple(dict.fromkeys(planned))
 
 
-def _check_even(settings: Settings) -> None:
-    """Refuse numbers of processes that {nodes} and {per_node} without {np} cannot say."""
-    for np in settings.request.np:
-        nodes, per_node = nodes_of(settings, np)
-        if nodes * per_node != np:
-            raise UsageError(
-                f"--np {np} does not fill {nodes} nodes evenly, and {{per_node}} alone says {nodes * per_node}: "
-                f"tell the command {{np}} as well (srun -n {{np}}), or leave {np} out of --np"
-            )
-
-
 def batches(request: MeasureRequest) -> Sequence[int | None]:
     """The batch sizes as asked; None when the script alone knows."""
     return request.batch or ((None,) if request.command else (32,))
 
 
 def _share(batch: int | None, np: int) -> int | None:
-    """What one of np processes gets of a global batch."""
+    """The part of a global batch that one of np processes gets."""
     if batch is None or batch % np == 0:
         return None if batch is None else batch // np
     below, above = batch // np * np, (batch // np + 1) * np
@@ -238,7 +229,8 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
     request = settings.request
     knobs = settings.knobs.get(point.engine, Knobs(engine=point.engine))
     around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
-    agent = {"PYTHONPATH": _before(str(AGENT_HOOK), {**os.environ, **request.env}.get("PYTHONPATH", ""))}
+    path = {**os.environ, **request.env}.get("PYTHONPATH", "")
+    agent = {"PYTHONPATH": os.pathsep.join([str(AGENT_HOOK), path]) if path else str(AGENT_HOOK)}
     allocator = {} if request.command else ALLOCATOR  # a user's script runs as it is
     if request.command:
         nodes, per_node = nodes_of(settings, point.np)
@@ -279,7 +271,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
 
 
 def _engine_environment(settings: Settings, point: Point, knobs: Knobs) -> Mapping[str, str]:
-    """What the engine needs; a command that is started as it is gets its knobs and nothing else."""
+    """The engine's variables; a command that is started as it is gets its knobs and nothing else."""
     engine = find_engine(point.engine)
     variables = engine.environment(knobs.values, named_hosts=settings.named_hosts)
     if launcher_of(settings, point).name != "own":
@@ -309,7 +301,3 @@ def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:
         device=request.device,
         interleaved=interleaved,
     )
-
-
-def _before(first: str, rest: str) -> str:
-    return os.pathsep.join([first, rest]) if rest else first

@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long the step took."""
+        """Time of the step, on the GPU if there is one."""
         return (self.end - self.start if self.gpu_ns is None else self.gpu_ns) * 1e-9
 
 
@@ -99,7 +99,7 @@ class RankLog:
 
     @property
     def last_sign(self) -> int:
-        """When the rank was last known to live, on its clock."""
+        """The last time at which the rank was known to live, on its clock."""
         spans = [*self.inits[-1:], *self.evaluations[-1:], *self.saves[-1:]]
         return max([self.began, self.ended, self._last_end, *(end for _, end in spans)])
 

@@ -21,6 +21,7 @@ from scalescope.records.store import complete_lines, writing
 
 # Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build.
 _START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
+USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can act on
 
 
 class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,8 @@ def run_ranks(program: RankProgram) -> None:
     folder = emptied(program.folder, RANKS)
     with writing(folder):
         (folder / "task.json").write_bytes(msgspec.json.encode(program.task))
+    carried = {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ} if program.hosts else {}
+    of_engine = engine.environment(program.knobs.values, named_hosts=bool(program.hosts))
     job = Job(
         command=(sys.executable, "-m", program.module, str(folder / "task.json")),
         np=program.np,
@@ -61,7 +64,7 @@ def run_ranks(program: RankProgram) -> None:
         launch=f"{folder.name}-{secrets.token_hex(6)}",
         threads_per_rank=program.threads_per_rank,
         hosts=program.hosts,
-        env={**engine.environment(program.knobs.values, named_hosts=bool(program.hosts)), **_environment(program)},
+        env={**of_engine, **carried, **ALLOCATOR, **program.env},
         port=free_port(),
         ssh=program.ssh,
         python=sys.executable,
@@ -70,14 +73,14 @@ def run_ranks(program: RankProgram) -> None:
     with writing(folder):
         (folder / "command.txt").write_text("\n".join([*shown_commands(launcher, job, program.env), ""]))
     ending = run(launcher.commands(job), job, _Lines(folder, program.writes), timeout_s=program.timeout_s)
-    if ending.problem:
-        _raise(folder, ending.problem)
-
-
-def _environment(program: RankProgram) -> dict[str, str]:
-    """Variables that every rank needs, whatever its engine."""
-    carried = {name: os.environ[name] for name in CARRIED_TO_HOSTS if name in os.environ} if program.hosts else {}
-    return {**carried, **ALLOCATOR, **program.env}
+    if not ending.problem:
+        return
+    outputs = sorted(folder.glob("rank*.out"))
+    for line in (line for path in outputs for line in last_lines(path, 20)):
+        if line.startswith(USAGE_MARK):  # a rank's own clear line goes before what was printed last
+            raise UsageError(line.removeprefix(USAGE_MARK).strip())
+    shown = [line for path in outputs for line in last_lines(path, 15)] or last_lines(folder / LAUNCHER_OUTPUT, 15)
+    raise WorkFailed("\n".join([f"{ending.problem} (see {folder})", *shown]))
 
 
 class _Lines:
@@ -91,19 +94,5 @@ class _Lines:
         return sum(1 for path in self._folder.glob(self._pattern) for _ in complete_lines(path))
 
     def stalled(self, seconds: float) -> tuple[str, str]:
-        """There is nothing more to say than that."""
+        """One line, without details."""
         return f"nothing happened for {seconds:.0f} s: raise --timeout if it takes longer here", ""
-
-
-def _raise(folder: Path, problem: str) -> None:
-    """A rank's own clear line when there is one, otherwise what was printed last."""
-    for path in sorted(folder.glob("rank*.out")):
-        for line in last_lines(path, 20):
-            if line.startswith(USAGE_MARK):
-                raise UsageError(line.removeprefix(USAGE_MARK).strip())
-    shown = [line for path in sorted(folder.glob("rank*.out")) for line in last_lines(path, 15)]
-    shown = shown or last_lines(folder / LAUNCHER_OUTPUT, 15)
-    raise WorkFailed("\n".join([f"{problem} (see {folder})", *shown]))
-
-
-USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can act on

@@ -1,4 +1,4 @@
-"""Reads what a user asks of measure: the model, the command and its placeholders."""
+"""Reading a request of measure: the model, the command and its placeholders."""
 
 import re
 import shutil
@@ -45,7 +45,7 @@ def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str
 
 
 def measure_request(**given: Any) -> MeasureRequest:
-    """What measure is asked for, from texts of the command line or from Python values.
+    """The request of measure, from texts of the command line or from Python values.
 
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
@@ -88,7 +88,7 @@ def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) ->
 
 
 def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
-    """Whether any word of the command holds one of these placeholders."""
+    """True when any word of the command holds one of these placeholders."""
     return any(f"{{{name}}}" in word for word in command for name in names)
 
 
@@ -111,7 +111,7 @@ def interpreter_of(command: tuple[str, ...], own: str) -> str:
 
 
 def check_modes(request: MeasureRequest) -> None:
-    """What does not go together is refused before anything else is looked at."""
+    """Refuse what does not go together, before anything else is looked at."""
     if PLAIN.name in request.engines:
         _check_without_engine(request)
     if len(request.engines) > 1 and request.command:
@@ -148,7 +148,7 @@ def _check_without_engine(request: MeasureRequest) -> None:
 
 
 def check_baseline(request: MeasureRequest) -> None:
-    """Speedups need something to be relative to."""
+    """Refuse numbers of processes that have no baseline."""
     counts = ",".join(map(str, request.np))
     if len(request.np) > 1 and 1 not in request.np and not request.smallest:
         raise UsageError(

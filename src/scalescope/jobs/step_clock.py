@@ -119,7 +119,7 @@ def peak_bytes(device: Any) -> int:
 
 
 def memory_limit(device: Any) -> int:
-    """What the device offers to one process at most."""
+    """Bytes that the device offers to one process at most."""
     if device.type == "cuda":
         import torch
 

@@ -111,7 +111,7 @@ def _train_until_known(step: Callable[[], None], steps: int, agree: Callable[[bo
 
 
 def is_enough(durations: Sequence[float]) -> bool:
-    """Whether a launch may end: its mean step is known within 1 %, after 20 steps and 2 s; in any case after 10 s.
+    """True when a launch may end: its mean step is known within 1 %, after 20 steps and 2 s; in any case after 10 s.
 
     Known by the means of ten blocks, whose interval also holds where neighbouring steps resemble each other. The first
     fifth warms up.

@@ -1,4 +1,4 @@
-"""Looks on while a launch runs: follows records and output, tells progress, and explains why a launch went wrong."""
+"""Watches a launch: follows records and output, reports progress, and explains why a launch went wrong."""
 
 import re
 import time
@@ -36,12 +36,12 @@ class LaunchWatch:
         self._progress = progress
         self.output = OutputFiles(self._folder, pattern, progress.output)
         self._logs: dict[Path, RankLog] = {}
-        self._news = 0
+        self._read = 0  # Lines and bytes so far
         self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None
 
     @property
     def logs(self) -> list[RankLog]:
-        """What the ranks have written so far, in order of rank; ranks that were restarted count once."""
+        """Records of the ranks so far, in order of rank; ranks that were restarted count once."""
         return without_restarted(self._logs.values())
 
     @property
@@ -54,13 +54,13 @@ class LaunchWatch:
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
-        self._news += sum(log.poll() for log in self._logs.values())
-        self._news += self.output.poll()
+        self._read += sum(log.poll() for log in self._logs.values())
+        self._read += self.output.poll()
         if self._own_ranks:
             self._own_ranks.check(self._logs.values())
         if self._logs:
             self._progress.advance(min(log.events for log in self.logs))
-        return self._news
+        return self._read
 
     def stalled(self, seconds: float) -> tuple[str, str]:
         """Name the ranks that are behind and show where every rank stands."""
@@ -104,7 +104,12 @@ class LaunchWatch:
         files = {log.pid: self._folder / f"stack-{log.pid}.txt" for log in logs}
         while time.monotonic() < deadline and not all(_size(path) for path in files.values()):
             time.sleep(0.05)
-        return {pid: _main_stack(path.read_text(errors="replace")) for pid, path in files.items() if _size(path)}
+        stacks = {}
+        for pid, path in files.items():
+            if _size(path):  # of the threads in faulthandler's dump the main one is the last
+                threads = re.split(r"\n\n(?=Current thread|Thread)", path.read_text(errors="replace").strip())
+                stacks[pid] = without_escapes(threads[-1])
+        return stacks
 
     def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
         """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
@@ -152,7 +157,7 @@ class LaunchWatch:
         return ranks
 
     def _fell_with_another(self, rank: int) -> bool:
-        """Whether a rank's last words complain about another rank that was gone."""
+        """True when a rank's last words complain about another rank that was gone."""
         return any(_LOST_A_PEER.search(line) for line in last_lines(self._folder / f"rank{rank}.out", 40))
 
     def _tail(self, name: str) -> str:
@@ -170,12 +175,6 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _main_stack(text: str) -> str:
-    """The main thread's part of faulthandler's dump: the last one it prints."""
-    threads = re.split(r"\n\n(?=Current thread|Thread)", text.strip())
-    return without_escapes(threads[-1]) if threads else ""
-
-
 _LOST_A_PEER = re.compile(
     "|".join(
         [
@@ -191,7 +190,7 @@ _COLLECTIVE = re.compile(
 
 
 def _waits_for_others(stack: str) -> bool:
-    """Whether the innermost frames are inside a collective, or in a backward that waits for one."""
+    """True when the innermost frames are inside a collective, or in a backward that waits for one."""
     frames = [line for line in stack.splitlines() if "File " in line][:4]
     return any(
         (_COLLECTIVE.search(frame) and "torch" in frame) or any(package in frame for package in _PACKAGES)

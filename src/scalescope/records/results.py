@@ -16,7 +16,7 @@ from scalescope.records.timeline import Timeline
 from scalescope.records.tuning import Tuning
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a verb, for whoever wants to repeat it."""
 
     verb: str
@@ -43,7 +43,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     check: Pair | None = None  # Launches with this setting (b) against launches with the default (a)
     autotune: Autotune | None = None
     study: Study | None = None  # That all of them are parts of
-    done: tuple[Done, ...] = ()
+    done: tuple[RunInfo, ...] = ()
     follow: str = ""  # The next command
     missing: tuple[str, ...] = ()  # What was begun and is not finished, and how to finish it
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -23,10 +23,10 @@ class Work(Protocol):
     """The parts themselves."""
 
     def seconds(self, part: str) -> float:
-        """What a part is expected to take, by what is known now."""
+        """Seconds that a part is expected to take, by what is known now."""
 
     def skip_reason(self, part: str) -> str:
-        """Why a part has nothing to tell; empty: it has."""
+        """The reason to leave out a part that has nothing to tell; empty: it has."""
 
     def run(self, part: str, seconds: float, progress: Progress) -> None:
         """Do it, or what an interruption left of it; `seconds`: what the budget leaves for it."""
@@ -51,7 +51,7 @@ class PartProgress(Progress):
         self._progress.output(source, line)
 
     def note(self, text: str, kind: Kind = "plain") -> None:
-        """What a verb says by itself is a detail of a study."""
+        """A note of the verb, which is a detail of a study."""
         self._progress.note(text, "problem" if kind == "problem" else "detail")
 
 
@@ -71,7 +71,7 @@ def planned(study: Study, work: Work, left_s: float) -> Study:
 
 
 def plan_lines(study: Study, left_s: float) -> list[str]:
-    """What a study is going to do and about how long each part takes; `left_s`: what the budget has."""
+    """The parts of a study and about how long each takes; `left_s`: what the budget has."""
     total = sum(part.planned_s for part in study.parts if part.state == "planned")
     has = format_seconds(round(left_s)) if left_s >= 1 else "nothing"
     lines = [f"Study of {plain(study.what, 60)}: about {format_seconds(total)}; the budget has {has}"]
@@ -114,10 +114,11 @@ def conduct(
             part = msgspec.structs.replace(part, state="running")
             study = study.with_part(part)
             keep(study)
-            told = PartProgress(progress, name, lambda: ends - clock() + PAGE_S)
-            told.stage(part.what)
-            share_s = max(left_s - _kept_free(work, pending), seconds)
-            part = _done(part, study, work, share_s, told, keep, clock)
+            shown = PartProgress(progress, name, lambda: ends - clock() + PAGE_S)
+            shown.stage(part.what)
+            kept_free = [later for later in pending if later in _FIRST and not work.skip_reason(later)]
+            share_s = max(left_s - sum(map(work.seconds, kept_free)), seconds)
+            part = _done(part, study, work, share_s, shown, keep, clock)
         study = study.with_part(part)
         keep(study)
         if part.state == "done":
@@ -126,10 +127,6 @@ def conduct(
             kind: Kind = "problem" if part.state == "failed" else "plain"
             progress.note(f"{name}: {part.state}: {plain(part.why, 300)}", kind)
     return study
-
-
-def _kept_free(work: Work, pending: Sequence[str]) -> float:
-    return sum(work.seconds(name) for name in pending if name in _FIRST and not work.skip_reason(name))
 
 
 def _no_room(study: Study, seconds: float, left_s: float) -> str:

@@ -1,7 +1,7 @@
 """Two results side by side: the times that both have, how they differ, and whether that is more than noise."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
@@ -112,20 +112,15 @@ def _of_scalings(a: Scaling, b: Scaling) -> tuple[Times, Times]:
     alike = _steps(a, _size), _steps(b, _size)
     if alike[0].keys() & alike[1].keys():
         return alike
-    fastest = [max(_rated(each), key=lambda point: _rate(point), default=None) for each in (a, b)]
-    if None in fastest:
+    rated = [
+        [(point.throughput.value, point) for curve in each.curves for point in curve.points if point.throughput]
+        for each in (a, b)
+    ]
+    if not all(rated):
         return {}, {}
-    first, second = (point for point in fastest if point)
+    (_, first), (_, second) = (max(each, key=lambda one: one[0]) for each in rated)
     what = f"a sample: {_named(first)} against {_named(second)}"
     return {what: _per_sample(first)}, {what: _per_sample(second)}
-
-
-def _rated(scaling: Scaling) -> list[ScalingPoint]:
-    return [point for curve in scaling.curves for point in curve.points if point.throughput]
-
-
-def _rate(point: ScalingPoint) -> float:
-    return point.throughput.value if point.throughput else 0.0
 
 
 def _per_sample(point: ScalingPoint) -> Timed:
@@ -239,21 +234,16 @@ def _part(explanation: Explanation, field: str) -> Timed:
     for step in explanation.steps:
         by_step.setdefault(step.index, []).append(getattr(step.parts, field) or 0.0)
     series = [fmean(values) for _, values in sorted(by_step.items())][explanation.warmup_steps :]
-    blocks = list(_block_means(series))
+    size = max(1, len(series) // _BLOCKS)
+    blocks = [fmean(series[at : at + size]) for at in range(0, len(series) - size + 1, size)]
     if len(blocks) < FEWEST:
         return Timed(mean, mean, mean, f"fewer than {FEWEST} steady steps: trace more")
     half = half_width(blocks)
     return Timed(mean, max(mean - half, 1e-12), mean + half)
 
 
-def _block_means(series: Sequence[float]) -> Iterable[float]:
-    size = max(1, len(series) // _BLOCKS)
-    for at in range(0, len(series) - size + 1, size):
-        yield fmean(series[at : at + size])
-
-
 def _findings(a: Explanation, b: Explanation) -> list[str]:
-    """What stands out in one of them only."""
+    """Findings of one of them only."""
     first, second = ({finding.id: finding for finding in each.findings} for each in (a, b))
     new = [f"new: {plain(second[each].sentence, 200)}" for each in second if each not in first]
     return [*new, *(f"gone: {plain(first[each].sentence, 200)}" for each in first if each not in second)]

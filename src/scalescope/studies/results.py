@@ -1,4 +1,4 @@
-"""What result folders and files hold, read into one Results per training; partial folders as far as they go."""
+"""Reading result folders and files into one Results per training; partial folders as far as they go."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, Plan
-from scalescope.records.results import Done, Results
+from scalescope.records.results import Results, RunInfo
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, load_lines
@@ -115,7 +115,7 @@ def of_record(record: Any, name: str) -> Results:
 
 
 def _folder(folder: Path) -> Results:
-    """What a folder holds itself, or else what the folders of verbs in it hold together."""
+    """Results in the folder itself, or else those of the folders of verbs in it together."""
     own = _own(folder)
     inside = [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and mark_of(entry) in _VERBS]
     if not own.kinds:
@@ -144,7 +144,7 @@ def _with_study(own: Results, folder: Path) -> Results:
     if not (folder / STUDY).is_file() or not own.kinds:
         return msgspec.structs.replace(own, missing=(again,))
     plan = _plan(folder, StudyPlan)
-    done = (Done(verb="study", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
+    done = (RunInfo(verb="study", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
     check, places = None, [folder / "check" / name for name in ("default", "tuned")]
     if all((place / "measurement.json").is_file() for place in places):
         with suppress(ScalescopeError):
@@ -166,7 +166,7 @@ def _estimated(folder: Path) -> Results:
     found: dict[str, Any] = {}
     plan = _plan(folder, EstimatePlan)
     if plan:
-        found["done"] = (Done(verb="estimate", folder=str(folder), fingerprint=plan.fingerprint),)
+        found["done"] = (RunInfo(verb="estimate", folder=str(folder), fingerprint=plan.fingerprint),)
     if (folder / PREDICTION).is_file():
         found["prediction"] = load(folder / PREDICTION, Prediction)
         if (folder / STEP).is_file():
@@ -187,7 +187,7 @@ def _measured(folder: Path) -> Results:
     if plan:
         verb = mark_of(folder) or "measure"
         seed, fingerprint = plan.request.seed, plan.fingerprint
-        found["done"] = (Done(verb=verb, folder=str(folder), seed=seed, fingerprint=fingerprint),)
+        found["done"] = (RunInfo(verb=verb, folder=str(folder), seed=seed, fingerprint=fingerprint),)
     if (folder / "measurement.json").is_file():
         measurement = load(folder / "measurement.json", Measurement)
         if not measurement.quick:  # as launches that check an estimate are
@@ -201,7 +201,7 @@ def _measured(folder: Path) -> Results:
 
 
 def _explained(folder: Path) -> Results:
-    """Of explain's folder, or of the traced launches of a measurement; explained now where nobody has yet."""
+    """Explanations in explain's folder, or of traced launches of a measurement, which are explained now if need be."""
     places = [folder, *sorted(entry for entry in folder.glob("traces/*") if entry.is_dir())]
     found, batches = [], []
     for place in places:
@@ -221,7 +221,7 @@ def _explained(folder: Path) -> Results:
 
 def _tuned(folder: Path) -> Results:
     plan = _plan(folder, TunePlan)
-    done = (Done(verb="tune", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
+    done = (RunInfo(verb="tune", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
     if (folder / RECORD).is_file():
         tuning = load(folder / RECORD, Tuning)
         return Results(name=folder.name, tuning=tuning, settings=_settings(tuning), done=done)
@@ -247,19 +247,12 @@ def _plan(folder: Path, plan_type: type[Any]) -> Any:
 
 def _with_predicted_steps(results: Results) -> Results:
     """Every traced step gets the predicted one next to it, where there is a profile to predict it from."""
-    explanations = tuple(
-        _predicted(results, each, batch)
-        for each, batch in zip(results.explanations, results.traced_batches, strict=True)
-    )
-    return msgspec.structs.replace(results, explanations=explanations)
-
-
-def _predicted(results: Results, explanation: Explanation, batch: int | None) -> Explanation:
-    profile, cluster = results.profile, results.cluster
-    if explanation.predicted_step or not profile or not cluster or batch is None:
-        return explanation
-    if explanation.engine not in exchanging():
-        return explanation
-    knobs = Knobs(engine=explanation.engine, values=find_engine(explanation.engine).values_for(explanation.backend))
-    step = predicted_step(profile, cluster, knobs, explanation.world_size or len(explanation.ranks), batch)
-    return msgspec.structs.replace(explanation, predicted_step=step)
+    profile, cluster, explanations = results.profile, results.cluster, []
+    for each, batch in zip(results.explanations, results.traced_batches, strict=True):
+        known = profile and cluster and batch is not None and each.engine in exchanging()
+        if known and not each.predicted_step:
+            knobs = Knobs(engine=each.engine, values=find_engine(each.engine).values_for(each.backend))
+            step = predicted_step(profile, cluster, knobs, each.world_size or len(each.ranks), batch)
+            each = msgspec.structs.replace(each, predicted_step=step)
+        explanations.append(each)
+    return msgspec.structs.replace(results, explanations=tuple(explanations))

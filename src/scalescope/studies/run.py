@@ -34,7 +34,7 @@ _FEWEST_BATCHES = 3
 
 
 def study_request(**given: Any) -> StudyRequest:
-    """What study is asked for, from texts of the command line or from Python values.
+    """The request of study, from texts of the command line or from Python values.
 
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
@@ -52,7 +52,7 @@ def study(request: StudyRequest, progress: Progress) -> Study:
     if request.folder:
         _refuse_a_second(Path(request.folder))
     began = time.monotonic()
-    plan = settled(request)
+    plan = resolve(request)
     with result_folder("study", request.folder) as folder:
         _refuse_a_second(folder)
         save_plan(plan, folder)
@@ -80,17 +80,12 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> S
             kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
             if (folder / STUDY).exists():
                 kept = load(folder / STUDY, Study)
-            kept = _with_new_time(kept, parts)
+            known = {part.name: part for part in kept.parts}
+            known["refine"] = msgspec.structs.replace(known["refine"], state="planned")  # there is new time for it
+            kept = msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
             if budget_s:
                 kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
             return in_folder(_conducted(kept, parts, folder, progress), folder)
-
-
-def _with_new_time(kept: Study, parts: Parts) -> Study:
-    """The study with the parts of today, and with more launches open again."""
-    known = {part.name: part for part in kept.parts}
-    known["refine"] = msgspec.structs.replace(known["refine"], state="planned")
-    return msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
 
 
 def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0) -> Study:
@@ -105,9 +100,9 @@ def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, bef
 
 
 def dry_run(request: StudyRequest) -> Study:
-    """What a study would do, and how long each part takes as far as that is known; nothing is started."""
+    """The parts of a study with how long each takes as far as that is known; nothing is started."""
     with tempfile.TemporaryDirectory() as folder:
-        parts = Parts(settled(request, tries=False), Path(folder))
+        parts = Parts(resolve(request, tries=False), Path(folder))
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
         return planned(begun, parts, request.budget_s)
 
@@ -118,7 +113,7 @@ def _refuse_a_second(folder: Path) -> None:
         raise UsageError(f"{folder} already holds a study: resume it with --resume, or choose another folder with -o")
 
 
-def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
+def resolve(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
     """Everything that holds for all parts, checked before anything is launched; of a MODEL one step is tried."""
     engines = _engines(request)
     counts = _counts(request)
@@ -152,7 +147,7 @@ def settled(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
 
 
 def _tried(settings: Settings) -> tuple[float, float]:
-    """What a launch takes besides its steps, and what a sample takes, from one process."""
+    """Seconds that a launch takes besides its steps, and those of a sample, from one process."""
     point = points(settings)[0]
     began = time.monotonic()
     steps, seconds = rehearse(settings, [point])
