@@ -1,7 +1,7 @@
 """Two results side by side: the times that both have, how they differ, and whether that is more than noise."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -234,12 +234,16 @@ def _part(explanation: Explanation, field: str) -> Timed:
     for step in explanation.steps:
         by_step.setdefault(step.index, []).append(getattr(step.parts, field) or 0.0)
     series = [fmean(values) for _, values in sorted(by_step.items())][explanation.warmup_steps :]
-    size = max(1, len(series) // _BLOCKS)
-    blocks = [fmean(series[at : at + size]) for at in range(0, len(series) - size + 1, size)]
+    blocks = _block_means(series)
     if len(blocks) < FEWEST:
         return Timed(mean, mean, mean, f"fewer than {FEWEST} steady steps: trace more")
     half = half_width(blocks)
     return Timed(mean, max(mean - half, 1e-12), mean + half)
+
+
+def _block_means(series: Sequence[float]) -> list[float]:
+    size = max(1, len(series) // _BLOCKS)
+    return [fmean(series[at : at + size]) for at in range(0, len(series) - size + 1, size)]
 
 
 def _findings(a: Explanation, b: Explanation) -> list[str]:
