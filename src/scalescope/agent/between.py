@@ -145,7 +145,7 @@ class BetweenSteps:
         self._restore_forward = restore
 
     def _on_call(self, model: Any) -> None:
-        """Nobody else shows a clock of our own what is no step."""
+        """Pause a clock of our own during evaluation; nothing else does."""
         if self._work is None:
             self.stop()
         elif not model.training:

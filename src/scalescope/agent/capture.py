@@ -40,7 +40,7 @@ class Window(NamedTuple):
 
 
 def window_from_environment() -> Window | None:
-    """What the parent asks for."""
+    """The window that the parent asks for; None: nothing is captured."""
     words = (os.environ.get("SCALESCOPE_TRACE") or "").split(":")
     return Window(*map(int, words[:3]), *words[3:]) if len(words) in (3, 4) else None  # type: ignore[arg-type]
 
@@ -161,7 +161,7 @@ class Capture:
 
 
 def _sends_on_device() -> bool:
-    """Whether all that ranks send is seen on the GPU: gloo sends from the host."""
+    """True when all that ranks send is seen on the GPU: gloo sends from the host."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return True

@@ -168,7 +168,7 @@ class Conductor:
                 return
 
     def _survey(self, directive: dict[str, Any], group: Any) -> Work:
-        """Nothing is found where nobody has seen the model."""
+        """Survey the model; the result is empty where it has not been seen."""
         found: dict[str, Any] = {}
         model = self._training.model
         if not group.agree("" if model is not None else "no model"):

@@ -1,4 +1,4 @@
-"""Which optimizers make the steps that ranks take together: those that hold parameters whose gradients are exchanged.
+"""The optimizers that make the steps of all ranks: those that hold parameters whose gradients are exchanged.
 
 A rank may step others on its own, such as a linear probe's on rank 0. Were they counted, ranks would stop and switch
 at different steps. Where nothing is wrapped (one process, gradients that a script exchanges itself) all of them count.
@@ -45,12 +45,12 @@ class Exchanged:
     # What is asked
 
     def holds(self, parameters: Iterable[Any]) -> bool:
-        """Whether any of these is exchanged; True as well when nothing is."""
+        """True when any of these is exchanged, or nothing is."""
         known = self._parameters
         return not known or any(id(each) in known and known[id(each)]() is each for each in parameters)
 
     def counts(self, optimizer: Any) -> bool:
-        """Whether the steps of this optimizer count."""
+        """True when the steps of this optimizer count."""
         try:
             if optimizer in self._counted:
                 return True
@@ -64,7 +64,7 @@ class Exchanged:
             return True
 
     def _is_of(self, optimizer: Any) -> bool:
-        """Whether it holds exchanged parameters, or one buffer of which they are parts."""
+        """True when it holds exchanged parameters, or one buffer of which they are parts."""
         own = _parameters_of(optimizer)
         if self.holds(own):
             return True
@@ -72,7 +72,7 @@ class Exchanged:
         return any(_storage(each) in exchanged for each in own)
 
     def _is_any_other(self, optimizer: Any) -> bool:
-        """Whether some optimizer holds exchanged parameters; none does where all hold copies, in another precision."""
+        """True when another optimizer holds exchanged parameters; none does where all hold copies of other precision."""
         from torch.optim import Optimizer
 
         others = [each for each in gc.get_objects() if issubclass(type(each), Optimizer) and each is not optimizer]
@@ -85,7 +85,7 @@ def _parameters_of(optimizer: Any) -> list[Any]:
 
 
 def _storage(tensor: Any) -> int:
-    """Where its numbers lie; 0 when that cannot be told."""
+    """Address of its numbers; 0 when there is none."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except Exception:  # no tensor any more, or one without a storage

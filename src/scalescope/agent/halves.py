@@ -29,6 +29,6 @@ group_live = engine_file("group_live")
 
 
 def live_half(engine: str) -> Any:
-    """What an engine is inside a rank; None for one process alone, and for collectives that a script calls itself."""
+    """The half of an engine inside a rank; None for one process alone and for collectives of the script itself."""
     name = engine_file("halves_live").OF_ENGINE.get(engine)
     return engine_file(name) if name else None

@@ -1,4 +1,4 @@
-"""What a script imports and reads before it trains: how long imports take, when a module that is waited for has come,
+"""Imports and reads of a script before it trains: how long imports take, when a module that is waited for has come,
 and files that an earlier launch left behind, such as a checkpoint.
 """
 
@@ -36,7 +36,7 @@ class StaleReads:
         self._is_on = False
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """What is raised here would end the script's own call."""
+        """Note a file that is opened, without raising: an error here would end the script's own call."""
         if event == "open" and self._is_on:
             try:
                 self._notice(*arguments[:2])
@@ -97,7 +97,7 @@ class ImportWatch:
         return module
 
     def pause(self) -> None:
-        """What follows is no import, even when a script trains while it is being imported."""
+        """Stop the clock of imports, as when a script trains while it is being imported."""
         if self._outermost_since:
             self.seconds_ns += now() - self._outermost_since
             self._outermost_since = 0

@@ -190,7 +190,7 @@ class Interruptions:
     # Fetches
 
     def _on_fetch(self, iterator: Any, batch: Any, started: int, ended: int) -> None:
-        """Of this step or, after an interruption, of the next: with those that the script fetches ahead."""
+        """Count a batch for this step or, after an interruption, for the next one, also where it is fetched ahead."""
         clock = self._clock
         if not clock.interrupted:
             clock.input_wait += ended - started
@@ -281,7 +281,7 @@ class ModelHook:
         self._function = guarded("calls of the model are not seen", function)
 
     def __call__(self, module: Any, arguments: Any, options: Any) -> None:
-        """What torch calls, before or after the model; torch.compile traces through it and must find nothing."""
+        """Called by torch before or after the model; torch.compile traces through it and must find nothing."""
         if not self._torch.compiler.is_compiling():
             self._function(module, arguments, options)
 

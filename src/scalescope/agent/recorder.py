@@ -36,7 +36,7 @@ class Recorder:
 
     @property
     def is_rank(self) -> bool:
-        """Whether this process has shown itself to be a rank."""
+        """True when this process has shown itself to be a rank."""
         return self._file >= 0
 
     def become_rank(self, stack_signal: int) -> None:
@@ -107,7 +107,7 @@ def say(line: str) -> None:
 
 
 def reason(problem: BaseException) -> str:
-    """What went wrong, in one line."""
+    """A problem in one line."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     return [*str(problem).splitlines(), type(problem).__name__][0]

@@ -133,7 +133,7 @@ class Fetches:
         self._trained_on.add(_dataset(iterator))
 
     def is_for_evaluation(self, iterator: Any) -> bool:
-        """Whether an iterator that is used while the model is not in training is none of the training's."""
+        """True when an iterator that is used while the model is not in training is none of the training's."""
         return bool(self._trained_on) and _dataset(iterator) not in self._trained_on
 
     def add(self, fetch: Fetch) -> None:
@@ -144,7 +144,7 @@ class Fetches:
             del self.pending[:-1]
 
     def clear(self) -> None:
-        """They have been used, or were for something else."""
+        """Forget them: they have been used, or were for something else."""
         self.pending.clear()
         self.too_many = False
 

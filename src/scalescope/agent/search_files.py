@@ -1,4 +1,4 @@
-"""How rank 0 hears the search: through files.
+"""The files by which rank 0 and the search talk.
 
 The files lie in the folder of the launch. The search writes one file per directive, `directive-00000.json` and so on;
 rank 0 appends lines to `reports.jsonl`. scalescope.tuner.controller_files is the other end and takes the names from
@@ -16,7 +16,7 @@ from .recorder import now
 
 FORMAT_VERSION = 1
 DIRECTIVE, REPORTS = "directive-{:05d}.json", "reports.jsonl"
-PATIENCE_S = 120.0  # A search that does not answer for this long is believed to be gone
+PATIENCE_S = 120.0  # A search that does not answer for this long has timed out
 
 
 class Controller(Protocol):
@@ -43,7 +43,7 @@ class FileController:
         self._problem = ""
 
     def ask(self) -> dict[str, Any] | None:
-        """What the next file holds, once it is there."""
+        """The directive in the next file; None while it is not there."""
         if self._problem:
             return let_go(self._problem)
         alive = self._is_alive()  # before the look: the last thing that a search writes still counts

@@ -23,7 +23,7 @@ _DEEPEST = 32  # This many begins and ends without a match are no optimizers ins
 
 
 def _closed_by_the_last(times: list[int]) -> int:
-    """How many begins lie between the last end and its own begin; 0 when ends elsewhere close more: an inner end."""
+    """Number of begins between the last end and its own begin; 0 when ends elsewhere close more: an inner end."""
     open_at: list[int] = []
     largest = last = 0
     for place, time in enumerate(times):
@@ -128,7 +128,7 @@ class StepClock:
 
     @property
     def complete(self) -> int:
-        """How many steps are over, with all their optimizers, as far as they were written."""
+        """Number of steps that are over, with all their optimizers, as far as they were written."""
         return max(self._steps - (len(self._group) < self._largest_group), 0)
 
     def no_step_inside(self, original: Any) -> Any:
@@ -158,7 +158,7 @@ class StepClock:
         self._plan_next_stop()
 
     def interrupt(self) -> None:
-        """What comes now is no step; the next one is looked at."""
+        """End the step here: what comes now is none, and the next one is looked at closely."""
         if not self.interrupted:
             self._write_short_steps()
         self.interrupted = True

@@ -167,7 +167,7 @@ class _Parts:
         return note
 
     def _on_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Of optimizers one after another the first counts; one around another waits, there the inner one does."""
+        """Note the optimizer: the first of several in turn, the inner one where one wraps another and waits."""
         if self._optimizer is None or self._is_nested:
             self._optimizer = self._moment()
 

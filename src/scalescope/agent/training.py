@@ -1,4 +1,4 @@
-"""What a search can switch in a rank: the contract of every engine, whose live half has its own side of it."""
+"""The contract of what a search switches in a rank; the live half of every engine has its own side of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Training(Protocol):
-    """What can be switched in this rank: one kind per engine."""
+    """A training whose knobs can be switched in this rank: one kind per engine."""
 
     engine: str
     made: str  # What the script did to be tuned
@@ -16,7 +16,7 @@ class Training(Protocol):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0."""
+        """True on rank 0."""
 
     def about(self) -> dict[str, Any]:
         """For the first line to the search: world_size, backend, device."""
@@ -31,7 +31,7 @@ class Training(Protocol):
         """Everything that switches need; what the search wants to know: current, fixed and so on."""
 
     def is_busy(self) -> bool:
-        """Whether the script is in the middle of something: the switch has to wait for another step."""
+        """True while the script is in the middle of something: the switch has to wait for another step."""
 
     def switch(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
         """On every rank: to these values, changed from those at first; or to those at first, and why."""
@@ -50,4 +50,4 @@ class Training(Protocol):
 
     @property
     def cannot_train(self) -> bool:
-        """Whether a switch went so wrong that there is no exchange any more."""
+        """True when a switch went so wrong that there is no exchange any more."""

@@ -1,4 +1,4 @@
-"""What the environment asks for beyond watching: a search (SCALESCOPE_TUNE), a survey (SCALESCOPE_SURVEY), knobs."""
+"""Requests of the environment beyond watching: a search (SCALESCOPE_TUNE), a survey (SCALESCOPE_SURVEY), knobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tuned:
 
     @property
     def waits(self) -> bool:
-        """Whether a search is to begin with whatever can be switched first."""
+        """True when a search is to begin with whatever can be switched first."""
         return self._searches and self._conductor is None
 
     def trouble(self, why: str) -> None:
@@ -115,7 +115,7 @@ class Tuned:
 
 
 def _rank() -> int:
-    """Of the process group; without one, as the launcher has it."""
+    """Rank in the process group; without one, as the launcher has it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())

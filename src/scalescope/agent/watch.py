@@ -107,7 +107,7 @@ class Agent:
         self.clock.unwatch_optimizers()
 
     def _watch_multiprocessing(self, module: Any) -> None:
-        """Its forked children end without atexit."""
+        """See the end of its forked children, which end without atexit."""
         module.register_after_fork(self, lambda agent: module.Finalize(None, agent._end, exitpriority=0))
 
     def _become_rank(self) -> None:
@@ -183,7 +183,7 @@ class Agent:
         self.is_rank(distributed.get_rank(), distributed.get_world_size(), str(distributed.get_backend()))
 
     def is_rank(self, rank: int, world_size: int, backend: str, engine: str = "") -> None:
-        """Who this process is among the others, and the engine if that is known by now."""
+        """Record rank, number of processes and backend, and the engine if that is known by now."""
         self._engine = engine or self._engine
         self._identity = {"rank": rank, "world_size": world_size}
         self._recorder.line("rank", rank=rank, world_size=world_size, backend=backend)

@@ -1,4 +1,4 @@
-"""How processes start: one file per launcher, one visible list."""
+"""Ways to start processes: one file per launcher, one visible list."""
 
 from scalescope.errors import UsageError
 from scalescope.launchers.base import Launcher

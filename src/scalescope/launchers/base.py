@@ -1,4 +1,4 @@
-"""What every launcher states about itself, and the words they share."""
+"""The contract of launchers, and the words they share."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ class Launcher(Protocol):
     program: str  # What must be on the PATH; empty when a Python module does the work
     module: str  # The Python module that the job's interpreter must have; empty when a program does the work
     remedy: str  # How to get it
-    reaches_hosts: bool  # Whether it starts ranks on named hosts
+    reaches_hosts: bool  # It starts ranks on named hosts
     # Find a rank that died, and its exit code or signal, in the launcher's own output.
     blame: tuple[re.Pattern[str], ...]
 
@@ -23,7 +23,7 @@ class Launcher(Protocol):
 
 
 def rank_environment(job: Job) -> dict[str, str]:
-    """What every rank of a job finds in its environment, whoever starts it."""
+    """Environment of every rank of a job, whoever starts it."""
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS") if job.threads_per_rank else ()
     return {
         **dict.fromkeys(threads, str(job.threads_per_rank)),
@@ -35,7 +35,7 @@ def rank_environment(job: Job) -> dict[str, str]:
 
 
 def rendezvous(job: Job) -> dict[str, str]:
-    """Where DDP's ranks find each other when their launcher does not say it."""
+    """Address at which DDP's ranks find each other when their launcher gives none."""
     return {"MASTER_ADDR": job.hosts[0].name if job.hosts else "127.0.0.1", "MASTER_PORT": str(job.port)}
 
 

@@ -32,7 +32,7 @@ class Mark(NamedTuple):
     is_folder: bool = False  # Whether the variable names something in the folder `value`
 
     def is_in(self, environment: bytes) -> bool:
-        """Whether an environment, as /proc shows it, holds the variable."""
+        """True when an environment, as /proc shows it, holds the variable."""
         end = "/" if self.is_folder else "\0"
         return os.fsencode(f"\0{self.name}={self.value}{end}") in b"\0" + environment + b"\0"
 
@@ -47,12 +47,12 @@ class Mark(NamedTuple):
 
 
 def of_launch(launch: str) -> Mark:
-    """What every process of a launch carries."""
+    """The mark of every process of a launch."""
     return Mark("SCALESCOPE_LAUNCH", launch)
 
 
 def of_folder(folder: str) -> Mark:
-    """What every process of any launch in a result folder carries."""
+    """The mark of every process of any launch in a result folder."""
     return Mark("SCALESCOPE_FOLDER", folder, is_folder=True)
 
 
@@ -62,7 +62,7 @@ def carrying(mark: Mark) -> Iterator[int]:
 
 
 def carries(pid: int, mark: Mark) -> bool:
-    """Whether a process carries the mark; one of another user, or one that has ended, does not."""
+    """True when a process carries the mark; one of another user, or one that has ended, does not."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark.is_in(file.read())
@@ -190,7 +190,7 @@ def watch(launch: str, ssh: str, hosts: Sequence[str]) -> None:
 
 
 def _leads(pid: int) -> bool:
-    """Whether a process leads its session, as launchers do."""
+    """True when a process leads its session, as launchers do."""
     try:
         return os.getsid(pid) == pid
     except OSError:

@@ -46,7 +46,7 @@ class Watch(Protocol):
         """Called a few times a second; returns a number that grows as long as anything happens."""
 
     def stalled(self, seconds: float) -> tuple[str, str]:
-        """Nothing has happened for this long: one line and details, asked for while the ranks still run."""
+        """One line and details when nothing has happened for this long, asked for while the ranks still run."""
 
 
 def run(commands: Sequence[Command], job: Job, watch: Watch, *, timeout_s: float) -> Ending:

@@ -83,12 +83,12 @@ class Asked(Protocol):
 
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
-    """Whether the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
+    """True when the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
     return bool(hosts) or launcher == "srun" or places_ranks_elsewhere(tuple(command), launcher)
 
 
 def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, elsewhere: bool) -> tuple[str, ...]:
-    """What is worth a note: another host name on equal hardware, as of a container. UsageError: runs would be mixed."""
+    """Notes, such as of another host name on equal hardware; UsageError when runs of two machines would be mixed."""
     names = [name for name in _WORDS if not (elsewhere and name in _OF_THE_RANKS)]
     changed = [
         f"{_WORDS[name]} {_shown(getattr(now, name))} instead of {_shown(getattr(then, name))}"
@@ -147,7 +147,7 @@ def begin(request: MeasureRequest, verb: str = "measure") -> Iterator[Started]:
 
 
 def _refuse_a_second(folder: Path) -> None:
-    """What was measured stays."""
+    """Refuse a folder that already holds a measurement."""
     from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
     if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
         raise UsageError(f"{folder} already holds a measurement: resume it with --resume, or choose another -o")
@@ -190,7 +190,7 @@ def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
 
 
 def plan_of(folder: Path) -> Plan:
-    """What the measurement in a folder set out to do, without the values of --env."""
+    """The plan of the measurement in a folder, without the values of --env."""
     return load(folder / "plan.json", Plan)
 
 
@@ -206,7 +206,7 @@ def unfinished_estimate(plan: EstimatePlan) -> str:
 
 
 def is_begun(folder: Path, plan: EstimatePlan) -> bool:
-    """Whether the folder holds this very estimate, interrupted; UsageError when it holds another or a finished one."""
+    """True when the folder holds this very estimate, interrupted; UsageError for another one or a finished one."""
     if not (folder / "plan.json").exists():
         return False
     check_record(folder / "plan.json", EstimatePlan)
