@@ -26,7 +26,7 @@ from .steps import StepClock
 
 
 class Window(NamedTuple):
-    """Which steps are captured, and how long the steps are that they are compared with."""
+    """The steps to capture, and the number of steps to compare with them."""
 
     first: int
     steps: int

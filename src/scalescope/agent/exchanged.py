@@ -72,7 +72,7 @@ class Exchanged:
         return any(_storage(each) in exchanged for each in own)
 
     def _is_any_other(self, optimizer: Any) -> bool:
-        """True when another optimizer holds exchanged parameters; none does where all hold copies of other precision."""
+        """True when another optimizer holds exchanged parameters; none does where all hold converted copies."""
         from torch.optim import Optimizer
 
         others = [each for each in gc.get_objects() if issubclass(type(each), Optimizer) and each is not optimizer]

@@ -1,4 +1,4 @@
-"""What is no step: evaluation, checkpoints, the start of an epoch; and which model is trained on how many samples.
+"""Interruptions that are no step: evaluation, checkpoints, the start of an epoch; and the samples of a step.
 
 After an interruption a step begins when its first batch is fetched or, without a loader, when the model is first
 called. The hook that sees the call is on the model only until then, and never on a model in evaluation: a hook that

@@ -1,4 +1,4 @@
-"""When a rank waited for input, went forward and backward, waited for gradients and stepped: one line per step."""
+"""Times of the parts of every step (input, forward, backward, waiting for gradients, optimizer): one line per step."""
 
 from __future__ import annotations
 

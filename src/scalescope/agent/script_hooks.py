@@ -1,4 +1,4 @@
-"""What a script does with its modules and loaders: calls, evaluation and training, TorchScript, fetched batches.
+"""Hooks on the modules and loaders of a script: calls, evaluation and training, TorchScript, fetched batches.
 
 Scripts fetch all batches of an accumulation before the first forward, or one more than they need; others skip some, or
 evaluate in between. Batches since the beginning of the pass count, unless there are more than usual.
@@ -119,7 +119,7 @@ class Fetch(NamedTuple):
 
 
 class Fetches:
-    """What was fetched since the pass began, and what is known of the steps before."""
+    """Batches fetched since the pass began, and what is known of the steps before."""
 
     def __init__(self) -> None:
         self.pending: list[Fetch] = []

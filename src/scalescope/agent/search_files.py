@@ -20,7 +20,7 @@ PATIENCE_S = 120.0  # A search that does not answer for this long has timed out
 
 
 class Controller(Protocol):
-    """Where rank 0 hears what to do next and tells what came of it."""
+    """The search as rank 0 sees it: directives in, reports out."""
 
     def ask(self) -> dict[str, Any] | None:
         """The next directive; None: not known yet."""

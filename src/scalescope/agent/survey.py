@@ -1,4 +1,4 @@
-"""What a step is made of, and what messages cost: what a simulator needs to know of this training.
+"""A survey of the training for the simulator: the parts of a step, and the cost of messages.
 
 `SCALESCOPE_SURVEY=N` asks for it after N steps of any launch; rank 0 then writes survey.json.
 """
@@ -91,7 +91,7 @@ def survey_once(
 
 
 class _Parts:
-    """When the parts of a step begin, while it is watched."""
+    """Times at which the parts of a watched step begin."""
 
     def __init__(self, root: Any, *, is_nested: bool) -> None:
         import torch
@@ -216,7 +216,7 @@ class _Parts:
 
 
 class _Messages:
-    """What it costs to sum and to copy gradients; every rank takes part alike."""
+    """The cost of summing and copying gradients; every rank takes part alike."""
 
     def __init__(self, group: Any, parameters: list[Any]) -> None:
         self._group = group

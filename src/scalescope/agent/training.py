@@ -28,7 +28,7 @@ class Training(Protocol):
         """Why knobs cannot change, as far as this rank knows; empty: they can."""
 
     def prepare(self, group: Any) -> dict[str, Any]:
-        """Everything that switches need; what the search wants to know: current, fixed and so on."""
+        """Prepare switches; returns what the search wants to know: current values, fixed knobs and so on."""
 
     def is_busy(self) -> bool:
         """True while the script is in the middle of something: the switch has to wait for another step."""

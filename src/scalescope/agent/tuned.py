@@ -49,7 +49,7 @@ class Tuned:
             self._conductor.trouble = why
 
     def begin_search(self, training: Training, too_late: str) -> None:
-        """Switch this from now on; `too_late` is said where a rank has given up before."""
+        """Switch this from now on; `too_late` is the reason given where a rank has given up before."""
         if self._first_steps:
             self._first_steps.stop()
         conductor = Conductor(FileController(self._folder), training, self._clock)

@@ -1,5 +1,6 @@
-"""What ranks run in: variables of --env, which are shown nowhere and kept in a file that only its owner reads; cores,
-Python modules, free ports, a Slurm allocation.
+"""The environment of ranks: variables of --env, cores, Python modules, free ports, a Slurm allocation.
+
+Values of --env are shown nowhere and kept in a file that only its owner reads.
 """
 
 import functools

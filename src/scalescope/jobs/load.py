@@ -1,4 +1,4 @@
-"""How busy this machine was with other things while a launch ran."""
+"""The load of other programs on this machine while a launch runs."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What data-parallel training can use on this machine, what is missing, and the command that brings it."""
+"""The machine as data-parallel training sees it: what it can use, what is missing, and how to install that."""
 
 import importlib.metadata
 import importlib.util

@@ -1,4 +1,4 @@
-"""What ranks print: followed as it grows (inotify or polling), tagged with its rank, searched for a pattern."""
+"""Output of ranks: followed as it grows (inotify or polling), tagged with its rank, searched for a pattern."""
 
 import contextlib
 import ctypes
@@ -121,7 +121,7 @@ class OutputFiles:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Meanwhile lines are stamped when they arrive; needed only where their times count."""
+        """Stamp lines when they arrive, where a pattern makes their times count."""
         if self._pattern is None:
             yield
             return

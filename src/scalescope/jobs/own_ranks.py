@@ -1,4 +1,4 @@
-"""Commands that start their ranks themselves: told by their words, by a script's source, or while a launch runs."""
+"""Commands that start their ranks themselves: seen in their words, in a script's source, or while a launch runs."""
 
 import ast
 import os

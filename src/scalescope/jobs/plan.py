@@ -46,7 +46,7 @@ ALLOCATOR = {
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same at every point of a measurement."""
+    """Settings that are equal at every point of a measurement."""
 
     request: MeasureRequest
     folder: str

@@ -25,7 +25,7 @@ USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can ac
 
 
 class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs where."""
+    """A program of ours to run in ranks, and where."""
 
     module: str  # Of ours, called with the path of its task
     task: msgspec.Struct
@@ -48,7 +48,7 @@ def starting_s(ranks: int) -> float:
 
 
 def run_ranks(program: RankProgram) -> None:
-    """Run it to its end; UsageError passes on what a rank said."""
+    """Run it to its end; a UsageError of a rank is passed on."""
     engine = find_engine(program.knobs.engine)
     launcher = find_launcher(program.launcher or engine.launcher(program.knobs.values))
     folder = emptied(program.folder, RANKS)

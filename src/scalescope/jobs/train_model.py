@@ -33,7 +33,7 @@ _LOOKS = 20
 
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank is to train and how."""
+    """The training of one rank."""
 
     workload: WorkloadSpec
     engine: str

@@ -10,7 +10,7 @@ from scalescope.records.job import Command, Job
 
 
 class Own:
-    """Nothing is added but what the agent needs, knobs and threads that were asked for."""
+    """The command as it is, with what the agent needs, and the knobs and threads that were asked for."""
 
     name = "own"
     program = ""

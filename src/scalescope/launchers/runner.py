@@ -107,7 +107,7 @@ def check_system(system: str = "") -> None:
 
 @contextlib.contextmanager
 def _guarded(job: Job) -> Iterator[Callable[[], object]]:
-    """Meanwhile a watchdog ends the launch when this process is killed; call what is given when nothing is left."""
+    """Let a watchdog end the launch when this process is killed; yields how to dismiss it when nothing is left."""
     watchdog = start_watchdog(job.launch, job.ssh, [host.name for host in job.hosts])
     assert watchdog.stdin
     try:

@@ -1,4 +1,4 @@
-"""What a run pays once and what per unit of work: one-time cost, when a size breaks even, how long a run must be.
+"""One-time cost and cost per unit of work: when a size breaks even, how long a run must be.
 
 Launches tell the one-time cost of every point by themselves, with an interval over launches. Tables may not tell the
 work: then T = F + D / rate is fitted, with one cost F for all numbers of processes, and it is said where that fails.

@@ -13,7 +13,7 @@ Time = Callable[[Observation, float], float | None]  # Seconds of a run for an a
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What a curve's observations have in common."""
+    """Properties shared by all observations of a curve."""
 
     engine: str
     scaling: str = ""

@@ -1,4 +1,4 @@
-"""How many launches a point gets, and what they say about its interval: known well enough, outliers, trends.
+"""Replication: how many launches a point gets, and whether its interval can be trusted (outliers, trends).
 
 A t-interval over launches is about the mean over launches such as these, and takes them to be independent. A launch
 that is slow once in ten is missing from five launches more often than not: then the interval is about launches without.
@@ -78,7 +78,7 @@ def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | 
 
 
 class Series(NamedTuple):
-    """What one interval is made of, round by round: a point's times over those of its baseline, or by themselves."""
+    """The ratios behind one interval: a point's times over those of its baseline, round by round, or by themselves."""
 
     point: Point
     baseline: Point | None

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from scalescope.jobs.own_ranks import places_ranks_elsewhere
 from scalescope.jobs.request import interpreter_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.records.job import Host
-from scalescope.records.request import EstimatePlan, Fingerprint, MeasureRequest, Plan
+from scalescope.records.request import EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
 from scalescope.records.run import Run
 from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
 
@@ -54,32 +54,12 @@ def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
     )
 
 
-def check_resume(then: Fingerprint | None, asked: "Asked", folder: Path) -> tuple[Fingerprint, tuple[str, ...]]:
+def check_resume(then: Fingerprint | None, asked: LaunchRequest, folder: Path) -> tuple[Fingerprint, tuple[str, ...]]:
     """The fingerprint to keep, and notes; UsageError when what is asked would be mixed with runs of another machine."""
     now = fingerprint_here(asked.command, asked.device)
     then = then or now  # an older scalescope kept none
     elsewhere = runs_elsewhere(asked.hosts, asked.launcher, asked.command)
     return then, check_same_machine(then, now, folder, elsewhere=elsewhere)
-
-
-class Asked(Protocol):
-    """What a request of measure or tune says about where it runs."""
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """Empty: a MODEL."""
-
-    @property
-    def device(self) -> str:
-        """Or auto."""
-
-    @property
-    def hosts(self) -> tuple[Host, ...]:
-        """Empty: this machine."""
-
-    @property
-    def launcher(self) -> str:
-        """Empty: the engine's own."""
 
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
@@ -155,7 +135,7 @@ def _refuse_a_second(folder: Path) -> None:
 
 @contextlib.contextmanager
 def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
-    """Take up a folder where it was left, in the directory it was begun in; new limits are written down.
+    """Take up a folder where it was left, in the directory it was begun in; `changes` are new limits.
 
     A launch that was in flight has left nothing in the list of runs.
     """
@@ -168,25 +148,19 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
         if not Path(plan.cwd).is_dir():
             raise UsageError(f"{plan.cwd}, where the measurement was begun, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
-            plan = _taken_up(plan, folder, changes)
+            begun_on, moved = check_resume(plan.fingerprint, plan.request, folder)
+            if changes.get("precision") and not changes.get("launches"):
+                changes = {**changes, "launches": None}
+            plan = msgspec.structs.replace(
+                plan,
+                request=msgspec.structs.replace(plan.request, folder=str(folder), **changes),
+                fingerprint=begun_on,
+                notes=tuple(dict.fromkeys((*plan.notes, *moved))),
+            )
             save_plan(plan, folder)
             end_orphans(plan.request.folder, plan.request.hosts, plan.request.ssh)
             drop_torn_line(folder / "runs.jsonl")
             yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
-
-
-def _taken_up(plan: Plan, folder: Path, changes: Mapping[str, object]) -> Plan:
-    """The plan with new limits; UsageError on another machine, where launches could not be compared."""
-    request = plan.request
-    begun_on, moved = check_resume(plan.fingerprint, request, folder)
-    if changes.get("precision") and not changes.get("launches"):
-        changes = {**changes, "launches": None}
-    return msgspec.structs.replace(
-        plan,
-        request=msgspec.structs.replace(request, folder=str(folder), **changes),
-        fingerprint=begun_on,
-        notes=tuple(dict.fromkeys((*plan.notes, *moved))),
-    )
 
 
 def plan_of(folder: Path) -> Plan:

@@ -95,7 +95,7 @@ def _ratio(a: Timed, b: Timed) -> Ratio:
 
 
 def _verdict(ratio: Ratio, tolerance: float) -> Verdict:
-    """By the whole interval: one that reaches over the tolerance decides nothing."""
+    """The verdict of the whole interval: one that reaches over the tolerance decides nothing."""
     most = 1 + tolerance
     if ratio.low > most:
         return "slower"
@@ -130,7 +130,7 @@ def _per_sample(point: ScalingPoint) -> Timed:
 
 
 def _steps(scaling: Scaling, name: Callable[[ScalingPoint], str]) -> Times:
-    """By name; a table without steps is compared by what it does tell."""
+    """Step times by name; a table without steps gives what it has instead."""
     found: Times = {}
     for curve in scaling.curves:
         for point in curve.points:
