@@ -129,7 +129,7 @@ def test_workers_of_a_loader_write_no_marks(traced: Forked) -> None:
     assert numbers(trace_of(traced.folder)) == list(range(6, 14))
 
 
-def test_a_full_disk_is_said_in_one_line_and_training_goes_on(traced: Forked) -> None:
+def test_a_full_disk_is_reported_in_one_line_and_training_goes_on(traced: Forked) -> None:
     full = """
 import gzip
 def full(*arguments, **options):
@@ -142,7 +142,7 @@ gzip.open = full
     assert not list(traced.folder.glob("trace-*.json"))
 
 
-def test_a_script_that_profiles_itself_goes_first(traced: Forked) -> None:
+def test_a_script_that_profiles_itself_is_not_traced(traced: Forked) -> None:
     script = (
         BEGINNING
         + """

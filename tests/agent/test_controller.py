@@ -123,7 +123,7 @@ def test_a_killed_rank_leaves_the_samples_that_were_finished(ranks: Ranks) -> No
     assert one(ranks.lines(), "sample")["id"] == 0
 
 
-def test_a_switch_that_fails_is_told_and_the_next_setting_is_tried(ranks: Ranks) -> None:
+def test_a_failed_switch_is_reported_and_the_next_setting_is_tried(ranks: Ranks) -> None:
     asked = [sample(0, {}), sample(1, {"hierarchical_allreduce": True}), sample(2, {"bucket_cap_mb": 0.1})]
     samples = [line for line in ranks.run(TRAINING, asked) if line["kind"] == "sample"]
     assert "no hierarchical allreduce: all ranks are on one host" in samples[1]["problem"]
@@ -228,7 +228,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", list(REFUSED))
-def test_what_cannot_be_tuned_is_said_and_trains_on(ranks: Ranks, kind: str) -> None:
+def test_a_training_that_cannot_be_tuned_gives_a_reason_and_trains_on(ranks: Ranks, kind: str) -> None:
     making, reason = REFUSED[kind]
     lines = ranks.run(BEGINNING + making + LOOP, [sample(0, {"bucket_cap_mb": 0.1})], ranks=1)
     assert reason in one(lines, "hello")["refused"]

@@ -81,7 +81,7 @@ def test_knobs_are_in_force_while_they_are_measured(switched: Launch) -> None:
     assert all(switched.samples[number]["switch_ns"] > 0 for number in (3, 4, 7))
 
 
-def test_the_search_is_told_what_is_in_force_and_how_many_switches_there_are(switched: Launch) -> None:
+def test_the_search_receives_the_current_values_and_the_number_of_switches(switched: Launch) -> None:
     hello = one(switched.lines, "hello")
     set_at_launch = hello["backend"] == "gloo"
     assert hello["current"] == {
@@ -165,7 +165,7 @@ print("at its end", hvd.size())
     ],
     ids=["timeline", "no optimizer"],
 )
-def test_what_cannot_be_switched_is_said_and_trains_to_its_end(
+def test_a_training_that_cannot_be_switched_gives_a_reason_and_trains_on(
     watch: Callable[..., Watched], tmp_path: Path, script: str, variable: str, why: str
 ) -> None:
     needs.horovod()

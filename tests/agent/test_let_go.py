@@ -190,7 +190,7 @@ WITHOUT_DDP = {
 
 
 @pytest.mark.parametrize("kind", list(WITHOUT_DDP))
-def test_what_cannot_be_tuned_is_said_in_the_first_steps_and_trains_to_its_end(ranks: Ranks, kind: str) -> None:
+def test_a_training_without_a_wrapper_is_refused_in_the_first_steps_and_trains_on(ranks: Ranks, kind: str) -> None:
     making, reason = WITHOUT_DDP[kind]
     script = (
         BEGINNING

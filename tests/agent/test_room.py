@@ -24,5 +24,5 @@ def test_half_of_what_is_free_may_be_taken_by_all_ranks_of_a_host(tmp_path: Path
     assert "3072 MiB are free" in no_room_for(2 * GIB, CPU, 1, **places)
 
 
-def test_where_nothing_is_told_there_is_room(tmp_path: Path) -> None:
+def test_unknown_memory_counts_as_room(tmp_path: Path) -> None:
     assert no_room_for(1 << 40, CPU, 8, proc=str(tmp_path), cgroup=str(tmp_path)) == ""

@@ -54,7 +54,7 @@ def check(survey: dict) -> None:
     assert survey["copy_s_per_byte"] > 0
 
 
-def test_a_search_learns_when_gradients_are_ready_and_what_messages_cost(ranks: Ranks) -> None:
+def test_a_survey_holds_ready_times_of_gradients_and_costs_of_messages(ranks: Ranks) -> None:
     names = 'import os; os.environ["SCALESCOPE_HOST"] = "ab"[int(os.environ["RANK"]) // 2]\n'
     directives = [{"id": 0, "kind": "survey", "steps": 3}, {"id": 1, "kind": "free", "values": {}}]
     survey = one(ranks.run(names + SLOW, directives, ranks=4), "survey")["survey"]

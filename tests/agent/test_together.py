@@ -63,7 +63,7 @@ def test_ranks_count_the_same_steps(ranks: Ranks, kind: str) -> None:
     assert {step.samples for log in logs for step in log.steps()} <= {0, 4}
 
 
-def test_a_search_is_not_led_astray_by_a_probe_of_rank_0(ranks: Ranks) -> None:
+def test_an_extra_optimizer_on_rank_0_does_not_disturb_a_search(ranks: Ranks) -> None:
     script = BEGINNING + PROBE + "evaluated()\n" + MAKES["optimizer after the wrapper"] + LOOP.replace("12", "40")
     lines = ranks.run(script, [sample(0, {"bucket_cap_mb": 0.1}), {"id": 1, "kind": "free", "values": {}}])
     assert len(one(lines, "sample")["step_ns"]) == 6

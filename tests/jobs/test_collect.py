@@ -68,14 +68,16 @@ def test_samples_that_no_rank_counted_are_those_that_were_asked_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("batch", "said"), [(100, False), (104, False), (97, False), (106, True), (94, True)])
-def test_another_batch_than_was_asked_for_is_told(tmp_path: Path, batch: int, said: bool) -> None:
+def test_another_batch_than_asked_for_triggers_a_warning(tmp_path: Path, batch: int, said: bool) -> None:
     run = collected(msgspec.structs.replace(BOTH, batch=batch), two_ranks(tmp_path, samples=100))
     start = f"--batch says {2 * batch} samples per step over all processes and the ranks trained on 200: pass {{batch}}"
     assert [warning.startswith(start) for warning in run.warnings] == ([True] if said else [])
 
 
 @pytest.mark.parametrize(("paths", "named"), [(("/b",), "/b,"), (("/c", "/a", "/b"), "/a and 2 more,")])
-def test_a_file_that_an_earlier_launch_changed_is_told(tmp_path: Path, paths: tuple[str, ...], named: str) -> None:
+def test_reading_a_file_of_an_earlier_launch_triggers_a_warning(
+    tmp_path: Path, paths: tuple[str, ...], named: str
+) -> None:
     lines = [{"kind": "read_changed_file", "path": path} for path in paths]
     (warning,) = collected(BOTH, two_ranks(tmp_path, *lines)).warnings
     assert warning.startswith(f"this launch read {named} which an earlier launch changed")
@@ -93,7 +95,7 @@ def test_ranks_exchange_when_there_is_a_collective_for_every_step(
     assert collected(BOTH, logs).exchanges is exchanges
 
 
-def test_one_rank_exchanges_with_nobody(tmp_path: Path) -> None:
+def test_one_rank_alone_has_no_exchange(tmp_path: Path) -> None:
     made = [step(at, at + 1) for at in range(60, 70)]
     lines = {"kind": "engine", "name": "ddp"}, {"kind": "collectives", "n": 99}
     run = collected(ALONE, [rank_log(tmp_path, *lines, *made)], launch(50, 70))
@@ -107,7 +109,7 @@ def test_too_few_steps_are_refused(tmp_path: Path) -> None:
     assert collected(ALONE, [rank_log(tmp_path, *(step(at, at + 1) for at in range(60, 65)))]).steps == 5
 
 
-def test_steps_that_get_faster_to_the_end_are_told(tmp_path: Path) -> None:
+def test_steps_without_a_steady_state_trigger_a_warning(tmp_path: Path) -> None:
     ends = [60.0]
     for at in range(12):
         ends.append(ends[-1] + 10 * 0.8**at)
@@ -166,7 +168,7 @@ def test_a_rate_that_lines_tell_is_averaged_over_time() -> None:
 
 
 @pytest.mark.parametrize(("together", "told"), [(0, False), (5, False), (6, True), (10, True)])
-def test_lines_that_came_together_are_told_unless_they_say_their_times(together: int, told: bool) -> None:
+def test_lines_that_arrive_together_trigger_a_warning_unless_they_hold_times(together: int, told: bool) -> None:
     found = [Match(at * S, {}, number < together) for number, at in enumerate(range(20, 30))]
     run = collect_matches(BOTH, found, 15 * S, launch(10, 50), "f", "step")
     assert [warning.split(",")[0] for warning in run.warnings] == ["matching lines arrived several at a time"] * told

@@ -37,7 +37,7 @@ def test_a_rank_ended_by_a_code_or_by_a_signal(tmp_path: Path, code: int, how: s
     assert died(tmp_path, launcher=TORCHRUN.format(1, 1, code)) == f"rank 1 {how} before its first step"
 
 
-def test_a_signal_that_the_launcher_names_is_told(tmp_path: Path) -> None:
+def test_a_signal_that_the_launcher_names_is_reported(tmp_path: Path) -> None:
     text = "mpirun noticed that process rank 1 with PID 7 on node here exited on signal 11 (Segmentation fault)."
     (tmp_path / LAUNCHER_OUTPUT).write_text(text)
     assert died(tmp_path, "mpirun") == "rank 1 was killed by SIGSEGV before its first step"

@@ -89,7 +89,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_only_what_is_marked_is_emptied(tmp_path: Path) -> None:
+def test_only_marked_folders_are_emptied(tmp_path: Path) -> None:
     place = tmp_path / "launches" / "01-np2"
     for _ in range(2):
         assert [path.name for path in emptied(place, "launch").iterdir()] == [MARK]
@@ -101,7 +101,7 @@ def test_only_what_is_marked_is_emptied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "another"])
-def test_what_is_not_marked_so_is_not_emptied(tmp_path: Path, kind: str) -> None:
+def test_folders_without_this_mark_are_not_emptied(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "profile"
     if kind:
         emptied(place, kind)
@@ -144,7 +144,7 @@ def test_a_request_that_is_refused_before_its_first_launch_leaves_nothing(tmp_pa
         assert list(tmp_path.rglob("*")) == [tmp_path / "new"]  # which no command made
 
 
-def test_what_ranks_of_ours_wrote_before_they_refused_goes_too(tmp_path: Path) -> None:
+def test_files_of_our_ranks_are_removed_after_a_refusal(tmp_path: Path) -> None:
     with contextlib.suppress(UsageError), result_folder("estimate", tmp_path / "out") as place:
         emptied(place / "profile", "ranks")
         (place / "profile" / "rank0.out").write_text("no such loss")

@@ -66,7 +66,7 @@ def test_a_change_is_looked_at_from_another_thread(
     assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_without_a_pattern_nobody_follows(tmp_path: Path) -> None:
+def test_output_is_not_followed_without_a_pattern(tmp_path: Path) -> None:
     files, _ = followed(tmp_path, None)
     with files.followed():
         assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}

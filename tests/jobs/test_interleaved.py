@@ -27,7 +27,7 @@ def test_pairs_that_other_programs_disturbed_do_not_count(tmp_path) -> None:
     assert found.foreign_cores == pytest.approx(0.05)
 
 
-def test_without_two_quiet_pairs_all_count_and_the_load_is_told(tmp_path) -> None:
+def test_without_two_quiet_pairs_all_count_and_the_load_is_recorded(tmp_path) -> None:
     blocks(tmp_path, (0.0, 0.9, 0.8), (1.1, 2.0, 1.9))
     found = read_pairs(tmp_path, 2)
     assert len(found.seconds) == 3

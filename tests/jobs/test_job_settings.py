@@ -44,7 +44,7 @@ def job(settings: Settings, **changes: Any) -> Any:
     return make_job(msgspec.structs.replace(settings, **changes), points(settings)[-1], Path("/out/f"), "mark", 4000)
 
 
-def test_on_this_machine_nobody_is_asked() -> None:
+def test_no_host_is_asked_for_cores_on_one_machine() -> None:
     found = settled(np=(1, 2))
     assert (found.slots, found.physical_cores, found.threads_per_rank) == (8, {"": 4}, 2)
     assert (found.named_hosts, found.hosts, found.env, found.warnings, asked) == (False, (), {}, (), [])
@@ -146,7 +146,7 @@ def test_a_batch_that_the_command_uses_must_be_given() -> None:
     assert {each.batch for each in points(settled())} == {32}
 
 
-def test_strong_scaling_shares_a_batch_and_says_what_could_be_shared() -> None:
+def test_a_batch_that_cannot_be_shared_names_the_next_ones_that_can() -> None:
     found = points(settled(np=(1, 4), batch=(8,), scaling=("strong",)))
     assert [(each.engine, each.batch) for each in found] == [("none", 8), ("ddp", 8), ("ddp", 2)]
     script = settled(command=(sys.executable, "x.py"), scaling=("strong",))
@@ -161,7 +161,7 @@ def test_as_many_processes_as_slots_are_allowed() -> None:
         points(settled(np=(1, 9)))
 
 
-def test_a_script_gets_what_its_agent_needs() -> None:
+def test_a_script_gets_the_environment_of_the_agent() -> None:
     found = settled(
         command=(sys.executable, "x.py", "{np}", "{run_dir}", "{launch}"), np=(2,), knobs=("bucket_cap_mb=7",)
     )
@@ -192,7 +192,7 @@ def test_a_launch_line_gets_its_knobs_and_nothing_else() -> None:
     }
 
 
-def test_a_task_says_what_a_rank_trains() -> None:
+def test_a_task_holds_model_engine_knobs_and_steps() -> None:
     found = settled(np=(1, 2), batch=(8,), knobs=("bucket_cap_mb=7",), device="cpu")
     alone, _, both = points(found)
     task = make_task(found, both, 30)
@@ -234,7 +234,7 @@ SRUN_LINE = ("srun", "-N", "{nodes}", "-n", "{np}", "--ntasks-per-node", "{per_n
 @pytest.mark.parametrize(
     ("np", "nodes", "per_node"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (5, 3, 2), (8, 4, 2), (10, 4, 3)]
 )
-def test_a_launch_line_is_told_the_fewest_nodes_of_its_allocation(np: int, nodes: int, per_node: int) -> None:
+def test_a_launch_line_gets_the_fewest_nodes_of_its_allocation(np: int, nodes: int, per_node: int) -> None:
     line = job(settled(command=SRUN_LINE, np=(np,))).command
     assert (line[2], line[4], line[6]) == (str(nodes), str(np), str(per_node))
 

@@ -74,7 +74,7 @@ def test_a_rank_that_died_is_a_failure_with_its_last_words(tmp_path: Path, runne
     assert "exitcode" in failure.details
 
 
-def test_a_crash_after_the_training_is_told_and_its_steps_count(tmp_path: Path, runner: Runner) -> None:
+def test_a_crash_after_the_training_is_a_warning_and_its_steps_count(tmp_path: Path, runner: Runner) -> None:
     runner.does = [says(TORCHRUN.format(-11), trained=True)]
     run = launched(settled(tmp_path))
     assert isinstance(run, Run)
@@ -219,7 +219,7 @@ def test_with_an_optimizer_lines_do_not_count(tmp_path: Path, runner: Runner) ->
     assert (run.source, run.steps) == ("optimizer", 20)
 
 
-def test_a_launch_without_steps_shows_what_was_printed(tmp_path: Path, runner: Runner) -> None:
+def test_a_launch_without_steps_shows_the_last_output(tmp_path: Path, runner: Runner) -> None:
     runner.does = [says("hello\n", "rank0.out", problem="")]
     failure = launched(settled(tmp_path))
     assert isinstance(failure, Failure)

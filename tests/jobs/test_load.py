@@ -48,7 +48,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def test_others_used_what_neither_we_nor_our_children_did(machine: Machine) -> None:
+def test_foreign_load_is_the_cpu_time_of_neither_us_nor_our_children(machine: Machine) -> None:
     machine.all = Times(1000, 1000, 1000, 1000, 1000, 1000, 1000)
     machine.own = {resource.RUSAGE_SELF: (100, 100), resource.RUSAGE_CHILDREN: (100, 100)}
     meter = LoadMeter()
@@ -75,7 +75,7 @@ def test_the_load_average_is_that_of_the_beginning(machine: Machine, monkeypatch
     assert meter.read().load_average == 1.5
 
 
-def test_what_this_process_does_counts_as_its_own() -> None:
+def test_cpu_time_of_this_process_is_not_foreign() -> None:
     meter = LoadMeter()
     until = time.process_time() + 0.05
     while time.process_time() < until:

@@ -140,7 +140,7 @@ def test_programs_that_are_not_here_are_none(describe, tmp_path):
     assert (machine.mpi, machine.slurm, machine.ssh, machine.gpus) == (None, None, None, ())
 
 
-def test_other_programs_are_told_apart(describe, tmp_path):
+def test_processes_of_other_programs_are_ignored(describe, tmp_path):
     program(tmp_path, "nvidia-smi", "NVIDIA H200, 143771\nNVIDIA GB10, [N/A]")
     program(tmp_path, "mpirun", "HYDRA build details:\n    Version:  4.2.1")
     (tmp_path / "srun").write_text("#!/bin/sh\necho 'srun: fatal: no configuration' >&2\nexit 1\n")
@@ -228,7 +228,7 @@ def test_each_lack_has_its_command(machine, missing, command):
     assert [(remedy.missing, remedy.command) for remedy in remedies(machine)] == [(missing, command)]
 
 
-def test_the_answer_follows_what_is_here():
+def test_the_answer_follows_the_machine():
     assert check_up(change(torch=None)).next_command == "/venv/bin/python -m pip install torch"
     assert "DDP on up to 8" in check_up(change(horovod=None)).answer
     one_core = check_up(change(cores=Cores(physical=1, logical=1, usable=0.5)))

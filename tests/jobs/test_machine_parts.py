@@ -135,7 +135,7 @@ def test_interfaces_that_are_up_have_numbers_and_a_speed_if_the_driver_knows(mon
     assert next(iter(machine._interfaces())) == Interface(name="a", addresses=("10.0.0.1", "fe80::1"), bits_per_s=10**9)
 
 
-def test_everything_stands_in_its_place(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_described_in_full(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, Answer] = {sys.executable: (0, '{"version": "1.0"}', ""), "ssh": (0, "", "")}
     programs(answers)
     monkeypatch.setattr(os, "geteuid", lambda: 0)

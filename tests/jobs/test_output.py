@@ -32,7 +32,7 @@ def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tag", ["[default{}]:", "[{}]<stdout>:", "[1,{}]<stdout>:"])
-def test_ranks_that_share_the_launchers_output_are_told_apart_by_their_tags(tmp_path: Path, tag: str) -> None:
+def test_ranks_in_the_launchers_output_are_separated_by_their_tags(tmp_path: Path, tag: str) -> None:
     lines = [f"{tag.format(rank)}step {number}\n" for number in range(3) for rank in (0, 1)]
     (tmp_path / "launcher.out").write_text("".join(lines))
     files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None)

@@ -118,7 +118,7 @@ def test_a_source_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         ("from . import spawn\nspawn()", False),
     ],
 )
-def test_names_are_followed_to_what_they_stand_for(tmp_path: Path, source: str, own: bool) -> None:
+def test_imported_names_are_resolved_to_the_function_they_stand_for(tmp_path: Path, source: str, own: bool) -> None:
     script = tmp_path / "x.py"
     script.write_text(source)
     assert starts_ranks_itself((str(script),)) is own
@@ -214,7 +214,7 @@ def test_a_rank_further_above_is_found_up_to_this_process(proc: Proc) -> None:
     OwnRanksWatch("mark", 2).check(logs)
 
 
-def test_inside_a_rank_nothing_can_be_told(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_ranks_are_not_looked_for_inside_a_rank(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     OwnRanksWatch("mark", 2).check(spawning(proc))
 

@@ -43,7 +43,7 @@ def test_the_baseline_comes_first_and_each_point_once() -> None:
     assert len(labels) == len(set(labels)) == 10
 
 
-def test_strong_and_weak_scaling_share_what_they_can() -> None:
+def test_strong_and_weak_scaling_share_their_points() -> None:
     settings = settled(workload=MLP, np=(1, 2), batch=(8,), scaling=("strong", "weak"))
     labels = [point.label for point in points(settings)]
     assert labels == ["none-np1-b8", "ddp-np1-b8", "ddp-np2-b4", "ddp-np2-b8"]
@@ -58,7 +58,7 @@ def test_strong_and_weak_scaling_share_what_they_can() -> None:
         ({"steps": 4}, "fewer than warm-up needs"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_starts(changes: dict, complaint: str) -> None:
+def test_contradictions_are_refused_before_anything_starts(changes: dict, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         points(settled(workload=MLP, **changes))
 
@@ -208,7 +208,7 @@ def test_ranks_that_we_place_on_this_machine_talk_over_loopback() -> None:
     assert "GLOO_SOCKET_IFNAME" not in as_it_is.env
 
 
-def test_a_command_that_starts_its_ranks_must_be_told_how_many() -> None:
+def test_a_command_that_starts_its_ranks_needs_the_np_placeholder() -> None:
     with pytest.raises(UsageError, match=r"put \{np\} where it takes their number"):
         settled(command=("torchrun", "--nproc-per-node=2", "x.py"), np=(1, 2))
     assert points(settled(command=("torchrun", "--nproc-per-node=2", "x.py"), np=(2,)))

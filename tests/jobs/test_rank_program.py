@@ -98,7 +98,9 @@ def test_whole_lines_of_all_ranks_show_that_it_goes_on(runner: Runner, program: 
     assert runner.seen.stalled == ("nothing happened for 10 s: raise --timeout if it takes longer here", "")
 
 
-def test_a_clear_line_of_a_rank_is_what_the_user_sees(runner: Runner, program: Callable[..., RankProgram]) -> None:
+def test_a_usage_error_of_a_rank_is_the_error_of_the_launch(
+    runner: Runner, program: Callable[..., RankProgram]
+) -> None:
     runner.problem = "exit code 2"
     runner.prints = {"rank0.out": "Error\n", "rank1.out": f"x\n{USAGE_MARK} no GPU here: use --device cpu\nmore\n"}
     with pytest.raises(UsageError) as told:

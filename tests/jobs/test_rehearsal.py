@@ -93,7 +93,7 @@ def test_steps_that_were_asked_for_are_made(tmp_path: Path, rehearsal: Rehearsal
         (None, WorkFailed, "the model mlp made no step within 50 s in one process: give it longer with --timeout"),
     ],
 )
-def test_what_goes_wrong_in_one_process_is_said_before_ranks_start(
+def test_a_model_that_fails_in_one_process_is_refused_before_ranks_start(
     tmp_path: Path, rehearsal: Rehearsal, answer: tuple[int, str, str] | None, error: type[Exception], said: str
 ) -> None:
     settings = settings_in(tmp_path, np=(1,), timeout_s=50.0)
@@ -108,7 +108,7 @@ def shared(np: int, settings: Settings) -> list[str]:
     return list(_shared_cores(settings, Point(engine="ddp", np=np, batch=8, threads_per_rank=1)))
 
 
-def test_ranks_that_share_cores_are_told() -> None:
+def test_ranks_that_share_cores_trigger_a_warning() -> None:
     here = settled(physical=2, logical=8, workload=MLP, np=(1, 4))
     assert shared(2, here) == []
     (warning,) = shared(3, here)
@@ -117,7 +117,7 @@ def test_ranks_that_share_cores_are_told() -> None:
     assert shared(4, settled(gpus=4, physical=2, workload=MLP, np=(1, 4))) == []
 
 
-def test_each_host_that_is_too_small_is_named_after_what_holds_for_all() -> None:
+def test_each_host_that_is_too_small_is_named_after_the_general_warnings() -> None:
     hosts, have = (Host("a", 3), Host("b", 3)), {"a": cores(2), "b": cores(1)}
     settings = settled(hosts_have=have, workload=MLP, np=(1, 6), hosts=hosts)
     settings = msgspec.structs.replace(settings, warnings=("c was silent",))
@@ -130,7 +130,7 @@ def test_each_host_that_is_too_small_is_named_after_what_holds_for_all() -> None
     assert shared(2, settings) == ["c was silent"]
 
 
-def test_restarts_and_what_did_no_harm_are_told_in_order() -> None:
+def test_restarts_and_harmless_crashes_are_warned_of_in_order() -> None:
     settings = settled(workload=MLP, np=(1, 2))
     watch = SimpleNamespace(restarted=2)
     made: Any = SimpleNamespace(as_it_is="because", harmless="it crashed late", watch=watch)

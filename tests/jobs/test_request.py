@@ -46,7 +46,7 @@ BOTH = ("strong", "weak")
         ({**MLP, "steps": 0}, "--steps 0 is fewer than warm-up needs"),
     ],
 )
-def test_what_does_not_go_together_is_refused(fields: dict[str, Any], complaint: str) -> None:
+def test_contradicting_options_are_refused(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError) as told:
         check_modes(MeasureRequest(**fields))
     assert complaint in str(told.value)
@@ -70,7 +70,7 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], complaint:
         {**MLP, "steps": 5, "np": (1,), "batch": (1,)},
     ],
 )
-def test_what_goes_together_is_taken(fields: dict[str, Any]) -> None:
+def test_compatible_options_are_accepted(fields: dict[str, Any]) -> None:
     check_modes(MeasureRequest(**fields))
 
 
@@ -94,7 +94,7 @@ def test_speedups_need_a_baseline(fields: dict[str, Any], complaint: str) -> Non
         {"np": (2, 4), "smallest": True},
     ],
 )
-def test_with_a_baseline_or_one_size_all_is_well(fields: dict[str, Any]) -> None:
+def test_a_baseline_or_a_single_size_is_accepted(fields: dict[str, Any]) -> None:
     check_baseline(MeasureRequest(**fields))
 
 

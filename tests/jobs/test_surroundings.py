@@ -155,7 +155,9 @@ def test_a_module_is_there_when_the_interpreter_says_so(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_horovod_is_asked_what_it_was_built_with(answer: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_the_controller_follows_from_the_build_of_horovod(
+    answer: Any, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/bin/mpirun")
     asked = answer(said(code))
     assert HOROVOD.built_with("p", "nccl") is (code == 0)
@@ -207,7 +209,7 @@ def test_a_port_that_somebody_listens_on_is_taken() -> None:
         check_port(70000)
 
 
-def test_an_allocation_is_what_slurm_says(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocation_is_read_from_slurm(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-4]")
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "4,2")
     shown = {"hostnames": "n1\nn2\nn3\nn4\n", "node": "NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=n1"}
@@ -220,7 +222,7 @@ def test_an_allocation_is_what_slurm_says(answer: Any, monkeypatch: pytest.Monke
     assert slurm_allocation() == (tuple(Host(name, 1) for name in ("n1", "n2", "n3", "n4")), "n1")
 
 
-def test_slurm_that_is_not_there_or_fails_is_told(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_failing_slurm_is_a_usage_error(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     with pytest.raises(UsageError, match="srun needs a Slurm allocation: run this inside one"):
         slurm_allocation()

@@ -49,13 +49,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
-def test_a_rank_trains_as_many_steps_as_it_is_told(tmp_path: Path, steps: Steps) -> None:
+def test_a_rank_trains_the_steps_of_its_task(tmp_path: Path, steps: Steps) -> None:
     workload = msgspec.structs.replace(MLP, accumulate=2)
     assert main([str(task(tmp_path, workload=workload))]) == 0
     assert (steps.count, steps.calls) == (3, [2, "finish"])
 
 
-def test_a_rank_that_takes_turns_writes_blocks_into_its_folder(
+def test_an_interleaved_rank_writes_blocks_into_its_folder(
     tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
@@ -74,7 +74,7 @@ def test_a_rank_that_takes_turns_writes_blocks_into_its_folder(
     assert steps.calls == [1, "finish"]
 
 
-def test_a_check_makes_two_steps_and_tells_how_long_the_second_took(
+def test_a_check_makes_two_steps_and_prints_the_time_of_the_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([0.0, 100.0, 200.0, 203.0])
@@ -84,7 +84,7 @@ def test_a_check_makes_two_steps_and_tells_how_long_the_second_took(
     assert next(readings, None) is None
 
 
-def test_what_goes_wrong_is_one_line_and_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = task(tmp_path, workload=WorkloadSpec(model="mlpp"))
     assert main(["--check", str(path)]) == UsageError.exit_code
     shown = capsys.readouterr()
@@ -109,7 +109,7 @@ class Cuda:
         self.current = number
 
 
-def test_a_device_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_device_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     Cuda(monkeypatch, 0)
     assert device_named("auto") == device_named("cpu") == torch.device("cpu")
     with pytest.raises(UsageError, match="torch sees no GPU here: use --device cpu"):

@@ -68,7 +68,7 @@ def lines(folder: Path, rank: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / FILE.format(rank=rank)).read_text().splitlines()]
 
 
-def test_blocks_take_turns_and_the_order_turns_with_every_pair(
+def test_blocks_are_interleaved_and_their_order_alternates(
     made: Callable[..., list[tuple[str, int]]], tmp_path: Path
 ) -> None:
     live = Live()
@@ -94,7 +94,7 @@ def test_a_block_has_three_steps_at_least(made: Callable[..., list[tuple[str, in
     assert live.said[0] == 3
 
 
-def test_other_ranks_make_as_many_steps_as_they_are_told_and_none_alone(
+def test_other_ranks_make_the_agreed_steps_and_none_alone(
     made: Callable[..., list[tuple[str, int]]], tmp_path: Path
 ) -> None:
     live = Live(4, 1, 0, 1, 0, 0)

@@ -26,7 +26,7 @@ def watch_on(folder: Path, told: Told | None = None, np: int = 2, **options: Any
     return LaunchWatch(job, told or Told(), None, **options)
 
 
-def test_the_slowest_rank_is_told_and_everything_new_is_progress(tmp_path: Path) -> None:
+def test_progress_is_that_of_the_slowest_rank(tmp_path: Path) -> None:
     told = Told()
     watch = watch_on(tmp_path, told)
     assert (watch.tick(), told.steps) == (0, [])
@@ -95,7 +95,7 @@ def test_a_rank_that_is_behind_hangs(tmp_path: Path) -> None:
     ]
 
 
-def test_of_ranks_that_are_even_those_that_wait_for_nobody_hang(tmp_path: Path) -> None:
+def test_of_even_ranks_those_outside_collectives_hang(tmp_path: Path) -> None:
     problem, _ = stalled(tmp_path, IN_COLLECTIVE, BUSY, BUSY, steps=(2, 2, 2))
     assert problem == "no progress for 62 s: rank 1, 2 hangs after 2 steps"
 
@@ -193,7 +193,7 @@ def died(folder: Path, launcher: str, **said: str) -> tuple[tuple[str, str], str
     return watch.died(torchrun), watch.died_after_training(torchrun)
 
 
-def test_the_steps_of_the_rank_that_died_and_its_last_words_are_told(tmp_path: Path) -> None:
+def test_a_death_is_reported_with_steps_and_last_output(tmp_path: Path) -> None:
     rank_log(tmp_path, step(60, 61), pid=1)
     rank_log(tmp_path, step(60, 61), step(61, 62), pid=2, rank=1)
     (problem, details), harmless = died(tmp_path, TORCHRUN.format(1, 1, 3), rank1="ValueError: mine\n")

@@ -29,7 +29,7 @@ def ran(system: System, *seconds: float) -> list[Any]:
     return [system.add(Program(seconds=each, code=number)) for number, each in enumerate(seconds)]
 
 
-def test_children_are_told_of_in_the_order_of_their_ends(system: System) -> None:
+def test_children_are_returned_in_the_order_of_their_ends(system: System) -> None:
     late, early, never = children = ran(system, 3.0, 1.0, 1e6)
     endings = Endings(children)
     assert endings.next(0.5) == []
@@ -45,7 +45,7 @@ def test_children_are_told_of_in_the_order_of_their_ends(system: System) -> None
     assert system.open_pidfds() == []
 
 
-def test_children_that_end_together_are_told_of_together(system: System) -> None:
+def test_children_that_end_together_are_returned_together(system: System) -> None:
     children = ran(system, 1.0, 1.0)
     endings = Endings(children)
     assert (endings.next(5.0), endings.left) == (children, [])

@@ -58,7 +58,7 @@ def test_threads_and_folder_reach_every_rank_at_every_size(launcher: Launcher, n
     assert "SCALESCOPE_LAUNCH=mark" in words
 
 
-def test_threads_that_nobody_asked_for_are_left_to_the_launch_line() -> None:
+def test_threads_are_left_to_the_launch_line_unless_asked_for() -> None:
     words = all_words(find_launcher("own"), job(threads_per_rank=None))
     assert not [word for word in words if "NUM_THREADS" in word]
 
@@ -92,7 +92,7 @@ def test_a_scripts_options_are_no_options_of_the_launcher(launcher: Launcher) ->
 
 
 @EVERY_LAUNCHER
-def test_what_the_user_sets_wins(launcher: Launcher) -> None:
+def test_variables_of_the_user_win(launcher: Launcher) -> None:
     words = all_words(launcher, job(env={"OMP_NUM_THREADS": "7", "MASTER_ADDR": "here"}))
     assert "OMP_NUM_THREADS=7" in words
     assert "OMP_NUM_THREADS=3" not in words
@@ -117,12 +117,12 @@ def test_what_is_printed_is_what_runs(launcher: Launcher) -> None:
 
 
 @EVERY_LAUNCHER
-def test_it_says_how_to_get_it(launcher: Launcher) -> None:
+def test_every_launcher_names_how_to_install_it(launcher: Launcher) -> None:
     assert launcher.name == "own" or (launcher.remedy and (launcher.program or launcher.module))
 
 
 @EVERY_LAUNCHER
-def test_it_says_whether_it_reaches_hosts(launcher: Launcher) -> None:
+def test_every_launcher_states_if_it_reaches_hosts(launcher: Launcher) -> None:
     assert launcher.reaches_hosts == (launcher.name in HOST_LAUNCHERS)
 
 

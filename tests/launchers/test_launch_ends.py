@@ -115,7 +115,7 @@ def test_no_interrupt_is_lost_while_a_process_starts(system: System, job: Job, l
         (OSError(errno.E2BIG, ""), r"the command is too long .*: let the script read its arguments from a file"),
     ],
 )
-def test_a_command_that_cannot_be_started_is_told_in_one_line(
+def test_a_command_that_cannot_be_started_is_a_usage_error(
     system: System, job: Job, trouble: OSError, said: str
 ) -> None:
     system.programs["program0"] = trouble
@@ -136,7 +136,7 @@ def test_the_watchdog_hears_of_the_end_and_knows_the_hosts(system: System, job: 
     assert len(system.started) == 2, "after a good end nothing is left on hosts"
 
 
-def test_the_first_code_of_a_failure_is_told(system: System, job: Job) -> None:
+def test_the_first_exit_code_of_a_failure_is_reported(system: System, job: Job) -> None:
     ending = ended(system, job, Program(seconds=1.0), Program(seconds=2.0, code=3), Program(seconds=2.5, code=4))
     assert ending.problem == "the launcher ended with exit code 3"
     assert ending.wall_s == pytest.approx(2.5, abs=0.011)
@@ -166,7 +166,7 @@ def test_the_watch_looks_once_more_after_the_end(system: System, job: Job) -> No
     assert watch.ticks == 3
 
 
-def test_what_outlives_its_launcher_is_counted_and_ended(system: System, job: Job) -> None:
+def test_processes_that_outlive_their_launcher_are_counted_and_ended(system: System, job: Job) -> None:
     follows, stays = Program(seconds=1.9), Program(asked_s=None)
     ending = ended(system, job, Program(seconds=1.0, starts=(follows, stays, stays)))
     assert (ending.problem, ending.leftovers) == ("", 2)
@@ -175,7 +175,7 @@ def test_what_outlives_its_launcher_is_counted_and_ended(system: System, job: Jo
     assert system.clock.now == pytest.approx(1007.0, abs=0.2)  # a second to follow, five after being asked
 
 
-def test_after_a_failure_leftovers_are_not_told(system: System, job: Job) -> None:
+def test_leftovers_are_not_counted_after_a_failure(system: System, job: Job) -> None:
     ending = ended(system, job, Program(seconds=1.0, code=1, starts=(Program(),)))
     assert (ending.problem, ending.leftovers) == ("the launcher ended with exit code 1", 0)
 

@@ -23,7 +23,7 @@ from scalescope.launchers.processes import (
 MARK = of_launch("01-ddp-np2")
 
 
-def test_a_launch_is_named_whole_and_a_folder_by_what_is_in_it() -> None:
+def test_marks_match_a_whole_launch_or_anything_in_a_folder() -> None:
     assert MARK == ("SCALESCOPE_LAUNCH", "01-ddp-np2", False)
     assert of_folder("/out") == ("SCALESCOPE_FOLDER", "/out", True)
     assert Mark("A", "b") == ("A", "b", False)
@@ -118,7 +118,7 @@ def test_processes_are_asked_once_and_killed_when_they_do_not_follow(system: Sys
     assert system.open_pidfds() == []
 
 
-def test_a_process_that_was_told_is_not_asked_again(system: System) -> None:
+def test_a_process_that_was_asked_to_end_is_not_asked_again(system: System) -> None:
     told, other = system.marked(MARK, Program(seconds=1.0)), system.marked(MARK)
     assert end_marked(MARK, 3.0, [told.pid]) == 2
     assert system.signals == [(other.pid, signal.SIGTERM)]

@@ -61,7 +61,7 @@ def test_hosts_that_see_the_folder_are_good(system: System, job: Job) -> None:
         (Program(), "no answer"),
     ],
 )
-def test_a_host_that_cannot_be_reached_is_named_with_what_ssh_said(
+def test_an_unreachable_host_is_named_with_the_error_of_ssh(
     system: System, job: Job, answer: Program, said: str
 ) -> None:
     system.programs["myssh"] = lambda words: SHARED if words[5] == "a" else answer

@@ -41,7 +41,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.launches
-def test_what_carries_another_mark_is_left_alone(sleeper) -> None:
+def test_processes_with_another_mark_are_left_alone(sleeper) -> None:
     for other in (of_launch(MARK.value[:-1]), of_launch(f"{MARK.value}s"), of_folder("/")):
         signal_marked(sleeper.pid, other, signal.SIGKILL)
     assert sleeper.poll() is None
@@ -89,7 +89,7 @@ def test_grep_finds_what_python_finds(mark: Mark, tmp_path: Path) -> None:
         assert mark.is_in(text.encode()) == expected == (found.returncode == 0), text
 
 
-def test_other_systems_than_linux_are_told_so() -> None:
+def test_other_systems_than_linux_are_refused() -> None:
     check_system("linux")
     with pytest.raises(UsageError, match=r"this is darwin: run it on a Linux machine"):
         check_system("darwin")
@@ -121,7 +121,7 @@ print(run([Command(argv=(ssh, "far", line), env={})], job, Watch(), timeout_s=10
 
 @pytest.mark.launches
 @pytest.mark.parametrize("end", ["the connection is lost", "scalescope is killed"])
-def test_a_host_is_cleaned_whatever_is_gone(far_host: FarHost, tmp_path: Path, end: str) -> None:
+def test_a_host_is_cleaned_although_the_client_is_gone(far_host: FarHost, tmp_path: Path, end: str) -> None:
     """In a process namespace of its own, so that it cannot end the processes of the host as if they ran here."""
     alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     stays = ["sh", "-c", '"$@"; echo "exit code $?"; exec sleep 100', "sh"]  # the namespace goes with its first process

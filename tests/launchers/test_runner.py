@@ -40,11 +40,11 @@ def test_a_launch_that_leaves_nothing_has_no_leftovers(tmp_path: Path) -> None:
     assert (ended(tmp_path, "true").problem, ended(tmp_path, "true").leftovers) == ("", 0)
 
 
-def test_what_ends_right_after_its_parent_is_not_left_over(tmp_path: Path) -> None:
+def test_a_process_that_ends_right_after_its_parent_is_no_leftover(tmp_path: Path) -> None:
     assert ended(tmp_path, "sleep 0.2 &").leftovers == 0
 
 
-def test_after_a_failure_leftovers_are_nothing_to_be_told(tmp_path: Path) -> None:
+def test_leftovers_are_not_reported_after_a_failure(tmp_path: Path) -> None:
     ending = ended(tmp_path, "sleep 60 & exit 3")
     assert (ending.problem, ending.leftovers) == ("the launcher ended with exit code 3", 0)
 

@@ -47,7 +47,9 @@ def test_the_waterfall_adds_up_exactly(rounds: list[tuple[tuple[float, ...], ...
 
 
 @given(SECONDS, SECONDS, st.floats(1.1, 8))
-def test_a_run_so_much_longer_reaches_nine_tenths(base_fixed: float, fixed: float, gain: float) -> None:
+def test_a_run_longer_by_the_factor_reaches_90_percent_of_the_steady_speedup(
+    base_fixed: float, fixed: float, gain: float
+) -> None:
     base, own = observation(1, 10, fixed=base_fixed), observation(8, 10 * gain, fixed=fixed)
     times = make_curve([base, own], FRAME).points[1].longer_for_90["train"].value
     base_s, own_s = base_fixed + times * 1000 / 10, fixed + times * 1000 / (10 * gain)
@@ -63,7 +65,7 @@ def test_break_even_is_where_both_end_together(base_fixed: float, more: float, g
     assert base_fixed + work / 10 == pytest.approx(base_fixed + more + work / (10 * gain))
 
 
-def test_what_is_slower_never_breaks_even() -> None:
+def test_a_slower_size_never_breaks_even() -> None:
     point = make_curve([observation(1, 10, fixed=1), observation(2, 9, fixed=2)], FRAME).points[1]
     assert point.break_even["train"].value is None
 
@@ -90,7 +92,7 @@ def test_below_five_launches_there_is_only_a_range() -> None:
     assert (steady.low, steady.value, steady.high) == pytest.approx((1.5, 1.6, 1.9))
 
 
-def test_what_a_source_cannot_tell_is_absent() -> None:
+def test_unknown_parts_are_absent() -> None:
     rates = make_curve([observation(1, 100), observation(2, 190)], FRAME).points[1]
     assert set(rates.speedup) == {"steady"}
     assert rates.train_s is None

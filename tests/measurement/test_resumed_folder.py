@@ -53,7 +53,7 @@ def test_a_fingerprint_is_of_this_machine_and_this_python() -> None:
     assert found.cpu == (models[0] if models else "")
 
 
-def test_what_is_begun_is_planned_with_a_seed_a_place_and_a_time(here: Path) -> None:
+def test_a_new_measurement_has_a_plan_with_seed_folder_and_time(here: Path) -> None:
     before = time.time_ns()
     with begin(request(seed=None)) as started:
         plan = started.plan
@@ -69,7 +69,7 @@ def test_what_is_begun_is_planned_with_a_seed_a_place_and_a_time(here: Path) -> 
         assert unnamed.folder.name.startswith("explain-")
 
 
-def test_what_was_measured_is_not_begun_again(here: Path) -> None:
+def test_a_folder_with_a_measurement_is_refused_for_a_new_one(here: Path) -> None:
     folder = begun()
     assert begun() == folder, "nothing was measured in it"
     append(observed(), folder / "runs.jsonl")
@@ -104,7 +104,7 @@ def test_a_resumed_folder_has_its_runs_new_limits_and_its_directory(
         assert (started.plan.request.launches, started.plan.notes) == (9, ())
 
 
-def test_a_folder_that_cannot_be_resumed_is_told(here: Path) -> None:
+def test_a_folder_that_cannot_be_resumed_is_refused(here: Path) -> None:
     with pytest.raises(UsageError, match="holds no measurement to resume: name the folder that was given with -o"):
         resume(here, {}).__enter__()
     folder = begun()

@@ -78,7 +78,7 @@ def test_launches_that_checked_an_estimate_have_no_scaling() -> None:
         scaling_of(measurement([launch(np=2)], quick=True))
 
 
-def test_a_busy_machine_is_said() -> None:
+def test_a_busy_machine_triggers_a_warning() -> None:
     busy = Load(foreign_cores=0.9, cores=2, load_average=1.5)
     runs = [msgspec.structs.replace(run, load=busy) for run in rounds(1)]
     assert any("not quiet: in 3 of 3 launches" in warning for warning in scaling_of(measurement(runs)).warnings)
@@ -86,7 +86,7 @@ def test_a_busy_machine_is_said() -> None:
     assert scaling_of(measurement(calm)).warnings == ()
 
 
-def test_what_was_noted_at_launches_is_told_once_per_point_and_how_often() -> None:
+def test_warnings_of_launches_are_listed_once_per_point_with_a_count() -> None:
     def noted(runs: list, *where: tuple[str, int]) -> list:
         return [
             msgspec.structs.replace(run, warnings=("it drifts",)) if (run.point.engine, run.round) in where else run
@@ -98,7 +98,7 @@ def test_what_was_noted_at_launches_is_told_once_per_point_and_how_often() -> No
     assert scaling_of(measurement(noted(rounds(1), ("none", 1)))).warnings == ("none-np1-b8: it drifts",)
 
 
-def test_trust_is_said_once_from_the_numbers() -> None:
+def test_the_speedup_to_trust_follows_from_the_numbers() -> None:
     long = scaling_of(measurement(rounds(5, steps=20000, first_s=0.1, around_s=0.1)))
     assert len(long.trust) == 1
     assert "All agree" in long.trust[0]
@@ -107,7 +107,7 @@ def test_trust_is_said_once_from_the_numbers() -> None:
     assert any("long training" in line for line in short.trust)
 
 
-def test_what_one_launch_each_shows_is_not_told_as_a_fact() -> None:
+def test_results_of_one_launch_each_are_not_claimed_as_facts() -> None:
     slow = {"none": 0.1, "ddp": 0.18}
 
     def said(count: int) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def _noisy(count: int, levels: list[float]) -> list:
 EVEN = [1.0, 1.012, 0.993, 1.004, 0.99, 1.009, 0.996, 1.011, 0.991]
 
 
-def test_a_launch_unlike_the_others_is_told_and_more_are_asked_for() -> None:
+def test_an_outlier_triggers_a_warning_that_asks_for_more_launches() -> None:
     slow = [*EVEN[:2], 1.3, *EVEN[2:]]
     (warning,) = scaling_of(measurement(_noisy(5, slow))).warnings
     assert warning.startswith(
@@ -232,7 +232,7 @@ def test_a_launch_unlike_the_others_is_told_and_more_are_asked_for() -> None:
     assert scaling_of(measurement(_noisy(5, EVEN))).warnings == ()
 
 
-def test_of_two_sides_the_odd_launch_is_named() -> None:
+def test_the_outlier_is_attributed_to_the_right_point() -> None:
     runs = [
         msgspec.structs.replace(run, mean_step_s=1.25 * run.mean_step_s) if (run.point.np, run.round) == (1, 2) else run
         for run in _noisy(5, EVEN)
@@ -241,7 +241,7 @@ def test_of_two_sides_the_odd_launch_is_named() -> None:
     assert warning.startswith("none-np1-b8: the launch of round 2 was 25 % slower")
 
 
-def test_rounds_that_resemble_the_one_before_are_warned_of() -> None:
+def test_autocorrelated_rounds_trigger_a_warning() -> None:
     (warning,) = scaling_of(measurement(_noisy(6, [1.0, 1.01, 1.03, 1.04, 1.06, 1.07]))).warnings
     assert warning.startswith("ddp-np2-b8: every launch resembles the one of the round before")
     assert "too narrow" in warning

@@ -33,13 +33,13 @@ def test_four_values_give_a_range_and_say_so() -> None:
     assert of_logarithms([1.0, 2.0, 3.0, 9.0])[1:] == (1.0, 9.0, True)
 
 
-def test_who_looked_pays_with_a_wider_interval_from_the_sixth_on() -> None:
+def test_optional_stopping_widens_intervals_from_the_sixth_value_on() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
     assert relative_half_width(values, looked=True) == relative_half_width(values)
     assert relative_half_width([*values, 3.0], looked=True) > 1.05 * relative_half_width([*values, 3.0])
 
 
-def test_only_who_stopped_for_precision_pays() -> None:
+def test_only_stopping_for_precision_widens_intervals() -> None:
     values = [1.00, 1.01, 1.02, 0.99, 1.00, 1.01]
     plain = of_logarithms(values)
     assert of_logarithms(values, target=0.05).high > plain.high
@@ -114,7 +114,7 @@ def test_a_value_unlike_the_others_is_found_and_chance_seldom_makes_one() -> Non
     assert outlying([1.0] * 5) == []
 
 
-def test_neighbours_that_are_alike_are_found_and_chance_seldom_makes_them() -> None:
+def test_autocorrelated_values_are_found_with_few_false_alarms() -> None:
     chance = random.Random(4)
 
     def found(count: int, correlation: float) -> float:

@@ -111,7 +111,7 @@ def test_every_measurement_ends(launches: int, precision: float | None, noise: f
     assert points_of_round(launches + 1, PLANNED, rounds(launches, noise), [], asked) == []
 
 
-def test_it_says_why_it_stopped() -> None:
+def test_the_reason_to_stop_is_recorded() -> None:
     assert "budget" in why_it_stopped(request(), PLANNED, rounds(2), budget_spent=True)
     calm = why_it_stopped(request(precision=0.05), PLANNED, rounds(6), budget_spent=False)
     assert calm == "every steady speedup is known within 5 %"

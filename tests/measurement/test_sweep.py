@@ -122,7 +122,7 @@ def test_no_launch_begins_that_would_end_after_the_budget(launches: Launches, mo
     assert len(found.runs) == 3
 
 
-def test_a_measurement_is_resumed_with_what_is_missing(launches: Launches, tmp_path: Path) -> None:
+def test_a_resumed_measurement_makes_the_missing_launches(launches: Launches, tmp_path: Path) -> None:
     def interrupted(number: int, point: Point) -> None:
         if number == 2:
             raise KeyboardInterrupt
@@ -217,7 +217,9 @@ def test_a_traced_launch_is_shown_with_its_steps_of_the_most_processes(launches:
     assert ":full" in "\n".join(traced_commands(request(np=(2,), cpu_detail=True)))
 
 
-def test_what_launches_need_is_looked_for_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_and_modules_are_refused_before_the_first_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     asked: list[str] = []

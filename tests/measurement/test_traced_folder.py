@@ -74,7 +74,7 @@ def described(folder: Path, run: Run | None = None, window: Window = WINDOW) -> 
     return describe(folder, POINT, run or run_of(), window, what="cnn", command=("python", "train.py"))
 
 
-def test_a_folder_says_what_was_captured_and_what_it_cost(tmp_path: Path) -> None:
+def test_a_traced_folder_records_captured_steps_and_overhead(tmp_path: Path) -> None:
     (tmp_path / "timeline-again.json").write_text("")
     found = described(folder_of_two(tmp_path))
     assert found.steps == 8
@@ -100,7 +100,7 @@ def test_only_steps_that_all_ranks_captured_count(tmp_path: Path) -> None:
     assert loaded.cores >= 1
 
 
-def test_a_rank_without_a_trace_is_named_with_what_it_said(tmp_path: Path) -> None:
+def test_a_rank_without_a_trace_is_named_with_its_reason(tmp_path: Path) -> None:
     folder_of_two(tmp_path, profiles=(0,))
     (tmp_path / "rank-1.out").write_text("a line\nscalescope: this rank is not traced: the disk is full\n")
     found = described(tmp_path)

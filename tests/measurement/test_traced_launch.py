@@ -46,7 +46,7 @@ def test_most_of_a_short_script_is_captured() -> None:
     assert choose_window(timeline=True, most=15).steps == 11
 
 
-def test_the_overhead_is_what_traced_steps_took_more_and_neighbours_show_how_sure_it_is() -> None:
+def test_the_overhead_of_tracing_has_an_interval_from_neighbouring_blocks() -> None:
     blocks = [(0, 4, False), (5, 9, True), (10, 14, False)]
     times = [1.0] * 4 + [9.0] + [1.2] * 4 + [9.0] + [1.1] * 4
     found = overhead(times, blocks)

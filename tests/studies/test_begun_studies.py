@@ -69,7 +69,7 @@ def test_a_study_leaves_its_plan_and_its_parts_in_its_folder(tmp_path: Path, fak
     assert (fakes.made[0].plan.request.env, fakes.made[0].folder) == ({"A": "1"}, folder)
 
 
-def test_what_settling_takes_counts_as_used(
+def test_time_spent_on_the_plan_counts_as_used(
     tmp_path: Path, fakes: type[FakeParts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -161,7 +161,7 @@ def test_only_a_study_whose_place_is_there_is_resumed(tmp_path: Path, fakes: typ
         resume(folder, Progress())
 
 
-def test_a_dry_run_says_what_each_part_would_take_and_starts_nothing() -> None:
+def test_a_dry_run_lists_the_time_of_each_part_and_starts_nothing() -> None:
     plan = dry_run(REQUEST)
     assert (plan.what, plan.budget_s, plan.used_s) == ("mlp", 600.0, 0.0)
     assert [part.name for part in plan.parts][:3] == ["estimate", "measure", "explain"]

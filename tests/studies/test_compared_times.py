@@ -79,7 +79,7 @@ def test_the_whole_interval_lies_on_one_side_or_decides_nothing(a: Estimate, b: 
     assert steps(a, b, tolerance=1.0).verdict == verdict
 
 
-def test_a_change_within_five_percent_is_none() -> None:
+def test_a_change_within_the_tolerance_counts_as_same() -> None:
     assert [steps(about(1.0), about(b)).verdict for b in (1.04, 1.06, 0.96, 0.94)] == [
         "same",
         "slower",
@@ -126,7 +126,7 @@ def test_a_step_is_called_by_its_configuration(more: dict[str, Any], what: str) 
     assert whats(compare(one, one)) == [what]
 
 
-def test_only_what_both_have_is_compared_in_the_order_of_the_first() -> None:
+def test_only_common_times_are_compared_in_the_order_of_the_first() -> None:
     a = measured(*(point(about(np), np=np) for np in (8, 2, 4)))
     b = measured(*(point(about(2 * np), np=np) for np in (2, 16, 8)))
     pairs = compare(a, b).pairs
@@ -153,7 +153,7 @@ def test_without_steps_samples_are_compared_and_without_them_trainings() -> None
     assert (training.verdict, training.note) == ("undecided", ONCE)
 
 
-def test_total_times_are_compared_where_a_table_tells_no_others(scalescope: CommandLine) -> None:
+def test_total_times_are_compared_where_a_table_has_no_others(scalescope: CommandLine) -> None:
     (scalescope.folder / "before.csv").write_text("np,total_s\n1,100\n2,60\n2,60\n2,60\n")
     (scalescope.folder / "after.csv").write_text("np,total_s,train_s\n1,100,90\n2,30,20\n2,30,20\n2,30,20\n")
     for other, ratio in (("before.csv", 1.0), ("after.csv", 0.5)):
@@ -254,7 +254,7 @@ def test_a_search_has_the_default_and_the_tuned_step_each_with_its_own_spread() 
     assert best.ratio.high == pytest.approx(4.0 / (1.0 - 1.6449 * 0.05), rel=1e-4)
 
 
-def test_a_search_that_keeps_the_default_has_its_step_twice_and_without_spread_it_says_so() -> None:
+def test_a_search_that_keeps_the_default_compares_its_step_twice() -> None:
     kept = tuned({}, [({}, 0.1)], default_step_s=2.0, winner_step_s=None)
     assert [(pair.a, pair.note) for pair in compare(kept, kept).pairs] == [(2.0, ""), (2.0, "")]
     bare = tuned({}, [({}, None)], default_step_s=2.0, winner_step_s=None)

@@ -164,7 +164,7 @@ def test_a_step_is_called_by_the_ranks_and_the_engine_of_both(a: dict[str, Any],
     assert step(replace(EXACT, **a), replace(EXACT, **b)).what == what
 
 
-def test_what_stands_out_in_one_only_is_new_or_gone() -> None:
+def test_findings_of_one_side_only_are_new_or_gone() -> None:
     def finding(name: str) -> Finding:
         return Finding(id=name, sentence=f"It is {name}.", evidence={}, change="", gain=None)
 

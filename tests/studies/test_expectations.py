@@ -42,7 +42,7 @@ def test_an_engine_without_knobs_is_not_tuned(tmp_path: Path) -> None:
     assert found.skip_reason("tune") == found.skip_reason("check") == "FSDP2 has no knobs that tune can change"
 
 
-def test_a_script_has_strong_scaling_only_when_it_can_be_told_its_batch(tmp_path: Path) -> None:
+def test_a_script_has_strong_scaling_only_when_it_takes_its_batch(tmp_path: Path) -> None:
     told = StudyRequest(command=("python", "x.py", "--batch-size", "{batch}"))
     assert expectations(tmp_path, told, batches=(32,)).skip_reason("strong") == ""
     assert "batch 33 cannot be divided among 1 and 2" in expectations(tmp_path, told, batches=(33,)).skip_reason(
@@ -69,7 +69,7 @@ def test_batches_whose_steps_are_too_long_for_the_budget_are_not_in_the_map(samp
     assert _batches(StudyRequest(workload=MODEL, batch=(1024,)), sample_s) == (1024,)
 
 
-def test_launches_that_were_made_say_what_the_next_ones_take(tmp_path: Path) -> None:
+def test_finished_launches_predict_the_time_of_the_next_ones(tmp_path: Path) -> None:
     request = StudyRequest(workload=MODEL)
     before = expectations(tmp_path, request)
     runs = [run("none", 1, 80, wall_s=31.0), run("ddp", 2, 80, wall_s=32.0)]  # 10 steps of 0.1 and of 0.2 s

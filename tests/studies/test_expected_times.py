@@ -66,7 +66,7 @@ def test_a_launch_makes_six_seconds_of_steps_but_not_too_few_or_too_many(
     assert expected.seconds("check") == pytest.approx(6 * launch_s + 5)
 
 
-def test_the_parts_of_a_model_take_what_their_launches_take(tmp_path: Path) -> None:
+def test_parts_take_the_time_of_their_launches(tmp_path: Path) -> None:
     expected = of_model(tmp_path)  # 32 samples of 1 ms, and 5 s to start
     seconds = {part: expected.seconds(part) for part in PARTS}
     assert seconds["measure"] == pytest.approx(3 * 3 * 8.2 + 2.5)
@@ -138,13 +138,13 @@ def test_a_map_that_recommends_two_processes_is_looked_at_on_two(tmp_path: Path,
     assert expectations(tmp_path, four_gpus, np=(1, 2, 4))._target == (2, 32)
 
 
-def test_what_was_launched_is_looked_at_whatever_the_map_says(tmp_path: Path, four_gpus: StudyRequest) -> None:
+def test_a_launched_setting_stays_the_target_when_the_map_changes(tmp_path: Path, four_gpus: StudyRequest) -> None:
     predicted(tmp_path, made_predictions.predicted(counts=(1, 2, 4), batches=(16, 64)))
     measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80))
     assert expectations(tmp_path, four_gpus)._target == (4, 8)
 
 
-def test_a_survey_tells_what_launches_take_until_they_are_measured(tmp_path: Path) -> None:
+def test_a_survey_predicts_the_time_of_launches_until_they_are_measured(tmp_path: Path) -> None:
     survey = [run("none", 1, 80, wall_s=3.0), run("ddp", 2, 80, wall_s=0.5), run("ddp", 2, 40, wall_s=9.0)]
     measured(tmp_path, *survey, place="estimate/survey")  # 10 steps of 0.1, 0.2 and 0.4 s
     expected = expectations(tmp_path, SCRIPT, batches=())

@@ -78,7 +78,7 @@ def test_a_script_is_launched_with_the_engine_that_its_ranks_showed(tmp_path: Pa
     [(OF_MODEL, None, None), (msgspec.structs.replace(OF_MODEL, threads_per_rank=2), 2, None), (SCRIPT, None, 500)],
     ids=["model", "threads", "script"],
 )
-def test_the_target_is_tuned_within_what_is_left(
+def test_the_target_is_tuned_within_the_rest_of_the_budget(
     tmp_path: Path, verbs: Verbs, request_: StudyRequest, threads: int | None, steps: int | None
 ) -> None:
     done(tmp_path, "tune", request_, threads_per_rank=7)
@@ -142,7 +142,7 @@ def test_without_a_tuned_setting_there_is_nothing_to_check(tmp_path: Path, verbs
         done(tmp_path, "check")
 
 
-def test_what_a_part_left_is_known_after_it_even_where_it_fails(tmp_path: Path, verbs: Verbs) -> None:
+def test_results_of_a_failed_part_are_used_by_the_next_one(tmp_path: Path, verbs: Verbs) -> None:
     known = part_of(tmp_path)
     known.run("measure", 77.0, PROGRESS)
     assert known._launch_s() == 4.0

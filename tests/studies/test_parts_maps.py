@@ -54,7 +54,7 @@ def test_named_hosts_are_probed_once_before_their_map(tmp_path: Path, verbs: Ver
     ("device", "gpus", "found"),
     [("auto", "0,1", ("nccl", "cuda")), ("cpu", "0,1", ("gloo", "cpu")), ("auto", "", ("gloo", "cpu"))],
 )
-def test_links_are_probed_on_what_the_ranks_compute_on(
+def test_links_are_probed_on_the_device_of_the_ranks(
     tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch, device: str, gpus: str, found: tuple[str, str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)

@@ -54,7 +54,7 @@ def traced(folder: Path, explanation: Explanation | None = None, **record: Any) 
     return folder
 
 
-def test_every_verb_says_what_it_did_and_where(tmp_path: Path) -> None:
+def test_every_verb_is_listed_with_its_folder(tmp_path: Path) -> None:
     estimate = EstimatePlan(request=EstimateRequest(workload=MODEL), fingerprint=MACHINE)
     tune = TunePlan(request=TuneRequest(command=("x",)), cwd="/", fingerprint=MACHINE)
     paths = [
@@ -96,7 +96,7 @@ def test_traces_and_logs_join_the_only_training_there_is(tmp_path: Path) -> None
     assert [each.name for each in read_results([first, other, launch])] == ["a", "b", "t"]
 
 
-def test_a_probe_joins_whatever_is_there(tmp_path: Path) -> None:
+def test_a_probe_joins_any_results(tmp_path: Path) -> None:
     probe = folder_of(tmp_path / "p", "probe")
     write_cluster(made_predictions.cluster(), probe / "cluster.toml")
     assert one(probe).cluster == made_predictions.cluster()
@@ -122,7 +122,7 @@ def test_a_record_or_a_file_may_be_named_itself(tmp_path: Path) -> None:
     assert (one(TABLE).name, one(TABLE).kinds) == ("lab11.csv", frozenset({"scaling"}))
 
 
-def test_what_is_not_there_or_no_result_is_refused(tmp_path: Path) -> None:
+def test_missing_paths_and_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'nowhere' does not exist: name a folder of scalescope estimate"):
         read_results([Path("nowhere")])
     with pytest.raises(UsageError, match="holds no results: name a folder of scalescope estimate"):
@@ -152,7 +152,7 @@ def test_folders_of_verbs_are_looked_for_one_level_down(tmp_path: Path) -> None:
     assert one(alone).kinds == {"scaling"}
 
 
-def test_what_is_not_finished_says_how_to_finish_it(tmp_path: Path) -> None:
+def test_unfinished_results_name_the_command_that_finishes_them(tmp_path: Path) -> None:
     place = tmp_path / "my results"
     begun = folder_of(place / "m", "measure", plan=PLAN)
     with pytest.raises(UsageError) as caught:
@@ -195,7 +195,7 @@ def test_traced_launches_of_a_measurement_come_with_their_batches(tmp_path: Path
     assert len(found.explanations) == 3
 
 
-def test_traced_launches_that_nobody_explained_are_explained_now(tmp_path: Path) -> None:
+def test_traced_launches_without_an_explanation_are_explained_when_read(tmp_path: Path) -> None:
     place = folder_of(tmp_path / "m", "measure", scaling=curves())
     launch = shutil.copytree(TRACES, place / "traces" / "a")
     ranks = tuple(RankTrace(rank=rank, host="h", profile=f"rank{rank}.json.gz") for rank in (0, 1))

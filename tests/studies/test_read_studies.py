@@ -75,7 +75,7 @@ def study_folder(place: Path, *states: Any, checked: bool = True) -> Path:
     return place
 
 
-def test_a_study_is_one_result_with_its_check_and_what_is_open(tmp_path: Path) -> None:
+def test_a_study_is_one_result_with_its_check_and_its_open_parts(tmp_path: Path) -> None:
     place = study_folder(tmp_path / "s", "done", "planned", "failed", "running", "left out", "not needed")
     found = one(place)
     assert (found.name, len(found.kinds)) == ("s", 4)

@@ -14,7 +14,7 @@ from scalescope.studies.script_map import corrected_by, map_of_script, profile_o
 Surveys = dict[tuple[int, int | None], dict[str, Any]]
 
 
-def test_a_batch_that_nobody_told_is_what_was_counted_or_one() -> None:
+def test_an_unknown_batch_is_the_counted_samples_or_one() -> None:
     assert profile_of_script("x", {(1, None): survey(1)}).points[0].batch == 64
     assert profile_of_script("x", {(1, 16): survey(1)}).points[0].batch == 16
     uncounted = survey(1)
@@ -42,7 +42,9 @@ def test_a_step_is_no_shorter_than_its_parts() -> None:
 @pytest.mark.parametrize(
     ("alone_s", "together_s", "slowdown"), [(0.02, 0.03, 1.5), (0.02, 0.01, 1.0), (0.0, 0.03, 1.0), (None, 0.03, 1.0)]
 )
-def test_forward_passes_tell_what_sharing_costs(alone_s: float | None, together_s: float, slowdown: float) -> None:
+def test_the_slowdown_of_forward_passes_is_the_cpu_contention(
+    alone_s: float | None, together_s: float, slowdown: float
+) -> None:
     found: Surveys = {(1, 16): survey(1), (4, 8): survey(4, forward_s=together_s)}
     if alone_s is not None:
         found[1, 8] = survey(1, forward_s=alone_s)

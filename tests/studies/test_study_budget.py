@@ -72,14 +72,14 @@ def states(study: Study) -> dict[str, str]:
     return {part.name: part.state for part in study.parts}
 
 
-def test_a_budget_that_holds_everything_does_every_part_in_order() -> None:
+def test_a_sufficient_budget_does_every_part_in_order() -> None:
     study, work, clock = run(600)
     assert work.ran == list(NAMES)
     assert set(states(study).values()) == {"done"}
     assert study.used_s == clock.now - 100 == sum(SECONDS.values())
 
 
-def test_what_does_not_fit_is_left_out_with_the_budget_that_would_hold_it() -> None:
+def test_parts_that_do_not_fit_name_the_budget_that_would_hold_them() -> None:
     study, work, clock = run(155 + PAGE_S)
     assert work.ran == ["estimate", "measure", "explain", "tune", "check"]
     assert {states(study)[name] for name in ("refine", "strong", "engines")} == {"left out"}
@@ -114,7 +114,7 @@ def test_a_part_that_took_longer_costs_later_ones_their_place_and_one_that_took_
     assert states(early)["refine"] == states(early)["check"] == "done"
 
 
-def test_measuring_keeps_free_what_the_first_parts_after_it_need() -> None:
+def test_measure_leaves_time_for_the_first_parts_after_it() -> None:
     work = run(600)[1]
     assert work.shares["estimate"] == 600 - PAGE_S - (45 + 15 + 30 + 25)
     assert work.shares["measure"] == 600 - PAGE_S - 40 - (15 + 30 + 25)
@@ -151,7 +151,7 @@ def test_a_part_that_fails_does_not_end_the_study(problem: Exception, why: str) 
     assert (study.part("tune").state, study.part("tune").why) == ("failed", why)
 
 
-def test_interrupted_it_keeps_what_is_finished_and_does_not_repeat_it() -> None:
+def test_an_interrupted_study_does_not_repeat_finished_parts() -> None:
     kept: list[Study] = []
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
@@ -164,7 +164,7 @@ def test_interrupted_it_keeps_what_is_finished_and_does_not_repeat_it() -> None:
     assert study.part("measure").used_s == 1 + 45
 
 
-def test_what_a_budget_left_out_is_done_with_another_one() -> None:
+def test_parts_left_out_are_done_with_a_new_budget() -> None:
     clock = Clock()
     first = conduct(begun(155 + PAGE_S), Fake(clock), Told(), lambda study: None, clock)
     more = Study(what=first.what, budget_s=first.used_s + 200, parts=first.parts)
@@ -198,7 +198,7 @@ def test_every_change_is_kept_as_it_comes() -> None:
     assert [kept[2].used_s, kept[4].used_s] == [40.0, 85.0]
 
 
-def test_a_part_that_is_over_has_a_line_and_what_its_verb_says_is_a_detail() -> None:
+def test_a_finished_part_has_a_line_and_notes_of_its_verb_are_details() -> None:
     clock, told = Clock(), Told()
     conduct(begun(600), Fake(clock, {"tune": WorkFailed("died")}), told, lambda study: None, clock)
     assert told.notes[1 + len(NAMES) :][:2] == ["estimate: done in 40 s", "measure: done in 45 s"]
