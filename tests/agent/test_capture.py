@@ -142,7 +142,7 @@ gzip.open = full
     assert not list(traced.folder.glob("trace-*.json"))
 
 
-def test_a_script_that_profiles_itself_is_not_traced(traced: Forked) -> None:
+def test_a_script_that_profiles_itself_keeps_its_profiler(traced: Forked) -> None:
     script = (
         BEGINNING
         + """

@@ -140,7 +140,7 @@ def test_programs_that_are_not_here_are_none(describe, tmp_path):
     assert (machine.mpi, machine.slurm, machine.ssh, machine.gpus) == (None, None, None, ())
 
 
-def test_processes_of_other_programs_are_ignored(describe, tmp_path):
+def test_programs_of_other_vendors_are_recognised(describe, tmp_path):
     program(tmp_path, "nvidia-smi", "NVIDIA H200, 143771\nNVIDIA GB10, [N/A]")
     program(tmp_path, "mpirun", "HYDRA build details:\n    Version:  4.2.1")
     (tmp_path / "srun").write_text("#!/bin/sh\necho 'srun: fatal: no configuration' >&2\nexit 1\n")

@@ -155,7 +155,7 @@ def test_a_module_is_there_when_the_interpreter_says_so(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_the_controller_follows_from_the_build_of_horovod(
+def test_built_with_asks_horovod_in_the_interpreter_of_the_ranks(
     answer: Any, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/bin/mpirun")
