@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_resumed_is_refused(here: Path) -> None:
         resume(here, {}).__enter__()
     folder = begun()
     save(msgspec.structs.replace(plan_of(folder), cwd=str(here / "gone")), folder / "plan.json")
-    with pytest.raises(UsageError, match="gone, where the measurement was begun, does not exist: create it"):
+    with pytest.raises(UsageError, match="gone, where the measurement was started, does not exist: create it"):
         resume(folder, {}).__enter__()
 
 

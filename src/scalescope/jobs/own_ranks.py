@@ -25,7 +25,7 @@ _SPAWNERS = {
 }
 STARTS_RANKS = "the script starts its ranks itself"
 _GIVEN_BY_LAUNCHERS = {"RANK", "LOCAL_RANK"}
-_LARGEST_SOURCE = 10_000_000
+LARGEST_SOURCE = 10_000_000  # Bytes of a file that may be a script
 _INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 
 
@@ -39,7 +39,7 @@ def is_launch_line(command: tuple[str, ...]) -> bool:
 def starts_ranks_itself(command: tuple[str, ...]) -> bool:
     """True for a launch line, and for a script whose source starts ranks and takes none from a launcher."""
     script = _script(_without_env(command))
-    small = script is not None and script.stat().st_size < _LARGEST_SOURCE
+    small = script is not None and script.stat().st_size < LARGEST_SOURCE
     return is_launch_line(command) or (small and script is not None and _spawns(script.read_text(errors="replace")))
 
 
@@ -51,7 +51,7 @@ def places_ranks_elsewhere(command: tuple[str, ...], launcher: str) -> bool:
     if _name(words) in _ON_ONE_HOST or _module(words) in _ON_ONE_HOST:
         line = f" {' '.join(words)} "
         return " --nnodes" in line and not re.search(r" --nnodes[= ]1(:1)? ", line)
-    return is_launch_line(command) or not (_is_python(words) or _script(words))
+    return is_launch_line(command) or not (is_python(words) or _script(words))
 
 
 def _without_env(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,13 +66,14 @@ def _name(words: tuple[str, ...]) -> str:
     return Path(words[0]).name if words else ""
 
 
-def _is_python(words: tuple[str, ...]) -> bool:
+def is_python(words: tuple[str, ...]) -> bool:
+    """True when a command's first word is a Python."""
     return re.fullmatch(r"python[0-9.]*", _name(words)) is not None
 
 
 def _module(words: tuple[str, ...]) -> str:
     """The module that `python -m` runs; empty when the command is something else."""
-    for word, after in pairwise(words[1:]) if _is_python(words) else ():
+    for word, after in pairwise(words[1:]) if is_python(words) else ():
         if word == "-m":
             return after
         if not word.startswith("-"):
@@ -82,7 +83,7 @@ def _module(words: tuple[str, ...]) -> str:
 
 def _script(words: tuple[str, ...]) -> Path | None:
     """The Python file that the command runs, if it is one."""
-    named = [word for word in words[1:] if not word.startswith("-")] if _is_python(words) else words
+    named = [word for word in words[1:] if not word.startswith("-")] if is_python(words) else words
     path = Path(*named[:1])
     return path if path.suffix == ".py" and path.is_file() else None
 
@@ -90,7 +91,7 @@ def _script(words: tuple[str, ...]) -> Path | None:
 def missing_script(command: tuple[str, ...]) -> str:
     """The file that `python FILE` would run and that is not there; empty where it is, or where words do not tell."""
     words = _without_env(command)
-    for word in words[1:] if _is_python(words) else ():
+    for word in words[1:] if is_python(words) else ():
         if re.fullmatch(r"-[bBdEiIOPqsSuvx]+|-[WX].+", word):  # others take the next word, or run something else
             continue
         is_file_name = not word.startswith("-") and "{" not in word

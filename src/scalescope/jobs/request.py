@@ -11,7 +11,7 @@ import msgspec
 from scalescope.engines import PLAIN, engine_of_source, exchanging
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
-from scalescope.jobs.own_ranks import is_launch_line
+from scalescope.jobs.own_ranks import LARGEST_SOURCE, is_launch_line, is_python
 from scalescope.options import options_of, read
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
@@ -95,14 +95,15 @@ def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
 def engine_of_script(command: tuple[str, ...]) -> str:
     """The engine that the Python files in the command import."""
     paths = [Path(word) for word in command if word.endswith(".py")]
-    texts = [path.read_text(errors="replace") for path in paths if path.is_file() and path.stat().st_size < 10_000_000]
+    texts = [
+        path.read_text(errors="replace") for path in paths if path.is_file() and path.stat().st_size < LARGEST_SOURCE
+    ]
     return engine_of_source("\n".join(texts)).name
 
 
 def interpreter_of(command: tuple[str, ...], own: str) -> str:
     """The Python of the user's command when it names one, otherwise our own."""
-    program = Path(command[0]).name
-    if re.fullmatch(r"python[0-9.]*", program):
+    if is_python(command):
         found = shutil.which(command[0])
         if not found:
             raise UsageError(f"there is no program '{command[0]}': check the command's first word")

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,7 @@ from scalescope.launchers.runner import end_orphans
 from scalescope.records.job import Host
 from scalescope.records.request import EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
 from scalescope.records.run import Run
-from scalescope.records.store import complete_lines, drop_torn_line, load, load_lines
+from scalescope.records.store import AnyRecord, complete_lines, drop_torn_line, load, load_lines
 
 _WORDS = {"cpu": "CPU", "cores": "cores", "gpus": "GPUs", "python": "Python", "torch": "torch"}
 # Not compared when the ranks run on other machines than the one that launches them.
@@ -143,24 +143,37 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     if not (folder / "plan.json").exists():
         raise UsageError(f"{folder} holds no measurement to resume: name the folder that was given with -o")
     plan_of(folder)  # a folder of something else is refused before the lock's file is made in it
+    if changes.get("precision") and not changes.get("launches"):
+        changes = {**changes, "launches": None}
+    with resumed_plan(folder, Plan, "measurement") as plan:
+        request = msgspec.structs.replace(plan.request, folder=str(folder), **changes)
+        plan = msgspec.structs.replace(plan, request=request)
+        save_plan(plan, folder)
+        drop_torn_line(folder / "runs.jsonl")
+        yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
+
+
+@contextlib.contextmanager
+def resumed_plan(folder: Path, plan_type: type[AnyRecord], what: str) -> Iterator[Any]:
+    """The plan of a locked folder, in the directory it was begun in, after ranks that outlived an interruption ended.
+
+    Args:
+        folder: Where `what`, a measurement or a study, was begun.
+        plan_type: Of its plan.
+        what: In the words of the user.
+
+    Raises:
+        UsageError: Another process works in the folder, or it was begun with another setup.
+    """
     with held(folder):
-        plan = load_plan(folder, Plan)
+        plan: Any = load_plan(folder, plan_type)
         if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the measurement was begun, does not exist: create it, or start anew")
+            raise UsageError(f"{plan.cwd}, where the {what} was started, does not exist: create it, or start anew")
         with contextlib.chdir(plan.cwd):
             begun_on, moved = check_resume(plan.fingerprint, plan.request, folder)
-            if changes.get("precision") and not changes.get("launches"):
-                changes = {**changes, "launches": None}
-            plan = msgspec.structs.replace(
-                plan,
-                request=msgspec.structs.replace(plan.request, folder=str(folder), **changes),
-                fingerprint=begun_on,
-                notes=tuple(dict.fromkeys((*plan.notes, *moved))),
-            )
-            save_plan(plan, folder)
-            end_orphans(plan.request.folder, plan.request.hosts, plan.request.ssh)
-            drop_torn_line(folder / "runs.jsonl")
-            yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
+            end_orphans(str(folder), plan.request.hosts, plan.request.ssh)
+            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
+            yield msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
 
 
 def plan_of(folder: Path) -> Plan:

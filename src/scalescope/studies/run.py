@@ -1,6 +1,5 @@
 """`study`: from a request to a folder that holds every answer; begun once, and resumed after any interruption."""
 
-import contextlib
 import sys
 import tempfile
 import time
@@ -12,14 +11,13 @@ import msgspec
 from scalescope import host
 from scalescope.engines import PLAIN, USUAL, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import has_module, load_plan, save_plan
-from scalescope.jobs.folders import check, held, interrupted_in, mark_of, result_folder
+from scalescope.jobs.environment import has_module, save_plan
+from scalescope.jobs.folders import check, interrupted_in, mark_of, result_folder
 from scalescope.jobs.launch import check_requirements, rehearse
 from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import engine_of_script, fields_of
-from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.resume import check_resume, fingerprint_here
+from scalescope.measurement.resume import fingerprint_here, resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
@@ -66,26 +64,18 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> S
     folder = folder.absolute()
     if not (folder / PLAN).exists() or mark_of(folder) != "study":
         raise UsageError(f"{folder} holds no study to resume: name the folder that was given with -o")
-    with held(folder):
-        plan = load_plan(folder, StudyPlan)
-        if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the study was started, does not exist: create it, or start anew")
-        with contextlib.chdir(plan.cwd):
-            begun_on, moved = check_resume(plan.fingerprint, plan.request, folder)
-            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
-            plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
-            save_plan(plan, folder)
-            end_orphans(str(folder), plan.request.hosts, plan.request.ssh)
-            parts = Parts(plan, folder)
-            kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
-            if (folder / STUDY).exists():
-                kept = load(folder / STUDY, Study)
-            known = {part.name: part for part in kept.parts}
-            known["refine"] = msgspec.structs.replace(known["refine"], state="planned")  # there is new time for it
-            kept = msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
-            if budget_s:
-                kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
-            return in_folder(_conducted(kept, parts, folder, progress), folder)
+    with resumed_plan(folder, StudyPlan, "study") as plan:
+        save_plan(plan, folder)
+        parts = Parts(plan, folder)
+        kept = Study(what=plan.request.what, budget_s=plan.request.budget_s, parts=parts.parts)
+        if (folder / STUDY).exists():
+            kept = load(folder / STUDY, Study)
+        known = {part.name: part for part in kept.parts}
+        known["refine"] = msgspec.structs.replace(known["refine"], state="planned")  # there is new time for it
+        kept = msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
+        if budget_s:
+            kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
+        return in_folder(_conducted(kept, parts, folder, progress), folder)
 
 
 def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0) -> Study:
