@@ -9,8 +9,8 @@ import pytest
 
 from scalescope.engines.horovod import Horovod
 from scalescope.errors import UsageError
+from scalescope.jobs import launch as launching
 from scalescope.jobs.plan import Settings
-from scalescope.measurement import sweep
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import Point
 from scalescope.records.store import append, load, save
@@ -76,7 +76,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     (tmp_path / "train.py").write_text("print('hello')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(sweep, "has_module", lambda python, module: True)
+    monkeypatch.setattr(launching, "has_module", lambda python, module: True)
     monkeypatch.setattr(Horovod, "built_with", lambda self, python, what: what == "nccl")
     monkeypatch.setattr(run, "prepare", lambda: None)
     for method in ("online", "offline", "native"):
