@@ -43,7 +43,6 @@ _HAND_ON = (
 )
 _MOST_STEPS = 5000
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-_DISK_FULL = re.compile("No space left on device")
 
 
 def check_requirements(settings: Settings) -> None:
@@ -177,7 +176,7 @@ def _run_ranks(
         looks = bool(settings.request.command) and launcher.name != "own"
         watch = LaunchWatch(job, progress, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
         launched = _run_once(settings, launcher, job, watch)
-        if not launched.problem or attempt == attempts or not _printed(folder, _PORT_TAKEN):
+        if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, _outputs(folder))):
             break
     return launched._replace(as_it_is=settings.as_it_is)
 
@@ -224,7 +223,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
     if launched.as_it_is:
         problem += f" ({launched.as_it_is})"
-    if _printed(folder, _DISK_FULL):
+    if any("No space left on device" in line for line in _outputs(folder)):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
 
@@ -269,9 +268,8 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
             )
 
 
-def _printed(folder: Path, pattern: re.Pattern[str]) -> bool:
-    """True when one of the last lines of any output matches."""
-    return any(pattern.search(line) for path in folder.glob("*.out") for line in last_lines(path, 200))
+def _outputs(folder: Path) -> list[str]:
+    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
 
 
 def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
