@@ -164,7 +164,7 @@ def outlying(values: Sequence[float], tests: int = 1) -> list[int]:
     return removed[:found]
 
 
-def resemble_the_one_before(values: Sequence[float], tests: int = 1) -> bool:
+def is_autocorrelated(values: Sequence[float], tests: int = 1) -> bool:
     """Whether neighbours in time are more alike than chance allows, by von Neumann's ratio; `tests` as in `outlying`.
 
     Five values show a correlation of 0.8 in about one series of four, twelve in nearly all.

@@ -63,7 +63,7 @@ class _Steady(NamedTuple):
         above = logs - self.low
         return np.where(np.abs(above - self.gap) < np.abs(above), above - self.gap, above)
 
-    def news(self, logs: Logs) -> Logs:
+    def innovations(self, logs: Logs) -> Logs:
         """What each step tells beyond the one before it, along the last axis; all of equal variance."""
         new = np.array(logs, float)
         new[..., 1:] -= self.correlation * logs[..., :-1]
@@ -72,8 +72,8 @@ class _Steady(NamedTuple):
 
     def misfit(self, logs: Logs) -> Logs:
         """Squared deviations that remain about the best level, along the last axis."""
-        new = self.news(self.one_kind(logs))
-        one = self.news(np.ones(logs.shape[-1]))
+        new = self.innovations(self.one_kind(logs))
+        one = self.innovations(np.ones(logs.shape[-1]))
         level = new @ one / (one @ one)
         new -= np.multiply.outer(level, one)
         return np.asarray((new * new).sum(-1) / self.variance)
@@ -241,11 +241,11 @@ def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: boo
     if len(logs) < 2 * fewest or depth > _DEEPEST:
         return []
     inside = slice(fewest - 1, len(logs) - fewest)
-    saved, rise = _saved_by_a_change(logs, steady or _Steady(1.0, 0.0))
+    saved, rise = _change_point_gain(logs, steady or _Steady(1.0, 0.0))
     at = int(np.argmax(saved[inside])) + fewest
     if steady is None:
         left, right = logs[:at] - logs[:at].mean(), logs[at:] - logs[at:].mean()
-        saved, rise = _saved_by_a_change(logs, _scatter(np.concatenate([left, right])))
+        saved, rise = _change_point_gain(logs, _scatter(np.concatenate([left, right])))
         at = int(np.argmax(saved[inside])) + fewest
     if saved[at - 1] < _PRICE_OF_CHANGE + 2 * math.log(len(logs)):
         at = 1
@@ -256,12 +256,12 @@ def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: boo
     return [*before, at, *(at + change for change in after)]
 
 
-def _saved_by_a_change(logs: Logs, steady: _Steady) -> tuple[Logs, Logs]:
+def _change_point_gain(logs: Logs, steady: _Steady) -> tuple[Logs, Logs]:
     """Squared deviations that two levels save against one, for every place of a change; above 0 where steps get faster.
 
     Least squares for all places at once, by sums over the steps before the change.
     """
-    new, one = steady.news(logs - np.median(logs)), steady.news(np.ones(len(logs)))
+    new, one = steady.innovations(logs - np.median(logs)), steady.innovations(np.ones(len(logs)))
     early_one = np.cumsum(one * one)[:-1] - steady.correlation * one[1:]
     early_early = np.cumsum(one * one)[:-1] + steady.correlation**2
     early_new = np.cumsum(one * new)[:-1] - steady.correlation * new[1:]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scalescope.stats import (
     PREDICTED,
     fit_line,
+    is_autocorrelated,
     normal_width,
     of_logarithms,
     outlying,
     relative_half_width,
-    resemble_the_one_before,
     standard_error,
     standard_errors,
 )
@@ -123,11 +123,11 @@ def test_neighbours_that_are_alike_are_found_and_chance_seldom_makes_them() -> N
             values = [chance.gauss(0, 1)]
             while len(values) < count:
                 values.append(correlation * values[-1] + math.sqrt(1 - correlation**2) * chance.gauss(0, 1))
-            seen += resemble_the_one_before(values)
+            seen += is_autocorrelated(values)
         return seen / 1000
 
     assert 0.02 < found(5, 0.0) < 0.07
     assert 0.02 < found(20, 0.0) < 0.07
     assert found(5, 0.8) > 0.15
     assert found(20, 0.8) > 0.85
-    assert not resemble_the_one_before([1.0] * 6)
+    assert not is_autocorrelated([1.0] * 6)

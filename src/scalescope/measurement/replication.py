@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import Point, Run
-from scalescope.stats import FEWEST, outlying, relative_half_width, resemble_the_one_before
+from scalescope.stats import FEWEST, is_autocorrelated, outlying, relative_half_width
 
 ENOUGH_WITH_ODD = 8  # Launches that are asked for where one is odd: with fewer nothing tells how often they come
 _LEAST_ODD = 0.05  # From the others: a launch that differs by less is not worth a word
@@ -82,7 +82,7 @@ def warnings_of(points: Sequence[Point], scalings: Sequence[str], runs: Sequence
         for number in rounds:
             point, times = _whose(each, number, rounds, runs)
             odd[point, number] = _odd_words(point, number, rounds, times)
-        if not rounds and resemble_the_one_before(list(each.ratios.values()), len(series)):
+        if not rounds and is_autocorrelated(list(each.ratios.values()), len(series)):
             alike.append(each.point.label)
     said = list(odd.values())
     if alike:

@@ -45,7 +45,7 @@ def tuning(
     """
     import torch.distributed as dist
 
-    from scalescope.agent.controller import Conductor
+    from scalescope.agent.controller import SearchClient
     from scalescope.agent.recorder import say
     from scalescope.agent.search_files import FileController
     from scalescope.engines.ddp_training_live import DdpTraining
@@ -71,14 +71,14 @@ def tuning(
             yield place
             return
         controller = FileController(str(place / TRAINING), lambda: process is None or process.poll() is None)
-        conductor = Conductor(controller, DdpTraining(model))
-        conductor.attach()
+        client = SearchClient(controller, DdpTraining(model))
+        client.attach()
         try:
             yield place
         finally:
-            conductor.close("the body of tuning() ended after fewer than three steps")
-            if not conductor.is_decided:
-                conductor.restore()
+            client.close("the body of tuning() ended after fewer than three steps")
+            if not client.is_decided:
+                client.restore()
 
 
 def _begin(

@@ -196,7 +196,7 @@ class Surrogate:
             return None
         gains = _expected_gain(mean, sd, tried, barred, noise)
         gains[list(tried)] *= _AGAIN
-        loss = _expected_excess(mean - mean[0], sd)
+        loss = _expected_improvement(mean - mean[0], sd)
         setting = int(np.where(allowed, gains - _CAUTION * loss, -np.inf).argmax())
         return Choice(setting, float(gains[setting]))
 
@@ -214,10 +214,10 @@ def _expected_gain(mean: Floats, sd: Floats, tried: Sequence[int], barred: set[i
     better = best - mean
     # A setting that stands is in use already if it is the best: only what a sample can change about that counts.
     better[standing] = -np.abs(better[standing])
-    return _expected_excess(better, sd**2 / np.sqrt(sd**2 + noise**2))
+    return _expected_improvement(better, sd**2 / np.sqrt(sd**2 + noise**2))
 
 
-def _expected_excess(mean: Floats, sd: Floats) -> Floats:
+def _expected_improvement(mean: Floats, sd: Floats) -> Floats:
     """Of what is uncertain, the part above 0 that is expected."""
     from scipy.special import ndtr
 

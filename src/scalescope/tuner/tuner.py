@@ -13,7 +13,7 @@ from scalescope.tuner.space import Space
 _WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
 _LEAST_WORTH = 0.0002
 # A setting meets the default unless a gain worth having is this many standard deviations above what is expected of it.
-_HOPE = 1.3
+_OPTIMISM_SD = 1.3
 _ALIKE = 1.0  # Standard deviations within which another setting is raced with the best one
 
 
@@ -269,7 +269,7 @@ class Tuner:
         best = min(tried, key=lambda setting: (float(known.mean[setting]), setting), default=0)
         if len(self._space.settings) < 2:
             self._reason = "there is nothing to search"
-        elif best == 0 or self._gain(best) + _HOPE * float(known.apart[best]) < math.log1p(WORTH_HAVING):
+        elif best == 0 or self._gain(best) + _OPTIMISM_SD * float(known.apart[best]) < math.log1p(WORTH_HAVING):
             self._reason = "no setting is expected to gain more than the noise"
         else:
             near = [each for each in tried if known.mean[each] - known.mean[best] < _ALIKE * known.apart[each]]
