@@ -32,7 +32,7 @@ EMPTY: tuple[Any, ...] = (None, "", (), [], {})  # Values that leave a default a
 
 
 class Kind(NamedTuple):
-    """How values of one kind are read from text or from Python, and written as text."""
+    """Kind of values: how they are read from text or from Python, and written as text."""
 
     read: Callable[[Any, str], Any]  # Text or value, and the flag for errors
     write: Callable[[Any], Any] = str  # One text, or a list where the option repeats
@@ -194,7 +194,7 @@ def _name_of(flag: str) -> str:
 
 
 def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with flags such as --offline replaced by the option that they stand for."""
+    """Replace flags such as --offline by the option that they stand for."""
     given = dict(given)
     for option in options_of(request):
         for also in option.opt.also:
@@ -209,7 +209,7 @@ def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[
 
 
 def flags(request: type[msgspec.Struct]) -> dict[str, tuple[str, Option]]:
-    """How every option is typed, by keyword; flags that stand for another option included."""
+    """List how every option is typed, by keyword; flags that stand for another option included."""
     found = {}
     for option in options_of(request):
         found[option.keyword] = (f"the {option.keyword.upper()}" if option.opt.argument else option.flag, option)
@@ -253,7 +253,7 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
 
 
 def of_run(request: msgspec.Struct) -> dict[str, Any]:
-    """What was said for this run only, to be typed again by whoever repeats it as it was; files of then left out."""
+    """Words of the options of this run only, to repeat it as it was; files of then left out."""
     own = [option for option in options_of(type(request)) if option.opt.of_run and not option.opt.place]
     values = {option.keyword: getattr(request, option.field) for option in own}
     return {option.keyword: values[option.keyword] for option in own if values[option.keyword] != option.default}

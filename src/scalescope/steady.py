@@ -1,4 +1,4 @@
-"""What a step's time is, and steps after warm-up: are they even, do they come in two kinds, do they drift."""
+"""Defines a step's time, and judges steps after warm-up: even, of two kinds, or drifting."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Mode(NamedTuple):
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said about steps that should all take the same time."""
+    """Findings about steps that should all take the same time."""
 
     kind: Literal["even", "bimodal", "drifting"]
     sentence: str = ""  # For people; empty when even
@@ -53,7 +53,7 @@ class SlowSteps(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """How steady steps scatter, in logarithms of their times."""
+    """Scatter of steady steps, in logarithms of their times."""
 
     deviation: float  # Standard deviation about the level of their kind, slow single steps aside
     correlation: float  # Between neighbours, 0 to 0.9
@@ -175,7 +175,7 @@ def find_noise(logs: NDArray[np.float64]) -> Noise:
 
 
 def drifts(logs: NDArray[np.float64]) -> bool:
-    """Whether a trend is more than correlated noise makes; few steps must leave less doubt than many."""
+    """True if a trend is more than correlated noise makes; few steps must leave less doubt than many."""
     size = len(logs)
     if size < 4:
         return False
@@ -210,7 +210,7 @@ def slow_period(durations: Sequence[float]) -> SlowSteps | None:
 
 
 def _irregularity(places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How far distances between the places of each row are from their median, in the mean."""
+    """Mean distance of the gaps in each row from their median."""
     gaps = np.diff(places, axis=1)
     return np.asarray(np.abs(gaps - np.median(gaps, axis=1, keepdims=True)).mean(axis=1))
 

@@ -1,4 +1,4 @@
-"""Where warm-up ends, found in the step times themselves.
+"""Finds the end of warm-up in the step times themselves.
 
 Warm-up is a slower beginning: a few steps each slower than the next, one or more slower levels, or a decay. Levels
 are found by binary segmentation of the logarithms of step times, decays by trying amplitudes and ratios; what
@@ -44,7 +44,7 @@ _PRICE_OF_STEP_BEFORE_DECAY = 18.0
 
 
 class _Steady(NamedTuple):
-    """What later steps look like, in logarithms."""
+    """Level and scatter of later steps, in logarithms."""
 
     deviation: float
     correlation: float
@@ -53,7 +53,7 @@ class _Steady(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of what is new in a step."""
+        """Variance of an innovation."""
         return self.deviation**2 * (1 - self.correlation**2)
 
     def one_kind(self, logs: Logs) -> Logs:
@@ -64,7 +64,7 @@ class _Steady(NamedTuple):
         return np.where(np.abs(above - self.gap) < np.abs(above), above - self.gap, above)
 
     def innovations(self, logs: Logs) -> Logs:
-        """What each step tells beyond the one before it, along the last axis; all of equal variance."""
+        """The part of each step that the one before does not predict, along the last axis; all of equal variance."""
         new = np.array(logs, float)
         new[..., 1:] -= self.correlation * logs[..., :-1]
         new[..., 0] *= math.sqrt(1 - self.correlation**2)
@@ -80,7 +80,7 @@ class _Steady(NamedTuple):
 
 
 def warmup_steps(durations: Sequence[float]) -> int:
-    """How many first steps are warm-up, 0 if none: at most half, and of a long run at most half of its first 4,000."""
+    """Count the first steps that are warm-up: at most half, and of a long run at most half of its first 4,000."""
     logs = logarithms(durations[:_LOOKED_AT])
     if len(logs) < 4:
         return 1 if len(logs) > 1 else 0
@@ -91,7 +91,7 @@ def warmup_steps(durations: Sequence[float]) -> int:
 
 
 def enough_steps(durations: Sequence[float], warmup: int) -> bool:
-    """Whether a steady state was reached: False for fewer than 5 steps, or when they still get faster at the end."""
+    """True if a steady state was reached: not with fewer than 5 steps, nor when they still get faster at the end."""
     if len(durations) < 5:
         return False
     rest = logarithms(durations[warmup:])
@@ -119,7 +119,7 @@ def change_points(durations: Sequence[float]) -> list[tuple[int, float, float]]:
 
 
 def _steady(logs: Logs) -> _Steady:
-    """What steps after warm-up look like."""
+    """Describe the steps after warm-up."""
     kinds = _Steady(1.0, 0.0)
     modes = find_modes(np.exp(logs))
     if modes:
@@ -174,7 +174,7 @@ def _without_spikes(logs: Logs, height: float) -> Logs:
 
 
 def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, first: bool) -> int:
-    """Where the first levels or the decay end that are slower than what follows; 0 when there is nothing slower."""
+    """End of the first levels or the decay that are slower than what follows; 0 when there is nothing slower."""
     if half < 1:
         return 0
     calm = steady.one_kind(logs)
@@ -203,7 +203,7 @@ def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, firs
 
 
 def _slower_levels(logs: Logs, bounds: Sequence[int], levels: Sequence[float], half: int, longest: int) -> int:
-    """How many of the first levels are warm-up: all slower than the one after them, not too long, gone for good."""
+    """Count the first levels that are warm-up: all slower than the one after them, not too long, gone for good."""
     count = 0
     for index, end in enumerate(bounds[1:-1]):
         least = min(levels[: index + 1]) - levels[index + 1]
@@ -215,7 +215,7 @@ def _slower_levels(logs: Logs, bounds: Sequence[int], levels: Sequence[float], h
 
 
 def _comes_back(logs: Logs, start: int, end: int) -> bool:
-    """Whether runs of steps as slow as these are common later: then they are a kind of steps and no warm-up."""
+    """True if runs of steps as slow as these are common later: then they are a kind of steps and no warm-up."""
     width = min(end - start, 5)
     later = logs[end:]
     if width < 3 or len(later) < width:
@@ -227,7 +227,7 @@ def _comes_back(logs: Logs, start: int, end: int) -> bool:
 
 
 def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: bool = False, depth: int = 0) -> list[int]:
-    """Where the level changes, up to `until` or a little beyond, by binary segmentation: the one change-point routine.
+    """Find changes of level, up to `until` or a little beyond, by binary segmentation: the one change-point routine.
 
     Args:
         logs: Logarithms of step times.

@@ -6,7 +6,8 @@ from scalescope.engines import ENGINES, exchanging, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.tuner.prior import profile_of, read_survey
-from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
+from scalescope.tuner.settings import fixed_knobs
+from scalescope.tuner.space import THREADS, Space, offline_space, online_space
 from tuner.surveys import hello, survey
 
 FOUR_ON_TWO = hello(4, 2)
@@ -140,11 +141,11 @@ def test_horovod_leaves_out_what_is_inert_in_this_build_and_says_so() -> None:
 
 
 def test_fixed_values_are_checked() -> None:
-    assert parse_held("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
+    assert fixed_knobs("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
     with pytest.raises(UsageError, match="bucket_cap_mb"):
-        parse_held("ddp", ["bucket_cap=8"])
+        fixed_knobs("ddp", ["bucket_cap=8"])
     with pytest.raises(UsageError, match="threads_per_rank takes"):
-        parse_held("ddp", ["threads_per_rank=0"])
+        fixed_knobs("ddp", ["threads_per_rank=0"])
     with pytest.raises(UsageError, match="cycle_time_ms takes"):
         offline_space("horovod", None, {"cycle_time_ms": 0.0}, hosts=TWO_HOSTS, cores=2, threads=1)
 

@@ -151,8 +151,8 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
         ({"engine": "ddp", "method": "native"}, "--method native is Horovod's autotune: leave it out for "),
         ({"steps_per_sample": 3}, "--steps-per-sample 3 is too short to tell anything: give at least 4"),
         ({"steps_per_sample": 1, "method": "offline"}, "--steps-per-sample 1 is too short to tell anything"),
-        ({"knobs": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1, not '0'"),
-        ({"knobs": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1, not 'two'"),
+        ({"knobs": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1 to 4096, not 0"),
+        ({"knobs": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1 to 4096, not 'two'"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_starts(

@@ -101,8 +101,7 @@ def assemble(
         raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
     steps_s = {batch: fmean(_by_launch(_best(made))) for batch, made in alone.items()}
     misses = misses_of(steps_s)
-    used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
-    order = _order(used, alone)
+    order = _order([block for made in alone.values() for block in made])
     sizes = sorted(alone)
     errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
     spread = _launch_spread([_by_launch(_best(made)) for made in alone.values()]) if model.device == "cpu" else 0.0
@@ -147,14 +146,9 @@ def _best(made: Sequence[Block]) -> Sequence[Block]:
     The first block of a batch size in a launch finds memory that its process has not used yet.
     """
     quiet = [block for block in made if block.foreign_cores <= QUIET] or list(made)
-    firsts = {id(block) for before, block in itertools.pairwise([None, *made]) if _begins(before, block)}
+    firsts = {id(made[0])} | {id(b) for a, b in itertools.pairwise(made) if a.launch != b.launch} if made else set()
     counts = Counter(block.launch for block in quiet)
     return [block for block in quiet if id(block) not in firsts or counts[block.launch] <= _FEW]
-
-
-def _begins(before: Block | None, block: Block | None) -> bool:
-    """Whether a block is the first of its launch."""
-    return block is not None and (before is None or before.launch != block.launch)
 
 
 def _by_launch(blocks: Sequence[Block]) -> list[float]:
@@ -177,7 +171,7 @@ def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
 
 
 def _ddp_s(pairs: Sequence[Block]) -> float | None:
-    """What DDP adds to a step: the median over pairs of blocks."""
+    """Time that DDP adds to a step: the median over pairs of blocks."""
     differences = [
         (one.step_s - other.step_s) * (1 if one.pair == "wrapped" else -1)
         for one, other in itertools.pairwise(pairs)
@@ -186,18 +180,17 @@ def _ddp_s(pairs: Sequence[Block]) -> float | None:
     return median(differences) if differences else None
 
 
-def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
+def _order(blocks: Sequence[Block]) -> list[int]:
     """Positions of parameters in the order in which backward finishes their gradients."""
-    blocks = [block for made in alone.values() for block in made]
-
-    def typical(position: int) -> float:
-        return median(block.ready_s[str(position)] / block.step_s for block in blocks if str(position) in block.ready_s)
-
-    return sorted(used, key=typical)
+    shares: dict[int, list[float]] = {}
+    for block in blocks:
+        for position, ready_s in block.ready_s.items():
+            shares.setdefault(int(position), []).append(ready_s / block.step_s)
+    return sorted(sorted(shares), key=lambda position: median(shares[position]))
 
 
 def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
-    """Whether a point misses and the others agree without it; at a bend they miss more without it."""
+    """True if a point misses and the others agree without it; at a bend they miss more without it."""
     misses = {size: abs(miss) for size, miss in misses_of(steps_s).items()}
     left = misses_of({size: step_s for size, step_s in steps_s.items() if size != batch})
     if batch not in misses or not left:
@@ -320,7 +313,7 @@ def _pooled(of_copies: Sequence[tuple[float, float]], own: tuple[float, float]) 
 
 
 def of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
-    """What is profiled: the passes of a step are alike."""
+    """The workload with one pass per step, as it is profiled: passes are alike."""
     return msgspec.structs.replace(workload, accumulate=1)
 
 

@@ -1,4 +1,4 @@
-"""What a user asks of each verb, one declaration per option, and the plans that interrupted work is resumed from."""
+"""Requests of the verbs, one declaration per option, and the plans that interrupted work is resumed from."""
 
 import re
 from typing import Annotated as A  # noqa: N817 - every field says it
@@ -117,7 +117,7 @@ Pattern = A[
 
 
 class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What every verb can be told that starts processes."""
+    """Options of every verb that starts processes."""
 
     device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
     timeout_s: A[float, _TIMEOUT] = 600.0
@@ -135,7 +135,7 @@ class HostsRequest(WorkRequest, frozen=True, kw_only=True):
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
-    """What is launched and how."""
+    """Options of a launch."""
 
     workload: WorkloadSpec | None = None
     command: A[
@@ -153,7 +153,7 @@ class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
 
 
 class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
-    """What every verb can be told that launches a training."""
+    """Options of every verb that launches a training."""
 
     threads_per_rank: Threads = None
     steps: A[int | None, Opt("Stop after N steps (default: when the script ends).", COUNT, group="Launch")] = None
@@ -279,7 +279,7 @@ class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
 
 
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):
-    """What a measurement set out to do; written before its first launch."""
+    """Plan of a measurement; written before its first launch."""
 
     current_version: ClassVar[int] = 2
 
@@ -389,7 +389,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
 
 
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
-    """What an estimate set out to do; written first, so that an interrupted one can be resumed."""
+    """Plan of an estimate; written first, so that an interrupted one can be resumed."""
 
     request: EstimateRequest  # Without its folder
     fingerprint: Fingerprint
@@ -434,7 +434,7 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run goes and what it shows; no part of a plan. A verb takes some of them."""
+    """Options of one run and its output; no part of a plan. A verb takes some of them."""
 
     resume: A[
         str,
