@@ -50,7 +50,7 @@ def test_parts_are_scaled_to_the_time_that_is_stated() -> None:
     assert (small.memory_bytes, large.memory_bytes) == (GIB, 2 * GIB)
 
 
-def test_residuals_of_another_host_are_not_used() -> None:
+def test_a_stated_profile_keeps_nothing_that_was_measured_elsewhere() -> None:
     made = stated({8: 0.14}, launch_spread=0.02, ddp_s=0.1)
     assert (made.launch_spread, made.ddp_s) == (0.0, None)
     assert (made.device, made.hostname, made.threads_per_rank) == ("V100", "", 3)
