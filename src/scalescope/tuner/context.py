@@ -19,7 +19,7 @@ from scalescope.records.job import KnobValue
 from scalescope.records.store import load, save
 from scalescope.records.tuning import TuneRequest, Tuning
 from scalescope.tuner.journal import PLAN, TunePlan
-from scalescope.tuner.settings import fixed_knobs, read_found
+from scalescope.tuner.settings import fixed_knobs, knob_texts, read_found
 from scalescope.tuner.space import check_searched
 
 TRAINING = "training"
@@ -56,7 +56,7 @@ def tuning(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
         engine=DDP.name,
-        knobs=tuple(f"{name}={value}" for name, value in (knobs or {}).items()),
+        knobs=knob_texts(knobs or {}),
         search=check_searched(DDP.name, search, knobs or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,

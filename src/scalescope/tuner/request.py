@@ -10,7 +10,7 @@ from scalescope.jobs.request import engine_of_script, fields_of
 from scalescope.options import EMPTY, flags
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.journal import check_log_file
-from scalescope.tuner.settings import THREADS, SettingsFile, fixed_knobs, read_found, read_settings, shown_value
+from scalescope.tuner.settings import THREADS, SettingsFile, fixed_knobs, knob_texts, read_found, read_settings
 from scalescope.tuner.space import check_searched
 
 
@@ -66,7 +66,7 @@ def tune_request(**given: Any) -> TuneRequest:
         **{
             **asked,
             "np": processes,
-            "knobs": tuple(f"{name}={shown_value(value)}" for name, value in fixed.items()),
+            "knobs": knob_texts(fixed),
             "search": check_searched(engine, asked.get("search", ()), fixed),
             "start_from": start,
         }

@@ -1,6 +1,6 @@
 """A found setting as files that people keep: horovodrun's YAML, environment variables, and lines to paste."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ def fixed_knobs(engine: str, texts: Sequence[str]) -> Values:
             both = f"{shown_value(values[name])} and at {shown_value(parsed)}"
             raise UsageError(f"{name} is fixed at {both}: keep one of them")
     return values
+
+
+def knob_texts(values: Mapping[str, KnobValue]) -> tuple[str, ...]:
+    """Values as `NAME=VALUE` texts, which `fixed_knobs` and --knob read."""
+    return tuple(f"{name}={shown_value(value)}" for name, value in values.items())
 
 
 def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:

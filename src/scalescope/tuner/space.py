@@ -20,7 +20,7 @@ from scalescope.text import knob_name
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.prior import HIERARCHICAL, predict, profile_of, read_survey
 from scalescope.tuner.settings import THREADS as THREADS_KNOB
-from scalescope.tuner.settings import fixed_knobs
+from scalescope.tuner.settings import fixed_knobs, knob_texts
 
 THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
@@ -194,7 +194,7 @@ def _space(
     survey: Mapping[str, Any] | None,
 ) -> Space:
     """All combinations, those that do the same only once: the one nearest to the default stands for them."""
-    fixed = fixed_knobs(engine, [f"{name}={value}" for name, value in fixed.items()])  # checked
+    fixed = fixed_knobs(engine, knob_texts(fixed))  # checked
     reasons = {**left_out, **{name: "fixed" for name in fixed if name in dimensions or name in left_out}}
     free = {name: values for name, values in dimensions.items() if name not in reasons}
     start = {**current, **fixed}
