@@ -235,21 +235,21 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
             texts[option.keyword] = option.text(changes[option.keyword])
         elif not source.opt.of_run:
             texts[option.keyword] = source.text(getattr(holder, source.field, None))
-    said, model = list(words), texts.pop("model", "")
-    said += [model] if model else []
+    typed, model = list(words), texts.pop("model", "")
+    typed += [model] if model else []
     for option in options:
         text = texts.get(option.keyword, "")
         usual = text == option.text(option.default) and not option.opt.always
         if option.opt.argument or text in EMPTY or usual:
             continue
         if option.opt.kind.is_flag:
-            said.append(option.flag)
+            typed.append(option.flag)
             continue
         for each in text if isinstance(text, list) else [text]:
             # What begins like an option itself has to be tied to its flag.
-            said += [f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each]
+            typed += [f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each]
     command = getattr(request, "command", ())
-    return shlex.join([*said, "--", *command] if command else said)
+    return shlex.join([*typed, "--", *command] if command else typed)
 
 
 def of_run(request: msgspec.Struct) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from scalescope.units import format_seconds, format_share
 
 _LOOKED_AT = 10_000  # Of longer series every k-th step is judged
 _BLOCKS = 10
-_LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not worth a word
+_LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not reported
 _LEAST_MODE_SHARE = 0.1
 _FEW_SLOW = 3  # Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own
-_LEAST_DRIFT = 0.03  # Less drift is not worth a word
+_LEAST_DRIFT = 0.03  # Less drift is not reported
 _SLOW = 1.2  # Times the median
 _SLOW_DEVIATIONS = 4.0
 _FEWEST_SLOW = 4
@@ -40,7 +40,7 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["even", "bimodal", "drifting"]
     sentence: str = ""  # For people; empty when even
     modes: tuple[Mode, ...] = ()  # The faster kind and the slower kind, where there are two
-    # How much slower the last quarter is than the first, relative; below 0 when faster; told whatever the kind.
+    # How much slower the last quarter is than the first, relative; below 0 when faster; reported for every kind.
     drift: float = 0.0
 
 

@@ -23,7 +23,7 @@ _LOOKED_AT = 4000  # Warm-up is looked for in this many first steps: it is at mo
 _DECAY_LOOKED_AT = 200  # Decays are fitted to this many first steps
 _DEEPEST = 6  # Divisions within divisions: enough for any warm-up, and bounds the time that odd series take
 _FEWEST_OF_A_LEVEL = 10  # Steps on each side of a change, where the scatter must be found from the same steps
-_LEAST_CHANGE = math.log(1.08)  # Smaller changes of level are not worth a word
+_LEAST_CHANGE = math.log(1.08)  # Smaller changes of level are not reported
 _LEAST_EXCESS = math.log(1.06)  # A level that is less slow than that, against the next, is drift
 # What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state.
 _SLOWER_THROUGHOUT = math.log(1.25)
@@ -109,7 +109,7 @@ def change_points(durations: Sequence[float]) -> list[tuple[int, float, float]]:
         return []
     logs = _without_spikes(logs, _SPIKE * find_noise(logs).deviation)
     found = _level_changes(logs, None, len(logs))
-    while True:  # the smallest change goes until all that are left are worth a word
+    while True:  # the smallest change goes until all that are left are worth reporting
         bounds = [0, *found, len(logs)]
         levels = [float(np.median(logs[start:end])) for start, end in pairwise(bounds)]
         changes = [abs(after - before) for before, after in pairwise(levels)]

@@ -72,8 +72,8 @@ def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
     for one in [one for one in here if math.isfinite(one.log_error)][-_LATEST:]:
         by_model.setdefault(one.model, []).append(one.log_error)
     own = by_model.pop(model, [])
-    said = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
-    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), said
+    warning = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
+    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), warning
 
 
 def calibrate(

@@ -146,8 +146,8 @@ def checked(
     return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
 
 
-def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
-    more = (warning for warning in said if warning)
+def _with_warnings(prediction: Prediction, *warnings: str) -> Prediction:
+    more = (warning for warning in warnings if warning)
     return msgspec.structs.replace(prediction, warnings=(*prediction.warnings, *more))
 
 
@@ -189,10 +189,10 @@ def _knobs(request: EstimateRequest) -> Knobs:
     for knob in engine.knobs:
         known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
         if knob.name in knobs.values and not (knob.modelled and known):
-            told = f"{knob.name}={knobs.values[knob.name]}"
+            setting = f"{knob.name}={knobs.values[knob.name]}"
             raise UsageError(
-                f"an estimate does not know what {told} changes: leave it out, or try it for real with "
-                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {told}"
+                f"an estimate does not know what {setting} changes: leave it out, or try it for real with "
+                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {setting}"
             )
     if request.cluster:
         return knobs

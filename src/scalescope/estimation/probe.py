@@ -82,7 +82,7 @@ def probe_request(**given: Any) -> ProbeRequest:
 
 
 def probe(request: ProbeRequest, progress: Progress) -> Cluster:
-    """Probe into a folder of its own, which the cluster names."""
+    """Probe into a result folder, which the cluster names."""
     with result_folder("probe", request.folder) as folder:
         if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
             raise UsageError(f"{folder} already holds a probe: choose another folder with -o")

@@ -171,7 +171,7 @@ def launch_of(request: LaunchRequest) -> dict[str, Any]:
 
 
 class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope measure` can be told."""
+    """Options of `scalescope measure`."""
 
     np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True)] = (1, 2)
     batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
@@ -254,7 +254,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
 
 
 class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope explain` can be told."""
+    """Options of `scalescope explain`."""
 
     paths: A[
         tuple[str, ...],
@@ -293,7 +293,7 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
 
 
 class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope probe` can be told."""
+    """Options of `scalescope probe`."""
 
     # Empty: gloo, or nccl where there are GPUs
     backends: A[
@@ -312,7 +312,7 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
 
 
 class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope estimate` can be told."""
+    """Options of `scalescope estimate`."""
 
     workload: WorkloadSpec
     # Empty: as many as the cluster has slots
@@ -397,7 +397,7 @@ class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
 
 
 class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope compare` can be told."""
+    """Options of `scalescope compare`."""
 
     a: A[
         str,
@@ -412,7 +412,7 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope report` can be told."""
+    """Options of `scalescope report`."""
 
     paths: A[
         tuple[str, ...],

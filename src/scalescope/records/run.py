@@ -23,7 +23,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None  # Per process; None when the script alone knows it
     threads_per_rank: int | None  # None: a launch line of the user decided it
     arm: str = ""  # A or B when a configuration is compared with itself
-    assumed: bool = False  # Whether nobody named a script's engine: its ranks show it
+    assumed: bool = False  # No one named a script's engine: its ranks show it
 
     @property
     def global_batch(self) -> int | None:

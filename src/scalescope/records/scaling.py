@@ -164,7 +164,7 @@ class BestBatch(NamedTuple):
     np: int
     engine: str  # Whose rates decide: none, or the fastest one
     batch: float  # Per process
-    rivals: tuple[float, ...]  # Batches that it is not told apart from, round by round
+    rivals: tuple[float, ...]  # Batches that are not clearly slower, round by round
     rates: dict[str, dict[float, Estimate]]  # By engine and batch, of engines that tried several
 
     @property

@@ -28,7 +28,7 @@ _BUDGET = SECONDS._replace(read=_read_budget)
 
 
 class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope study` can be told."""
+    """Options of `scalescope study`."""
 
     # Empty: 1 and doublings up to all slots
     np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)] = ()

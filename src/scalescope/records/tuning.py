@@ -49,7 +49,7 @@ _FOUND = Kind(lambda value, _flag: value, python="str | Path | Mapping[str, Any]
 
 
 class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope tune` can be told."""
+    """Options of `scalescope tune`."""
 
     np: A[
         int,

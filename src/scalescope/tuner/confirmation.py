@@ -21,7 +21,7 @@ _DETECTED = (0.1, 0.05, WORTH_MORE)  # Gains that more pairs would detect, the c
 # gains, so they are shrunk. Chosen so that at a pair deviation of 10 % gains of 5 and 13 % are reported without bias.
 _SHRINK = 2.0
 _TYPICAL = 0.5  # Of the mean gain, what the typical pair must show
-_RACE = 5  # Rounds after which one of several finalists goes on alone
+_RACE = 5  # Rounds after which one of several finalists continues alone
 _BEHIND = 1.0  # Standard errors behind the leader at which another finalist is left out, at a look
 
 Verdict = Literal["wins", "gains nothing", "undecided", "open"]

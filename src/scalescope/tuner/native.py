@@ -82,7 +82,7 @@ class NativeSearch(OnlineSearch):
 def tune_native_by_relaunch(
     request: TuneRequest, settings: Settings, point: Point, folder: Path, progress: Progress
 ) -> Tuning:
-    """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
+    """Let Horovod tune itself in one launch, then launch its choice and the default alternately."""
     launches = Launches(request, settings, point, progress)
     log = folder / LOG
     nccl_build = find_engine(point.engine).built_with(settings.python, "nccl")

@@ -1,4 +1,4 @@
-"""Tunes by relaunch: every sample is a launch of its own, through any launcher; finished samples are never repeated."""
+"""Tunes by relaunch: each sample is one launch, through any launcher; finished samples are never repeated."""
 
 import contextlib
 import json

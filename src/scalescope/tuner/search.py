@@ -29,7 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     check: int = 3  # Measured steps after which a clearly bad sample is cut
     worst: float = 1.5  # A step that takes this many times the default's is clearly bad
     default_samples: int = 2  # Of the default at first: how much they differ is the noise of a sample
-    finalists: int = 1  # That meet the default, at most
+    finalists: int = 1  # Compared with the default, at most
     most_pairs: int = 24
     confirm_steps: int = 4  # Per block of a pair; more where the search leaves more of all_steps
     all_steps: int = 450  # Search and pairs together; 0: as many as they are

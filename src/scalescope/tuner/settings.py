@@ -77,11 +77,11 @@ def knob_texts(values: Mapping[str, KnobValue]) -> tuple[str, ...]:
 def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:
     """Write the setting in every form it has; a form that would say nothing is left out (and its old file removed)."""
     variables = environment_of(engine, values)
-    said = "\n".join(how_to_use(engine, values))
+    lines = "\n".join(how_to_use(engine, values))
     texts = {
         YAML: as_yaml(engine, values, about),
         ENVIRONMENT: "".join(f"{name}={value}\n" for name, value in variables.items()),
-        TEXT: f"{said}\n" if said else "",
+        TEXT: f"{lines}\n" if lines else "",
     }
     written = []
     for name, text in texts.items():
@@ -98,9 +98,9 @@ def as_yaml(engine: str, values: Values, about: str = "") -> str:
     """The setting as a config file: for Horovod one that horovodrun takes too."""
     import yaml
 
-    section, *beside = find_engine(engine).sections
+    section, *others = find_engine(engine).sections
     inside = {name: short_value(value) for name, value in values.items()}
-    outside = {name: inside.pop(name) for name in (*beside, THREADS.name) if name in inside}
+    outside = {name: inside.pop(name) for name in (*others, THREADS.name) if name in inside}
     document: dict[str, Any] = {section: inside, **outside}
     return (f"# {plain(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
 
@@ -161,17 +161,17 @@ def read_settings(path: Path) -> SettingsFile:
     if len(engines) > 1:
         whose = " and of ".join(f"{engine.title} ({', '.join(engine.sections)})" for engine in engines)
         raise UsageError(f"{source} has settings of {whose}: keep one of them")
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     known: dict[str, Knob] = {}
     for engine in engines:
-        section, *beside = engine.sections
+        section, *others = engine.sections
         known = {knob.name: knob for knob in engine.knobs}
-        said = _section(document, section, source)
-        _check_names(said, [name for name in known if name not in beside], f"{source}: {section} has no key")
-        for name in beside:
+        given = _section(document, section, source)
+        _check_names(given, [name for name in known if name not in others], f"{source}: {section} has no key")
+        for name in others:
             value = document.get(name)
-            said[name] = value.lower() if isinstance(value, str) else value
-    said[THREADS.name] = document.get(THREADS.name)
+            given[name] = value.lower() if isinstance(value, str) else value
+    given[THREADS.name] = document.get(THREADS.name)
     autotune = _section(document, "autotune", source)
     _check_names(autotune, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune has no key")
     options = _read_values({name: autotune.get(name) for name in _OPTIONS}, _OPTIONS, source)
@@ -181,7 +181,7 @@ def read_settings(path: Path) -> SettingsFile:
         options["log_file"] = log_file
     return SettingsFile(
         engine=engines[0].name if engines else "",
-        values=_read_values(said, {**known, THREADS.name: THREADS}, source),
+        values=_read_values(given, {**known, THREADS.name: THREADS}, source),
         options=options,
         notes=tuple(notes),
     )
@@ -232,17 +232,17 @@ def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]
     return {str(key): value for key, value in content.items()}
 
 
-def _check_names(said: Iterable[str], known: Sequence[str], complaint: str) -> None:
-    for name in said:
+def _check_names(given: Iterable[str], known: Sequence[str], complaint: str) -> None:
+    for name in given:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"{complaint} '{plain(name, 60)}'{near}: use one of {', '.join(known)}")
 
 
-def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
+def _read_values(given: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
     """Checked values; a key without one counts as not written, as horovodrun has it."""
     values: Values = {}
-    for name, value in said.items():
+    for name, value in given.items():
         if value is None:
             continue
         if not isinstance(value, bool | int | float | str):

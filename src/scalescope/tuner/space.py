@@ -57,25 +57,25 @@ def online_space(
     hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
     """Space of what can change while a training runs; `search`: knobs that are searched on request only."""
-    told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
-    current = {**_defaults(told.engine), **told.current}
+    training = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
+    current = {**_defaults(training.engine), **training.current}
     tensors = len(read_survey(survey).gradients) if survey else 0
     dimensions, left_out = _dimensions(
-        told.engine,
-        told.hosts,
-        told.world_size,
+        training.engine,
+        training.hosts,
+        training.world_size,
         current,
         search,
-        backend=told.backend,
+        backend=training.backend,
         tensors=tensors,
-        nccl_build=told.nccl_build,
+        nccl_build=training.nccl_build,
     )
-    live = {knob.name for knob in find_engine(told.engine).knobs if knob.changes == "live"}
+    live = {knob.name for knob in find_engine(training.engine).knobs if knob.changes == "live"}
     for name in [*(name for name in dimensions if name not in live), THREADS]:
         dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
-    left_out.update(told.fixed)
-    return _space(told.engine, dimensions, left_out, fixed, current, survey)
+    left_out.update(training.fixed)
+    return _space(training.engine, dimensions, left_out, fixed, current, survey)
 
 
 def offline_space(
@@ -198,14 +198,14 @@ def _space(
     reasons = {**left_out, **{name: "fixed" for name in fixed if name in dimensions or name in left_out}}
     free = {name: values for name, values in dimensions.items() if name not in reasons}
     start = {**current, **fixed}
-    told = read_survey(survey) if survey else None
-    profile = profile_of(told) if told and told.gradients else None
+    surveyed = read_survey(survey) if survey else None
+    profile = profile_of(surveyed) if surveyed and surveyed.gradients else None
     found: dict[Hashable, Values] = {}
     for complete in _combinations(engine, free, start):
         does: Hashable = tuple(sorted(complete.items()))
-        if told and profile:  # what it makes a step do
+        if surveyed and profile:  # what it makes a step do
             exchange = find_engine(engine).exchange(profile, complete)
-            exchange = msgspec.structs.replace(exchange, fuse_bytes=min(exchange.fuse_bytes, told.total_bytes))
+            exchange = msgspec.structs.replace(exchange, fuse_bytes=min(exchange.fuse_bytes, surveyed.total_bytes))
             does = exchange, tuple(sorted((name, complete[name]) for name in complete.keys() - _SHAPE_OF_EXCHANGE))
         changed = {name: complete[name] for name in free if complete.get(name) != start.get(name)}
         if CAP in changed and FIRST in free:  # DDP would otherwise make the first bucket as large as the cap
