@@ -12,7 +12,7 @@ BOTH = [name for name in MEASURES if name != "epoch_s"]
 
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("name", BOTH)
-def test_the_same_groups_tell_the_same_in_both(name: str, live: bool) -> None:
+def test_the_same_groups_give_the_same_values_in_both(name: str, live: bool) -> None:
     pattern = compile_pattern(rf"took (?P<{name}>\S+)(?P<{ASIDE[1]}>\d*)", live=live)
     found = pattern.search("took 1,234.5")
     assert found
@@ -53,7 +53,7 @@ def test_rates_are_those_of_all_processes(values: dict[str, float], rate: float 
     assert rate_of(values, processes=4) == rate
 
 
-def test_what_is_no_positive_number_is_left_out() -> None:
+def test_groups_that_are_no_positive_number_are_left_out() -> None:
     pattern = compile_pattern(r"(?P<step_s>\S+) (?P<examples_per_s>\S+)", live=True)
     for line in ("nan -1", "x 0", "inf 1e999"):
         found = pattern.search(line)

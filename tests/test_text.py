@@ -78,7 +78,7 @@ ONE_TRUTH = {
 
 
 @pytest.mark.parametrize("mark", ONE_TRUTH)
-def test_there_is_no_second(mark: str) -> None:
+def test_names_and_sizes_are_read_and_written_in_one_place(mark: str) -> None:
     files = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")) if re.search(mark, path.read_text())]
     assert [str(file) for file in files] == ONE_TRUTH[mark]
 

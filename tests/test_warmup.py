@@ -135,7 +135,7 @@ def test_a_slow_beginning_is_no_warmup_where_steps_as_slow_come_back(
     assert found == [warmup] * 4
 
 
-def test_a_change_in_the_middle_is_told_as_such_and_not_swallowed() -> None:
+def test_a_change_in_the_middle_is_reported_and_no_warmup() -> None:
     for seed in range(10):
         durations = warmed([1.25] * 45, 100, seed, deviation=0.02)
         assert warmup_steps(durations) <= 1

@@ -1,4 +1,4 @@
-"""What a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs, its clock.
+"""Finds what a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs, clock.
 
 Other hosts are asked by running this very file there, so it needs the standard library of Python 3.9 only.
 """
@@ -102,7 +102,7 @@ def gpus() -> int:
 
 
 def threads_per_rank(cores: int, ranks: int) -> int:
-    """Threads of each of so many ranks that share these cores."""
+    """Threads of each rank where `ranks` of them share these cores."""
     return max(cores // max(ranks, 1), 1)
 
 

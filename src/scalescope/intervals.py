@@ -16,7 +16,7 @@ class Intervals(NamedTuple):
 
     @property
     def length(self) -> float:
-        """How long they last together."""
+        """Length of all intervals together."""
         return float((self.ends - self.starts).sum())
 
 
@@ -45,7 +45,7 @@ def joined(*sets: Intervals) -> Intervals:
 
 
 def before(intervals: Intervals, moments: ArrayLike) -> Times:
-    """How much of the intervals lies before each moment; the difference of two moments is what lies between them."""
+    """Length of the intervals before each moment; the difference of two moments is what lies between them."""
     times = np.asarray(moments, dtype=float)
     if not len(intervals.starts):
         return np.zeros_like(times)
@@ -57,7 +57,7 @@ def before(intervals: Intervals, moments: ArrayLike) -> Times:
 
 
 def between(intervals: Intervals, starts: ArrayLike, ends: ArrayLike) -> Times:
-    """How much of the intervals lies in each window."""
+    """Length of the intervals in each window."""
     return before(intervals, ends) - before(intervals, starts)
 
 

@@ -44,7 +44,7 @@ def number(text: str) -> float:
 
 
 def live_values(found: re.Match[str]) -> dict[str, float]:
-    """What the groups of a line hold, as far as they are positive numbers: a training must not fail by its output."""
+    """Read the groups of a line as far as they are positive numbers: a training must not fail by its output."""
     values = {}
     for name, text in found.groupdict().items():
         try:

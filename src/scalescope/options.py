@@ -32,7 +32,7 @@ EMPTY: tuple[Any, ...] = (None, "", (), [], {})  # Values that leave a default a
 
 
 class Kind(NamedTuple):
-    """How values of one kind are read from text or from Python, and written as text."""
+    """Kind of values: how they are read from text or from Python, and written as text."""
 
     read: Callable[[Any, str], Any]  # Text or value, and the flag for errors
     write: Callable[[Any], Any] = str  # One text, or a list where the option repeats
@@ -194,7 +194,7 @@ def _name_of(flag: str) -> str:
 
 
 def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with flags such as --offline replaced by the option that they stand for."""
+    """Replace flags such as --offline by the option that they stand for."""
     given = dict(given)
     for option in options_of(request):
         for also in option.opt.also:
@@ -209,7 +209,7 @@ def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[
 
 
 def flags(request: type[msgspec.Struct]) -> dict[str, tuple[str, Option]]:
-    """How every option is typed, by keyword; flags that stand for another option included."""
+    """List how every option is typed, by keyword; flags that stand for another option included."""
     found = {}
     for option in options_of(request):
         found[option.keyword] = (f"the {option.keyword.upper()}" if option.opt.argument else option.flag, option)
@@ -235,25 +235,25 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
             texts[option.keyword] = option.text(changes[option.keyword])
         elif not source.opt.of_run:
             texts[option.keyword] = source.text(getattr(holder, source.field, None))
-    said, model = list(words), texts.pop("model", "")
-    said += [model] if model else []
+    typed, model = list(words), texts.pop("model", "")
+    typed += [model] if model else []
     for option in options:
         text = texts.get(option.keyword, "")
         usual = text == option.text(option.default) and not option.opt.always
         if option.opt.argument or text in EMPTY or usual:
             continue
         if option.opt.kind.is_flag:
-            said.append(option.flag)
+            typed.append(option.flag)
             continue
         for each in text if isinstance(text, list) else [text]:
             # What begins like an option itself has to be tied to its flag.
-            said += [f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each]
+            typed += [f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each]
     command = getattr(request, "command", ())
-    return shlex.join([*said, "--", *command] if command else said)
+    return shlex.join([*typed, "--", *command] if command else typed)
 
 
 def of_run(request: msgspec.Struct) -> dict[str, Any]:
-    """What was said for this run only, to be typed again by whoever repeats it as it was; files of then left out."""
+    """Words of the options of this run only, to repeat it as it was; files of then left out."""
     own = [option for option in options_of(type(request)) if option.opt.of_run and not option.opt.place]
     values = {option.keyword: getattr(request, option.field) for option in own}
     return {option.keyword: values[option.keyword] for option in own if values[option.keyword] != option.default}

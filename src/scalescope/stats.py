@@ -101,7 +101,7 @@ def of_values(values: Sequence[float]) -> Interval:
 
 
 class Crossing(NamedTuple):
-    """How many units make up for a cost, and the interval of that; None: never, however many."""
+    """Number of units that make up for a cost, and its interval; None: never, however many."""
 
     middle: float | None
     low: float | None
@@ -110,7 +110,7 @@ class Crossing(NamedTuple):
 
 
 def crossing(costs: Sequence[float], gains: Sequence[float]) -> Crossing:
-    """How many units that each gain `gains` make up for `costs`, from paired repetitions: 0 where costs are below 0.
+    """Number of units, each gaining `gains`, that make up for `costs`, from pairs: 0 where costs are below 0.
 
     The interval is Fieller's: all numbers of units at which the mean balance of cost and gains may be 0. It has no
     upper end where the gain may be 0.
@@ -135,13 +135,13 @@ def crossing(costs: Sequence[float], gains: Sequence[float]) -> Crossing:
 
 
 def relative_half_width(values: Sequence[float], *, looked: bool = False) -> float:
-    """How far the interval of a geometric mean reaches, as a fraction: 0.05 is +-5 %."""
+    """Half-width of the interval of a geometric mean, as a fraction: 0.05 is +-5 %."""
     half = half_width([math.log(value) for value in values], _level(len(values), looked))
     return math.expm1(half) if half < 700 else math.inf
 
 
 def outlying(values: Sequence[float], tests: int = 1) -> list[int]:
-    """Which values lie outside of what the others let expect; `tests`: of how many series this is one.
+    """Indices of outliers among the values; `tests`: number of series that are tested together.
 
     Grubbs' test, repeated without the value that is furthest off, because two such values hide each other: up to one
     in four is looked for. Its error is that of MEASURED intervals, shared by all series.
@@ -165,7 +165,7 @@ def outlying(values: Sequence[float], tests: int = 1) -> list[int]:
 
 
 def is_autocorrelated(values: Sequence[float], tests: int = 1) -> bool:
-    """Whether neighbours in time are more alike than chance allows, by von Neumann's ratio; `tests` as in `outlying`.
+    """True if neighbours in time are more alike than chance allows, by von Neumann's ratio; `tests` as in `outlying`.
 
     Five values show a correlation of 0.8 in about one series of four, twelve in nearly all.
     """

@@ -1,4 +1,4 @@
-"""What a step's time is, and steps after warm-up: are they even, do they come in two kinds, do they drift."""
+"""Defines a step's time, and judges steps after warm-up: even, of two kinds, or drifting."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from scalescope.units import format_seconds, format_share
 
 _LOOKED_AT = 10_000  # Of longer series every k-th step is judged
 _BLOCKS = 10
-_LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not worth a word
+_LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not reported
 _LEAST_MODE_SHARE = 0.1
 _FEW_SLOW = 3  # Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own
-_LEAST_DRIFT = 0.03  # Less drift is not worth a word
+_LEAST_DRIFT = 0.03  # Less drift is not reported
 _SLOW = 1.2  # Times the median
 _SLOW_DEVIATIONS = 4.0
 _FEWEST_SLOW = 4
@@ -35,12 +35,12 @@ class Mode(NamedTuple):
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said about steps that should all take the same time."""
+    """Findings about steps that should all take the same time."""
 
     kind: Literal["even", "bimodal", "drifting"]
     sentence: str = ""  # For people; empty when even
     modes: tuple[Mode, ...] = ()  # The faster kind and the slower kind, where there are two
-    # How much slower the last quarter is than the first, relative; below 0 when faster; told whatever the kind.
+    # How much slower the last quarter is than the first, relative; below 0 when faster; reported for every kind.
     drift: float = 0.0
 
 
@@ -53,7 +53,7 @@ class SlowSteps(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """How steady steps scatter, in logarithms of their times."""
+    """Scatter of steady steps, in logarithms of their times."""
 
     deviation: float  # Standard deviation about the level of their kind, slow single steps aside
     correlation: float  # Between neighbours, 0 to 0.9
@@ -175,7 +175,7 @@ def find_noise(logs: NDArray[np.float64]) -> Noise:
 
 
 def drifts(logs: NDArray[np.float64]) -> bool:
-    """Whether a trend is more than correlated noise makes; few steps must leave less doubt than many."""
+    """True if a trend is more than correlated noise makes; few steps must leave less doubt than many."""
     size = len(logs)
     if size < 4:
         return False
@@ -210,7 +210,7 @@ def slow_period(durations: Sequence[float]) -> SlowSteps | None:
 
 
 def _irregularity(places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How far distances between the places of each row are from their median, in the mean."""
+    """Mean distance of the gaps in each row from their median."""
     gaps = np.diff(places, axis=1)
     return np.asarray(np.abs(gaps - np.median(gaps, axis=1, keepdims=True)).mean(axis=1))
 

@@ -24,7 +24,7 @@ _OF_OPTIONS = {**SECONDS_PER, "": 1.0, "m": 60.0}
 
 
 def is_possible(value: float) -> bool:
-    """Whether a training can have a time, rate or score of this much; false for NaN."""
+    """True if a training can have a time, rate or score of this much; false for NaN."""
     return LEAST <= value <= MOST
 
 

@@ -1,4 +1,4 @@
-"""Where warm-up ends, found in the step times themselves.
+"""Finds the end of warm-up in the step times themselves.
 
 Warm-up is a slower beginning: a few steps each slower than the next, one or more slower levels, or a decay. Levels
 are found by binary segmentation of the logarithms of step times, decays by trying amplitudes and ratios; what
@@ -23,7 +23,7 @@ _LOOKED_AT = 4000  # Warm-up is looked for in this many first steps: it is at mo
 _DECAY_LOOKED_AT = 200  # Decays are fitted to this many first steps
 _DEEPEST = 6  # Divisions within divisions: enough for any warm-up, and bounds the time that odd series take
 _FEWEST_OF_A_LEVEL = 10  # Steps on each side of a change, where the scatter must be found from the same steps
-_LEAST_CHANGE = math.log(1.08)  # Smaller changes of level are not worth a word
+_LEAST_CHANGE = math.log(1.08)  # Smaller changes of level are not reported
 _LEAST_EXCESS = math.log(1.06)  # A level that is less slow than that, against the next, is drift
 # What comes before a still slower level must be slow itself, or that level is a disturbance of the steady state.
 _SLOWER_THROUGHOUT = math.log(1.25)
@@ -44,7 +44,7 @@ _PRICE_OF_STEP_BEFORE_DECAY = 18.0
 
 
 class _Steady(NamedTuple):
-    """What later steps look like, in logarithms."""
+    """Level and scatter of later steps, in logarithms."""
 
     deviation: float
     correlation: float
@@ -53,7 +53,7 @@ class _Steady(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of what is new in a step."""
+        """Variance of an innovation."""
         return self.deviation**2 * (1 - self.correlation**2)
 
     def one_kind(self, logs: Logs) -> Logs:
@@ -63,8 +63,8 @@ class _Steady(NamedTuple):
         above = logs - self.low
         return np.where(np.abs(above - self.gap) < np.abs(above), above - self.gap, above)
 
-    def news(self, logs: Logs) -> Logs:
-        """What each step tells beyond the one before it, along the last axis; all of equal variance."""
+    def innovations(self, logs: Logs) -> Logs:
+        """The part of each step that the one before does not predict, along the last axis; all of equal variance."""
         new = np.array(logs, float)
         new[..., 1:] -= self.correlation * logs[..., :-1]
         new[..., 0] *= math.sqrt(1 - self.correlation**2)
@@ -72,15 +72,15 @@ class _Steady(NamedTuple):
 
     def misfit(self, logs: Logs) -> Logs:
         """Squared deviations that remain about the best level, along the last axis."""
-        new = self.news(self.one_kind(logs))
-        one = self.news(np.ones(logs.shape[-1]))
+        new = self.innovations(self.one_kind(logs))
+        one = self.innovations(np.ones(logs.shape[-1]))
         level = new @ one / (one @ one)
         new -= np.multiply.outer(level, one)
         return np.asarray((new * new).sum(-1) / self.variance)
 
 
 def warmup_steps(durations: Sequence[float]) -> int:
-    """How many first steps are warm-up, 0 if none: at most half, and of a long run at most half of its first 4,000."""
+    """Count the first steps that are warm-up: at most half, and of a long run at most half of its first 4,000."""
     logs = logarithms(durations[:_LOOKED_AT])
     if len(logs) < 4:
         return 1 if len(logs) > 1 else 0
@@ -91,7 +91,7 @@ def warmup_steps(durations: Sequence[float]) -> int:
 
 
 def enough_steps(durations: Sequence[float], warmup: int) -> bool:
-    """Whether a steady state was reached: False for fewer than 5 steps, or when they still get faster at the end."""
+    """True if a steady state was reached: not with fewer than 5 steps, nor when they still get faster at the end."""
     if len(durations) < 5:
         return False
     rest = logarithms(durations[warmup:])
@@ -109,7 +109,7 @@ def change_points(durations: Sequence[float]) -> list[tuple[int, float, float]]:
         return []
     logs = _without_spikes(logs, _SPIKE * find_noise(logs).deviation)
     found = _level_changes(logs, None, len(logs))
-    while True:  # the smallest change goes until all that are left are worth a word
+    while True:  # the smallest change goes until all that are left are worth reporting
         bounds = [0, *found, len(logs)]
         levels = [float(np.median(logs[start:end])) for start, end in pairwise(bounds)]
         changes = [abs(after - before) for before, after in pairwise(levels)]
@@ -119,7 +119,7 @@ def change_points(durations: Sequence[float]) -> list[tuple[int, float, float]]:
 
 
 def _steady(logs: Logs) -> _Steady:
-    """What steps after warm-up look like."""
+    """Describe the steps after warm-up."""
     kinds = _Steady(1.0, 0.0)
     modes = find_modes(np.exp(logs))
     if modes:
@@ -174,7 +174,7 @@ def _without_spikes(logs: Logs, height: float) -> Logs:
 
 
 def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, first: bool) -> int:
-    """Where the first levels or the decay end that are slower than what follows; 0 when there is nothing slower."""
+    """End of the first levels or the decay that are slower than what follows; 0 when there is nothing slower."""
     if half < 1:
         return 0
     calm = steady.one_kind(logs)
@@ -203,7 +203,7 @@ def _slower_beginning(logs: Logs, steady: _Steady, half: int, longest: int, firs
 
 
 def _slower_levels(logs: Logs, bounds: Sequence[int], levels: Sequence[float], half: int, longest: int) -> int:
-    """How many of the first levels are warm-up: all slower than the one after them, not too long, gone for good."""
+    """Count the first levels that are warm-up: all slower than the one after them, not too long, gone for good."""
     count = 0
     for index, end in enumerate(bounds[1:-1]):
         least = min(levels[: index + 1]) - levels[index + 1]
@@ -215,7 +215,7 @@ def _slower_levels(logs: Logs, bounds: Sequence[int], levels: Sequence[float], h
 
 
 def _comes_back(logs: Logs, start: int, end: int) -> bool:
-    """Whether runs of steps as slow as these are common later: then they are a kind of steps and no warm-up."""
+    """True if runs of steps as slow as these are common later: then they are a kind of steps and no warm-up."""
     width = min(end - start, 5)
     later = logs[end:]
     if width < 3 or len(later) < width:
@@ -227,7 +227,7 @@ def _comes_back(logs: Logs, start: int, end: int) -> bool:
 
 
 def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: bool = False, depth: int = 0) -> list[int]:
-    """Where the level changes, up to `until` or a little beyond, by binary segmentation: the one change-point routine.
+    """Find changes of level, up to `until` or a little beyond, by binary segmentation: the one change-point routine.
 
     Args:
         logs: Logarithms of step times.
@@ -241,11 +241,11 @@ def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: boo
     if len(logs) < 2 * fewest or depth > _DEEPEST:
         return []
     inside = slice(fewest - 1, len(logs) - fewest)
-    saved, rise = _saved_by_a_change(logs, steady or _Steady(1.0, 0.0))
+    saved, rise = _change_point_gain(logs, steady or _Steady(1.0, 0.0))
     at = int(np.argmax(saved[inside])) + fewest
     if steady is None:
         left, right = logs[:at] - logs[:at].mean(), logs[at:] - logs[at:].mean()
-        saved, rise = _saved_by_a_change(logs, _scatter(np.concatenate([left, right])))
+        saved, rise = _change_point_gain(logs, _scatter(np.concatenate([left, right])))
         at = int(np.argmax(saved[inside])) + fewest
     if saved[at - 1] < _PRICE_OF_CHANGE + 2 * math.log(len(logs)):
         at = 1
@@ -256,12 +256,12 @@ def _level_changes(logs: Logs, steady: _Steady | None, until: int, *, first: boo
     return [*before, at, *(at + change for change in after)]
 
 
-def _saved_by_a_change(logs: Logs, steady: _Steady) -> tuple[Logs, Logs]:
+def _change_point_gain(logs: Logs, steady: _Steady) -> tuple[Logs, Logs]:
     """Squared deviations that two levels save against one, for every place of a change; above 0 where steps get faster.
 
     Least squares for all places at once, by sums over the steps before the change.
     """
-    new, one = steady.news(logs - np.median(logs)), steady.news(np.ones(len(logs)))
+    new, one = steady.innovations(logs - np.median(logs)), steady.innovations(np.ones(len(logs)))
     early_one = np.cumsum(one * one)[:-1] - steady.correlation * one[1:]
     early_early = np.cumsum(one * one)[:-1] + steady.correlation**2
     early_new = np.cumsum(one * new)[:-1] - steady.correlation * new[1:]

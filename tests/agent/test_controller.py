@@ -145,7 +145,7 @@ def test_a_search_in_the_script_itself_takes_all_its_hooks_back(ranks: Ranks) ->
     script = (
         BEGINNING
         + """
-from scalescope.agent.controller import Conductor
+from scalescope.agent.controller import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 optimizers = sys.modules["torch.optim.optimizer"]
 def hooks():
@@ -159,14 +159,14 @@ optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)
 def step(n):
     optimizer.zero_grad(); model(torch.randn(n, 64)).square().mean().backward(); optimizer.step()
 before = hooks()
-conductor = Conductor(Search(), DdpTraining(model))
-conductor.attach()
+client = SearchClient(Search(), DdpTraining(model))
+client.attach()
 for number in range(30):
     step(4 + number % 2)
     if number == 12:
         model.eval(); model(torch.randn(4, 64)); time.sleep(0.3); model.train()
 note("hooks", hooks() == before)
-conductor.detach()
+client.detach()
 note("told", json.dumps(Search.told))
 """
     )

@@ -116,12 +116,12 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 
 BESIDE = """
 from scalescope.agent.search_files import FileController
-from scalescope.agent.controller import Conductor
+from scalescope.agent.controller import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 alive = [True]
 controller = FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE)
-conductor = Conductor(controller, DdpTraining(model))
-conductor.attach()
+client = SearchClient(controller, DdpTraining(model))
+client.attach()
 """
 
 
@@ -138,7 +138,7 @@ AFTER_FULL = "if os.environ['SCALESCOPE_TUNE']: make_space()"
     ids=["dead", "silent", "damaged"],
 )
 def test_a_search_that_is_gone(ranks: Ranks, patience: str, during: str, why: str) -> None:
-    script = training(before=BESIDE.replace("PATIENCE", patience), during=during or "pass", after="conductor.detach()")
+    script = training(before=BESIDE.replace("PATIENCE", patience), during=during or "pass", after="client.detach()")
     ranks.start(script, [], SCALESCOPE_TUNE="")
     ranks.direct(sample(0, {"bucket_cap_mb": 0.1}))
     if not during:

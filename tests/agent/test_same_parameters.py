@@ -8,7 +8,7 @@ TRAININGS = (
     BEGINNING
     + """
 import copy
-from scalescope.agent.controller import Conductor
+from scalescope.agent.controller import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 class Search:
     def __init__(self, directives): self.directives, self.told = list(directives), []
@@ -29,15 +29,15 @@ class Training:
     def after(self): pass
     def state(self): return self.parameters
     def train(self, directives):
-        conductor = Conductor(Search(directives), DdpTraining(self.model)) if directives else None
-        if conductor: conductor.attach()
+        client = SearchClient(Search(directives), DdpTraining(self.model)) if directives else None
+        if client: client.attach()
         data = torch.Generator().manual_seed(rank)
         for _ in range(45):
             self.zero()
             self.model(torch.randn(4, 24, generator=data)).square().mean().backward()
             self.before(); self.optimizer.step(); self.after()
-        if conductor:
-            conductor.close("never"); self.told = conductor._controller.told
+        if client:
+            client.close("never"); self.told = client._controller.told
         return hashlib.sha1(b"".join(each.detach().numpy().tobytes() for each in self.state())).hexdigest()
 class FlatBuffer(Training):
     def prepare(self):

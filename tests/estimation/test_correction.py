@@ -49,7 +49,7 @@ def test_the_recommended_cell_is_checked_first() -> None:
     assert chosen(1) == [(advice.np, advice.batch)]
 
 
-def test_then_the_cells_whose_error_would_change_the_recommendation() -> None:
+def test_cells_whose_error_would_change_the_recommendation_are_verified_next() -> None:
     found = asked(rate=0.02)  # so slow a link that one process is recommended, and two almost pay at a large batch
     assert found.recommended is not None
     assert found.recommended.np == 1
@@ -84,7 +84,7 @@ def test_as_many_cells_are_checked_as_asked_for_if_there_are_enough(count: int, 
     assert len(found) == len(set(found)) == min(count, possible)
 
 
-def test_a_cell_that_was_run_shows_what_was_measured() -> None:
+def test_a_verified_cell_shows_its_measured_step() -> None:
     before = asked()
     cells = tuple(msgspec.structs.replace(one, hidden_s=0.5) for one in before.cells)
     before = msgspec.structs.replace(before, cells=cells)

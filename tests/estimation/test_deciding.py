@@ -162,7 +162,7 @@ def test_where_threads_poll_whole_launches_are_made(monkeypatch: pytest.MonkeyPa
     assert {(each.quick, each.budget_s) for each in measured.asked} == {(False, None)}
 
 
-def test_what_was_begun_is_continued(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_begun_verification_is_continued(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "verify-np2").mkdir()
     (tmp_path / "verify-np2" / "plan.json").write_text("{}")
     measured = Measured()
@@ -177,6 +177,6 @@ def test_a_cell_whose_launches_all_failed_is_no_check(monkeypatch: pytest.Monkey
     assert sorted(check.batch for check in made) == [8, 16, 64, 128]
 
 
-def test_without_a_cell_that_can_be_run_here_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_verify_without_a_possible_cell_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--verify needs a cell with 2 or more processes that this machine can run"):
         checks(monkeypatch, Measured(), tmp_path, slots=1)

@@ -130,7 +130,7 @@ def test_a_machine_is_probed_as_far_as_the_question_needs_it(tmp_path: Path, mac
     assert (machine.probes[1].backends, machine.probes[1].seconds, machine.probes[1].slots) == ((), 8.0, 1)
 
 
-def test_what_an_interrupted_estimate_finished_is_not_made_again(tmp_path: Path, machine: Machine) -> None:
+def test_finished_parts_of_an_interrupted_estimate_are_used_again(tmp_path: Path, machine: Machine) -> None:
     asked = request(tmp_path)
     made = estimate(asked, Told())
     folder = made.folder
@@ -145,7 +145,7 @@ def test_what_an_interrupted_estimate_finished_is_not_made_again(tmp_path: Path,
     assert (len(machine.tasks), len(machine.probes)) == (1, 1)
 
 
-def test_blocks_that_were_measured_again_are_said(tmp_path: Path, machine: Machine) -> None:
+def test_blocks_that_were_measured_again_are_noted(tmp_path: Path, machine: Machine) -> None:
     machine.profile = profile(point(8, remade=2), point(16, remade=1))
     told = Told()
     estimate(request(tmp_path), told)
@@ -176,7 +176,7 @@ def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, 
     assert said not in estimate(on_gpu, Told()).warnings
 
 
-def test_what_would_be_done_is_told_in_lines(tmp_path: Path, machine: Machine) -> None:
+def test_a_dry_run_lists_the_parts_of_an_estimate(tmp_path: Path, machine: Machine) -> None:
     asked = request(tmp_path)
     lines = ["profile of mlp: taken here, 20 s, 1 threads", "cluster: this machine, probed"]
     lines.append("map: ddp on 3 numbers of processes x 2 batch sizes")

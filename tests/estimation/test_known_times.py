@@ -50,7 +50,7 @@ def test_parts_are_scaled_to_the_time_that_is_stated() -> None:
     assert (small.memory_bytes, large.memory_bytes) == (GIB, 2 * GIB)
 
 
-def test_what_was_measured_elsewhere_does_not_hold_here() -> None:
+def test_a_stated_profile_keeps_nothing_that_was_measured_elsewhere() -> None:
     made = stated({8: 0.14}, launch_spread=0.02, ddp_s=0.1)
     assert (made.launch_spread, made.ddp_s) == (0.0, None)
     assert (made.device, made.hostname, made.threads_per_rank) == ("V100", "", 3)
@@ -145,7 +145,7 @@ def test_a_point_is_outlying_above_a_twentieth_when_the_others_agree_without_it(
     assert not _is_outlying(16, {8: 0.8, 16: 1.6 * 1.3, 32: 3.2 * 1.2, 64: 6.4})
 
 
-def test_what_is_less_certain_moves_to_the_mean() -> None:
+def test_uncertain_contention_is_pooled_towards_the_mean() -> None:
     assert _pooled([(1.5, 0.1)], (1.5, 0.1)) == pytest.approx((1.5, 0.1)), "nobody else is there"
     # An error as large as the differences between batches: half its own, half the mean, in logarithms.
     slowdown, error = _pooled([(1.0, 0.04), (2.25, 0.04)], (1.0, 0.04))

@@ -227,9 +227,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return sent
 
 
-def test_a_block_stops_the_rank_and_lets_it_go_on_even_after_an_error(
-    clock: list[Played], signals: list[tuple[int, int]]
-) -> None:
+def test_a_stopped_rank_continues_even_after_an_error(clock: list[Played], signals: list[tuple[int, int]]) -> None:
     clock[:] = [Played(1.0)]
     asked: list[float] = []
 
@@ -265,7 +263,7 @@ def test_the_helper_answers_a_line_for_each_question(
     assert capsys.readouterr().out.split() == ["0.0", "2.0", "41.0"]
 
 
-def test_the_helper_stops_nobody_once_its_rank_has_ended(
+def test_the_helper_sends_no_signal_once_its_rank_has_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert asked(monkeypatch, "ready\nstopped\n", 41, 41, 1) == 1

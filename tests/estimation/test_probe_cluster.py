@@ -81,7 +81,7 @@ def test_without_slots_a_machine_has_those_of_its_cores(monkeypatch: pytest.Monk
     assert probe_cluster(ProbeRequest(hosts=(Host("a", 5),)), Told()).slots_per_node == 5
 
 
-def test_what_groups_show_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_all_groups_make_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = [
         Costs(
             backend="gloo",
@@ -152,7 +152,7 @@ def timed(seconds: float, size: int = 4) -> Timed:
     return Timed(operation="allreduce", bytes=size, seconds=[seconds], cpu_seconds=[seconds])
 
 
-def test_how_many_rounds_were_repeated_is_said() -> None:
+def test_repeated_rounds_are_counted_in_the_remark() -> None:
     pair = Group(backend="gloo", ranks=2, nodes=1)
     mine: list[Line] = []
     for cores in (0.9, 0.0, 0.9, 0.0, 0.0):
@@ -162,7 +162,7 @@ def test_how_many_rounds_were_repeated_is_said() -> None:
     assert findings(pair, [mine[2:4], mine[2:4]]).remark == ""
 
 
-def test_what_follows_the_end_of_a_round_belongs_to_it() -> None:
+def test_lines_after_the_end_of_a_round_belong_to_it() -> None:
     overlapped = Overlapped(layer_s=1.0, layer_overlapped_s=2.0, message_s=1.0, message_overlapped_s=1.0)
     mine: list[Line] = [timed(1.0), timed(2.0, 8), Round(foreign_cores=0.9), overlapped, Around(copy_s_per_byte=1e-10)]
     mine += [timed(3.0), timed(4.0, 8), Round(foreign_cores=0.0)]

@@ -52,7 +52,7 @@ def test_the_slowest_tenth_of_repetitions_does_not_count() -> None:
     assert costs.seconds == (1.0,)
 
 
-def test_operations_are_told_apart_and_sizes_ascend() -> None:
+def test_operations_have_costs_of_their_own_in_ascending_sizes() -> None:
     mine: list[Line] = [timed([4.0], 400), timed([1.0], 4), timed([2.0], 8, "broadcast")]
     allreduce, broadcast = findings(PAIR, [mine, mine]).costs
     assert (allreduce.operation, allreduce.sizes_bytes, allreduce.seconds) == ("allreduce", (4, 400), (1.0, 4.0))
@@ -78,7 +78,7 @@ def test_rounds_that_other_programs_disturbed_do_not_count() -> None:
     assert found.remark.endswith("rounds were repeated: other programs were busy")
 
 
-def test_a_probe_without_an_undisturbed_round_says_so() -> None:
+def test_a_probe_without_an_undisturbed_round_is_called_disturbed() -> None:
     mine: list[Line] = [timed([1.0]), BUSY, timed([1.2]), Round(foreign_cores=0.6)]
     found = findings(PAIR, [mine, mine])
     assert found.costs[0].seconds == (pytest.approx(1.1),)
@@ -119,7 +119,7 @@ def test_overlap_is_the_median_of_rounds_over_all_ranks_and_has_errors() -> None
     assert (uneven.compute, uneven.compute_error) == (pytest.approx(4.0), 0.1), "one round"
 
 
-def test_what_seems_faster_from_sharing_is_not_cut_off() -> None:
+def test_slowdowns_below_one_are_kept() -> None:
     found = findings(PAIR, [[overlapped(0.9, 0.8), idle(0.7)]]).overlap
     assert found is not None
     assert (found.compute, found.communication, found.idle) == pytest.approx((0.9, 0.8, 0.7))
@@ -144,7 +144,7 @@ def test_copies_cost_what_the_typical_rank_says() -> None:
     assert findings(PAIR, [[around(1e-10)], [around(9e-10)], [around(2e-10)]]).copy_s_per_byte == 2e-10
 
 
-def test_what_was_not_timed_is_not_there() -> None:
+def test_operations_that_were_not_timed_are_absent() -> None:
     found = findings(PAIR, [[timed([1.0])], [timed([1.0])]])
     assert found.overlap is None
     assert found.copy_s_per_byte == 0
@@ -195,7 +195,7 @@ def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert read_lines(tmp_path, 2) == [lines, lines]
 
 
-def test_a_rank_that_wrote_nothing_is_said(tmp_path: Path) -> None:
+def test_a_rank_that_wrote_nothing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / file_of(0)).write_text(msgspec.json.encode(overlapped()).decode() + "\n")
     with pytest.raises(WorkFailed, match="a rank of the probe wrote nothing"):
         read_lines(tmp_path, 2)

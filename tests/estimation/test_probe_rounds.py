@@ -197,7 +197,7 @@ def test_a_real_rank_writes_rounds_and_what_copies_cost(tmp_path: Path, monkeypa
     assert min(timed.seconds) > 0
 
 
-def test_a_rank_without_its_device_says_so_in_one_line(
+def test_a_rank_without_its_device_fails_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(name: str) -> None:

@@ -54,7 +54,7 @@ def assembled(*ranks: list[Block], model: Model = MODEL) -> ModelProfile:
     return assemble(MLP, model, ranks, threads_per_rank=2, seconds=12.5)
 
 
-def test_the_record_says_what_was_profiled_where() -> None:
+def test_the_record_holds_model_device_and_host() -> None:
     found = assembled([block()])
     assert (found.workload, found.torch, found.device, found.hostname) == (MLP, "2.13.0", "cpu", "here")
     assert (found.threads_per_rank, found.seconds, found.memory_limit_bytes) == (2, 12.5, 10**9)
@@ -253,7 +253,7 @@ def test_contention_is_its_typical_rank_over_the_steps_alone_right_after() -> No
     assert (contention.residuals.levels[0], contention.residuals.levels[-1]) == pytest.approx((2.5 / 1.8, 1.5 / 1.8))
 
 
-def test_several_contentions_are_told_apart_and_repetitions_tell_their_error() -> None:
+def test_contention_is_measured_by_copies_with_the_error_of_its_repetitions() -> None:
     mine = [
         block(8, 1.0),
         *(block(8, 1.2, copies=2), block(8, 1.0)),
@@ -368,7 +368,7 @@ def test_a_batch_that_does_not_fit_is_tried_once_and_the_others_are_profiled() -
     assert assembled(written, [block(batch, copies=2) for batch in (8, 16)]).too_large == 64
 
 
-def test_ranks_step_together_at_both_ends_each_time_next_to_steps_alone_and_all_are_told_the_end() -> None:
+def test_ranks_step_together_at_both_ends_next_to_steps_alone() -> None:
     written, told = directed(limit=10**9)
     together = [at for at, each in enumerate(written) if each.copies == 2]
     assert [written[at].batch for at in together] == [8, 64]
@@ -409,7 +409,7 @@ def write(path: Path, *lines: msgspec.Struct, torn: str = "") -> None:
     path.write_text("".join(msgspec.json.encode(line).decode() + "\n" for line in lines) + torn)
 
 
-def test_what_ranks_wrote_is_read_without_a_torn_line(tmp_path: Path) -> None:
+def test_a_torn_line_of_a_rank_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / file_of(0), MODEL, block(8), block(16, 2.0), torn='{"batch":3')
     write(tmp_path / file_of(1), block(8, copies=2))
     model, blocks = read_blocks(tmp_path, 2)

@@ -75,12 +75,12 @@ def test_nothing_wanted_is_nothing_measured() -> None:
     assert next_batch({}, (), 1.0) is None
 
 
-def test_what_takes_too_long_is_left_out_but_the_smallest_is_measured() -> None:
+def test_batches_that_take_too_long_are_left_out_except_the_smallest() -> None:
     assert played(lambda batch: 0.1 * batch, DOUBLINGS, affordable_s=9) == [8, 64, 32]
     assert played(lambda batch: 100.0, DOUBLINGS, affordable_s=10) == [8]
 
 
-def test_as_near_to_what_takes_too_long_as_time_allows_if_that_is_worth_it() -> None:
+def test_the_largest_affordable_batch_is_measured_where_it_is_worth_it() -> None:
     assert played(lambda batch: 0.1 * batch, DOUBLINGS, affordable_s=10) == [8, 64, 100]
     assert played(lambda batch: 0.1 * batch, (8, 1000), affordable_s=3) == [8, 30]
     assert played(lambda batch: 0.1 * batch, (8, 1000), affordable_s=1) == [8]

@@ -78,7 +78,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     return found
 
 
-def test_a_block_tells_every_part_of_its_steps(made: Made) -> None:
+def test_a_block_holds_every_part_of_its_steps(made: Made) -> None:
     block = made.profiler.block(2, 1, steps=3)
     assert (block.batch, block.copies, block.failed) == (2, 1, "")
     assert block.forward_s == pytest.approx([0.8] * 3)
@@ -201,7 +201,7 @@ def test_launches_of_a_profile_measure_the_same_batches_and_what_ddp_costs(tmp_p
     assert [(each.copies, each.batch) for each in made.crowds] == [(2, 2), (2, 4)]
 
 
-def test_a_rank_without_its_device_says_so_in_one_line(
+def test_a_rank_without_its_device_fails_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(name: str) -> None:

@@ -102,7 +102,7 @@ def test_one_check_is_believed_a_quarter() -> None:
     assert found.spread == pytest.approx(math.hypot(Engine.model_error, 0.75 * math.log(1.2)))
 
 
-def test_many_equal_checks_are_believed_almost_wholly() -> None:
+def test_many_equal_checks_are_applied_almost_fully() -> None:
     found = calibrate([math.log(1.2)] * 97)
     assert found is not None
     assert found.factor == pytest.approx(1.2**0.97)
@@ -140,7 +140,7 @@ def test_only_this_engine_on_this_machine_counts_and_old_checks_are_forgotten(ca
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
-def test_a_factor_never_leaves_what_was_seen(log_errors: list[float]) -> None:
+def test_a_factor_stays_within_the_residuals(log_errors: list[float]) -> None:
     found = calibrate(log_errors)
     assert found is not None
     assert min(0.0, *log_errors) - 1e-9 <= math.log(found.factor) <= max(0.0, *log_errors) + 1e-9
@@ -159,7 +159,7 @@ def test_another_model_counts_once_and_this_one_corrects_it() -> None:
     assert both.estimates == 18
 
 
-def test_what_one_model_taught_moves_another_less(cache: Path) -> None:
+def test_residuals_of_another_model_count_less(cache: Path) -> None:
     for _ in range(9):
         append(residual(math.log(1.3)), cache)
     (own, _), (other, _) = calibration("ddp", "mlp"), calibration("ddp", "cnn")

@@ -108,7 +108,7 @@ def test_a_mistake_in_one_of_several_tables_is_counted_from_one(tmp_path: Path) 
     assert complaint(tmp_path, "among = [3]\n" + HEAD).startswith("[[among]] number 1: ")
 
 
-def test_what_stands_alone_is_named_alone(tmp_path: Path) -> None:
+def test_a_table_that_is_alone_is_named_without_a_number(tmp_path: Path) -> None:
     assert complaint(tmp_path, "among = 3\n" + HEAD) == "among: expected a list, not 3"
     assert complaint(tmp_path, "between = [1]\n" + HEAD) == "between: expected a table, not [1]"
     assert complaint(tmp_path, 'gpu = "K80"\n' + HEAD) == 'gpu: expected one of V100, A100, H100, H200, B200, not "K80"'

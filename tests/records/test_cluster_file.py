@@ -241,7 +241,7 @@ def test_measured_numbers_stand_in_one_line(tmp_path: Path) -> None:
     assert load_cluster(tmp_path / "again.toml").name == "[\n1,\n]"
 
 
-def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
         load_cluster(tmp_path / "none.toml")
     with pytest.raises(UsageError, match=r"Is a directory: name a cluster\.toml file"):

@@ -67,7 +67,7 @@ def test_only_what_follows_the_last_line_break_is_cut_off(tmp_path: Path, before
     assert path.read_bytes() == after
 
 
-def test_a_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_as_a_whole_and_leaves_no_other(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "file"
     for data in (b"long before", b"new"):
         write_whole(path, data)
@@ -94,7 +94,7 @@ def test_a_record_that_cannot_be_read_says_why(data: bytes, said: str) -> None:
     assert str(caught.value).startswith(said)
 
 
-def test_what_is_missing_or_a_folder_names_the_next_action(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_folder_names_the_next_action(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*x\.json: No such file or directory: name an existing record"):
         load(tmp_path / "x.json", Word)
     with pytest.raises(UsageError, match="Is a directory"):
@@ -102,12 +102,12 @@ def test_what_is_missing_or_a_folder_names_the_next_action(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_and_a_spent_quota_are_told_alike(number: int) -> None:
+def test_a_full_disk_and_a_spent_quota_give_the_same_error(number: int) -> None:
     with pytest.raises(WorkFailed, match="the disk is full: x could not be written; free some"), writing(Path("x")):
         raise OSError(number, "no")
 
 
-def test_what_may_not_be_written_is_told_and_other_errors_pass() -> None:
+def test_missing_permission_is_reported_and_other_errors_pass() -> None:
     with pytest.raises(WorkFailed, match=r"cannot write x: No way; choose another folder with -o"), writing(Path("x")):
         raise PermissionError(errno.EACCES, "No way")
     with pytest.raises(KeyError), writing(Path("x")):
@@ -116,7 +116,7 @@ def test_what_may_not_be_written_is_told_and_other_errors_pass() -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_told_by_whoever_writes(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_writer(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     writes: list[Any] = [save, append]
     for write in writes:

@@ -79,7 +79,7 @@ def test_quick_launches_end_at_five_percent_and_scaling_has_three_words() -> Non
     assert SCALINGS == {"strong": ("strong",), "weak": ("weak",), "both": ("strong", "weak")}
 
 
-def test_requests_that_launch_hand_on_what_is_launched_and_how() -> None:
+def test_requests_that_launch_pass_on_the_options_of_launches() -> None:
     said: dict[str, Any] = {
         "command": ("python", "x.py"),
         "launcher": "mpirun",

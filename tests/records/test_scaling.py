@@ -60,7 +60,7 @@ def test_a_target_that_was_reached_widens_the_interval() -> None:
     assert missed == usual
 
 
-def test_what_is_not_known_or_not_positive_does_not_count() -> None:
+def test_unknown_and_non_positive_values_do_not_count() -> None:
     assert estimate([None, 2.0, 0.0, -1.0]) == about(2.0)
     assert estimate([None, 0.0]) is None
     assert estimate([]) is None
@@ -99,7 +99,7 @@ def test_the_fastest_batch_is_that_of_the_smallest_baseline() -> None:
     assert best.rates.keys() == {"none"}
 
 
-def test_curves_without_a_baseline_have_no_say_in_which_is_the_smallest() -> None:
+def test_curves_without_a_baseline_do_not_decide_the_smallest() -> None:
     points = (point("ddp", 2, 8, 100), point("ddp", 2, 16, 300))
     best = best_batch([curve(*points, np=2), curve(point(batch=8, rate=1), point(batch=16, rate=2), np=None)])
     assert best
@@ -124,7 +124,7 @@ def test_rates_without_an_engine_decide_where_there_are_any() -> None:
     assert found(*ddp, *horovod).rates.keys() == {"ddp", "horovod"}
 
 
-def test_the_first_curve_that_has_a_batch_tells_its_rate() -> None:
+def test_the_rate_of_a_batch_comes_from_the_first_curve_that_has_it() -> None:
     first, second = curve(point(batch=8, rate=100), point(batch=16, rate=50)), curve(point(batch=8, rate=1))
     best = best_batch([first, second])
     assert best

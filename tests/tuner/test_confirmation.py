@@ -35,7 +35,7 @@ def test_real_gains_win_at_a_pair_deviation_of_10_percent() -> None:
     assert wins(0.43, 0.28, OFFLINE.most_pairs) > 0.97
 
 
-def test_what_gains_nothing_hardly_ever_wins() -> None:
+def test_settings_without_a_gain_hardly_ever_win() -> None:
     assert wins(0.0, 0.1, cases=2500) < 0.033  # 2.1 %, and four standard errors
     assert wins(-0.02, 0.1, cases=1500) < 0.008
 
@@ -81,7 +81,7 @@ def test_a_winners_gain_is_shrunk_but_not_below_its_lower_end() -> None:
     assert told(wide).level == pytest.approx(0.95)
 
 
-def test_an_interval_that_tells_nothing_is_said_in_words() -> None:
+def test_a_useless_interval_is_described_in_words() -> None:
     few = [-0.05, -0.08, -0.06]
     assert verdict(few, 24) == "gains nothing"
     assert told(few).high - told(few).low > 2
@@ -91,7 +91,7 @@ def test_an_interval_that_tells_nothing_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize("gain", [0.05, 0.13])
-def test_the_gains_that_are_told_of_winners_are_near_the_truth(gain: float) -> None:
+def test_reported_gains_of_winners_are_near_the_true_ones(gain: float) -> None:
     won = [ratios for so_far, ratios in compared(gain, 0.1, 24, 400) if so_far == "wins"]
     shrunk = fmean(told(ratios).value for ratios in won)
     plain = math.expm1(fmean(fmean(ratios) for ratios in won))
@@ -99,7 +99,7 @@ def test_the_gains_that_are_told_of_winners_are_near_the_truth(gain: float) -> N
     assert shrunk < plain
 
 
-def test_an_undecided_comparison_says_what_it_would_take() -> None:
+def test_an_undecided_comparison_estimates_the_pairs_it_still_takes() -> None:
     rng = np.random.default_rng(3)
     noisy = [float(each) for each in rng.normal(0.01, 0.2, 6)]
     more = more_pairs(noisy, 20)
@@ -112,7 +112,7 @@ def test_an_undecided_comparison_says_what_it_would_take() -> None:
     assert more_pairs([0.1], 20) is None
 
 
-def test_three_finalists_race_and_the_best_goes_on_alone() -> None:
+def test_three_finalists_race_until_the_best_is_left() -> None:
     race, rng = Confirmation(20), np.random.default_rng(1)
     race.race([1, 2, 3])
     truth = {0: 1.0, 1: 0.99, 2: 0.8, 3: 0.95}

@@ -13,7 +13,7 @@ from scalescope.tuner.controller_files import ControllerFiles, TrainingEnded
 HELLO = {"kind": "hello", "version": FORMAT_VERSION, "engine": "ddp", "world_size": 2, "fixed": {"a_knob": "why"}}
 
 
-def test_what_one_end_says_the_other_hears(tmp_path: Path) -> None:
+def test_directives_and_reports_arrive_at_the_other_end(tmp_path: Path) -> None:
     search, rank = ControllerFiles(tmp_path, lambda: False), FileController(str(tmp_path))
     assert rank.ask() is None
     assert search.send("warmup", steps=4) == 0

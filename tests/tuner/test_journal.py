@@ -40,7 +40,7 @@ def test_the_steps_until_a_search_has_paid_off_are_its_loss_over_the_gain_of_a_s
     assert load(tmp_path / RECORD, Tuning) == found
 
 
-def test_launches_of_their_own_are_lost_as_a_whole(tmp_path: Path) -> None:
+def test_launches_of_a_search_by_relaunch_are_all_cost(tmp_path: Path) -> None:
     cost = searched(tmp_path, 1.5, method="offline").cost
     assert cost.lost_s == pytest.approx(10.5)
     assert cost.break_even_steps == 525

@@ -19,7 +19,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_every_row_says_what_was_in_force_and_how_fast_it_was(tmp_path: Path) -> None:
+def test_every_row_has_the_setting_and_its_speed(tmp_path: Path) -> None:
     log = SampleLog(tmp_path / "logs" / "tune.csv", [CAP, ALGORITHM], HELD)
     log.add(Sample(index=0, phase="default", values={}, step_s=0.02, error_s=0.0005, steps=10, seconds=0.25), 0.02)
     log.add(

@@ -41,7 +41,7 @@ def ranks_of(folder: Path, texts: list[str], **more: Any) -> MadeRanks:
     return ranks
 
 
-def test_variables_make_horovod_tune_itself_and_leave_what_is_held(tmp_path: Path) -> None:
+def test_variables_start_autotune_and_keep_fixed_knobs(tmp_path: Path) -> None:
     log = tmp_path / LOG
     plain = {
         "HOROVOD_AUTOTUNE": "1",
@@ -121,14 +121,14 @@ def test_an_nccl_build_searches_once_for_every_combination_of_free_switches(tmp_
     assert steps("held", knobs=("torus-allreduce=false",)) == (2 * 2 + 1) * 6
 
 
-def test_an_autotune_that_ranks_could_not_run_is_told(tmp_path: Path) -> None:
+def test_autotune_that_cannot_run_is_an_error(tmp_path: Path) -> None:
     ranks = ranks_of(tmp_path, [FINISHED], report={"problem": "no copy of the library"})
     search = searched(tmp_path, ranks, request(engine="horovod"), NativeSearch)
     with pytest.raises(WorkFailed, match="the search failed: Horovod's autotune did not run: no copy of the library"):
         search.found()
 
 
-def test_a_training_shorter_than_autotune_is_told_how_long_it_must_be(tmp_path: Path) -> None:
+def test_a_training_shorter_than_autotune_is_an_error_with_the_steps_needed(tmp_path: Path) -> None:
     ranks = ranks_of(tmp_path, [FINISHED], steps=30)
     search = searched(tmp_path, ranks, request(engine="horovod"), NativeSearch)
     with pytest.raises(UsageError, match=f"the first sample needs {2 * 10 + 3 + 2 + 10 + (3 + 21 + 1) * 51}"):

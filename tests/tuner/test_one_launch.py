@@ -63,7 +63,7 @@ def prepared(folder: Path, autotune: str = ":", code: int = 0, **more: object) -
     return TuneRequest(command=command, np=1, engine="horovod", **more), settings
 
 
-def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
+def test_autotunes_choice_is_compared_with_the_default(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(LOG)
     request, settings = prepared(tmp_path, 'cp log.csv "$HOROVOD_AUTOTUNE_LOG"', max_samples=4, steps_per_sample=5)
     found = tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
@@ -81,13 +81,13 @@ def test_what_autotune_chose_meets_the_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("autotune", [":", 'true >"$HOROVOD_AUTOTUNE_LOG"'], ids=["none", "empty"])
-def test_an_autotune_that_wrote_nothing_is_told_to_train_for_longer(tmp_path: Path, autotune: str) -> None:
+def test_an_empty_autotune_log_asks_for_a_longer_training(tmp_path: Path, autotune: str) -> None:
     request, settings = prepared(tmp_path, autotune)
     with pytest.raises(UsageError, match="autotune wrote nothing in 10 steps: let it train for at least 1,275"):
         tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
 
 
-def test_a_training_that_fails_under_autotune_is_told(tmp_path: Path) -> None:
+def test_a_training_that_fails_under_autotune_is_an_error(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, code=3)
     with pytest.raises(WorkFailed, match="the launch with Horovod's autotune failed: "):
         tune_native_by_relaunch(request, settings, POINT, tmp_path, Progress())
@@ -104,7 +104,7 @@ def test_a_setting_found_earlier_is_used_and_costs_nothing(tmp_path: Path) -> No
     assert load(tmp_path / RECORD, Tuning) == used
 
 
-def test_a_setting_with_which_the_training_fails_is_told(tmp_path: Path) -> None:
+def test_a_setting_with_which_the_training_fails_is_an_error(tmp_path: Path) -> None:
     request, settings = prepared(tmp_path, code=3, start_from=FOUND)
     with pytest.raises(WorkFailed, match="the training failed with the setting found earlier: "):
         use_setting(request, settings, POINT, tmp_path, "offline", None, Progress())

@@ -54,7 +54,7 @@ def test_the_ranks_hear_warmup_survey_samples_and_the_winner(tmp_path: Path) -> 
     ]
 
 
-def test_what_followed_from_an_engine_that_the_ranks_do_not_use_is_not_fixed(tmp_path: Path) -> None:
+def test_knobs_of_an_engine_that_ranks_do_not_use_are_not_fixed(tmp_path: Path) -> None:
     ranks = MadeRanks(tmp_path / "training", faster)
     found = searched(tmp_path, ranks, request(confirm=SETTING), fixed={"controller": "gloo"}).found()
     assert (found.engine, found.held) == ("ddp", {})
@@ -71,7 +71,7 @@ def test_a_sample_is_charged_from_the_end_of_the_one_before_it(tmp_path: Path) -
     assert (first.other_steps, first.steps) == (2, 10)
 
 
-def test_a_sample_that_may_be_cut_is_told_its_limit(tmp_path: Path) -> None:
+def test_a_sample_that_may_be_cut_carries_its_limit(tmp_path: Path) -> None:
     ranks = MadeRanks(tmp_path / "training", lambda values: 0.1)
     searched(tmp_path, ranks, request(max_samples=4)).found()
     limits = [each["limit_ns"] for each in samples_heard(ranks)]
@@ -90,7 +90,7 @@ def test_a_model_is_stopped_when_it_is_decided(tmp_path: Path) -> None:
     assert not with_steps.ends_the_training
 
 
-def test_what_ranks_refuse_is_told_with_what_becomes_of_the_training(tmp_path: Path) -> None:
+def test_a_refusal_of_ranks_says_that_the_training_continues(tmp_path: Path) -> None:
     told = Told()
     ranks = MadeRanks(tmp_path / "training", faster, hello={"refused": "the script has a hook"})
     search = searched(tmp_path, ranks, request(), told=told)
@@ -101,7 +101,7 @@ def test_what_ranks_refuse_is_told_with_what_becomes_of_the_training(tmp_path: P
         search.found(fate="; it ran on")
 
 
-def test_of_a_model_nobody_is_told_that_it_goes_on(tmp_path: Path) -> None:
+def test_a_refused_model_is_not_said_to_continue(tmp_path: Path) -> None:
     told = Told()
     ranks = MadeRanks(tmp_path / "training", faster, hello={"refused": "no"})
     searched(tmp_path, ranks, request(**MODEL), told=told)
@@ -117,7 +117,7 @@ def test_a_search_that_breaks_lets_the_ranks_go(tmp_path: Path) -> None:
     assert "is not a log of scalescope tune" in ranks.heard[-1]["why"]
 
 
-def test_an_error_of_the_search_itself_is_told_by_its_name(tmp_path: Path) -> None:
+def test_an_error_of_the_search_itself_is_reported_by_its_type(tmp_path: Path) -> None:
     class Broken(OnlineSearch):
         def _plan(self) -> str:
             raise ZeroDivisionError("by zero")
@@ -136,9 +136,7 @@ def test_an_error_of_the_search_itself_is_told_by_its_name(tmp_path: Path) -> No
         (35, "the training was over after 35 steps, before its first sample"),
     ],
 )
-def test_a_training_that_was_too_short_is_told_what_the_first_sample_needs(
-    made: int, told: str, tmp_path: Path
-) -> None:
+def test_a_training_that_is_too_short_is_an_error_with_the_steps_needed(made: int, told: str, tmp_path: Path) -> None:
     search = OnlineSearch(request(), tmp_path, tmp_path, {}, Told(), lambda: True)
     search.run()
     with pytest.raises(UsageError) as caught:
@@ -188,7 +186,7 @@ def test_a_knob_that_turns_out_to_be_unchangeable_is_not_tried_again(tmp_path: P
     assert all(not sample.values for sample in found.samples)
 
 
-def test_an_undecided_comparison_goes_on_in_another_launch(tmp_path: Path) -> None:
+def test_an_undecided_comparison_is_resumed_in_another_launch(tmp_path: Path) -> None:
     short = MadeRanks(tmp_path / "training", faster, steps=60)
     begun = searched(tmp_path, short, request(confirm=SETTING)).found()
     again = MadeRanks(tmp_path / "again", faster)
@@ -234,7 +232,7 @@ class _Launched(msgspec.Struct):
 
 
 @pytest.mark.parametrize(("problem", "exits"), [("", UsageError), ("rank 1 died", WorkFailed)])
-def test_what_became_of_the_launch_is_part_of_the_answer(
+def test_the_error_includes_the_end_of_the_launch(
     problem: str, exits: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tuner.made_launches import point, settings

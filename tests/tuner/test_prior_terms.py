@@ -21,7 +21,7 @@ def slowdown(cpu_s: float, *, threads: int = 1, **more: Any) -> float:
     return overlap.compute
 
 
-def test_messages_slow_compute_by_what_both_want_beyond_the_cores() -> None:
+def test_messages_slow_compute_where_both_want_more_cores_than_there_are() -> None:
     assert slowdown(0.2, cores=2) == pytest.approx(1 + 1.5 * (2 * 1.2 / 2 - 1))
     assert slowdown(0.2, cores=8) == 1.0
     assert slowdown(0.2, cores=2, ranks_per_host=1) == 1.0

@@ -38,9 +38,7 @@ def faster_in_small_buckets(values: Values) -> float:
     return 0.08 if float(values.get("bucket_cap_mb", 25.0)) <= 4 else 0.1
 
 
-def test_a_launch_has_the_knobs_of_its_setting_on_top_of_what_is_fixed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_has_the_fixed_knobs_and_those_of_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launches = made(monkeypatch, lambda values: 0.1)
     ours = Launches(request(), settings(tmp_path, static_graph=True, bucket_cap_mb=8.0), point(), Progress())
     block = ours.make(4, {"bucket_cap_mb": 2.0, "threads_per_rank": 3}, {"MORE": "1"})
@@ -225,7 +223,7 @@ def test_a_setting_found_earlier_trains_without_a_search(tmp_path: Path, monkeyp
         use_setting(asked, settings(tmp_path), point(), tmp_path, "offline", 60, Progress())
 
 
-def test_what_the_user_named_is_fixed_and_what_was_settled_is_not(tmp_path: Path) -> None:
+def test_only_knobs_that_the_user_named_are_fixed(tmp_path: Path) -> None:
     settled = settings(tmp_path, bucket_cap_mb=8.0, static_graph=True)
     assert fixed_by_user(request(), settled, point()) == {}
     held = ("bucket-cap-mb=8", "threads_per_rank=1")

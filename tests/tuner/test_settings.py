@@ -80,14 +80,14 @@ def written(folder: Path, text: str) -> Path:
 
 @settings(max_examples=50)
 @given(settings_of_an_engine())
-def test_what_is_written_reads_the_same(tmp_path_factory, setting) -> None:
+def test_a_written_setting_reads_back_the_same(tmp_path_factory, setting) -> None:
     engine, values = setting
     path = written(tmp_path_factory.getbasetemp(), as_yaml(engine, values, "found by\nscalescope tune"))
     found = read_settings(path)
     assert (found.engine, found.values, found.options, found.notes) == (engine, values, {}, ())
 
 
-def test_horovodruns_own_file_reads_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_horovodruns_own_file_is_read_and_unused_sections_are_noted(tmp_path: Path) -> None:
     found = read_settings(written(tmp_path, HOROVODRUNS_OWN))
     assert found.engine == "horovod"
     assert found.values == {
@@ -168,7 +168,7 @@ def test_the_arguments_of_ddp_can_be_pasted() -> None:
     "values",
     [{"bucket_cap_mb": 4.0, "first_bucket_mb": 0.25}, {"first_bucket_mb": 2.0}, {"hierarchical_allreduce": True}],
 )
-def test_what_ddp_has_no_argument_for_is_applied_to_the_wrapped_model(values) -> None:
+def test_knobs_without_a_ddp_argument_are_applied_to_the_wrapped_model(values) -> None:
     assert (
         how_to_use("ddp", values, 'a "b"/tuned.yaml')[-1]
         .strip()
@@ -212,7 +212,7 @@ def test_values_are_shown_as_people_write_them(value, shown) -> None:
         ('ddp:\n  "\\e[31mred": 1\n', "no key"),
     ],
 )
-def test_a_bad_file_is_told_in_one_printable_line(text, told, tmp_path: Path) -> None:
+def test_a_bad_file_is_an_error_of_one_printable_line(text, told, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_settings(written(tmp_path, text))
     assert told in str(caught.value)
@@ -229,7 +229,7 @@ def test_a_bad_file_is_told_in_one_printable_line(text, told, tmp_path: Path) ->
     ],
     ids=["no text", "too large", "zero"],
 )
-def test_a_file_that_is_no_text_or_too_long_is_told(data: bytes, told: str, tmp_path: Path) -> None:
+def test_a_binary_or_too_long_file_is_an_error(data: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(data)
     with pytest.raises(UsageError, match=told):
@@ -263,7 +263,7 @@ def test_a_setting_is_found_in_its_folder_its_file_and_its_record(tmp_path: Path
     assert read_found(tmp_path / "tuned.yaml").engine == "ddp"
 
 
-def test_a_place_without_a_setting_is_told(tmp_path: Path) -> None:
+def test_a_place_without_a_setting_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.yaml", written(tmp_path, "autotune:\n  enabled: true\n")):
         with pytest.raises(UsageError):
             read_found(path)

@@ -6,7 +6,8 @@ from scalescope.engines import ENGINES, exchanging, find_engine
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.tuner.prior import profile_of, read_survey
-from scalescope.tuner.space import THREADS, Space, offline_space, online_space, parse_held
+from scalescope.tuner.settings import fixed_knobs
+from scalescope.tuner.space import THREADS, Space, offline_space, online_space
 from tuner.surveys import hello, survey
 
 FOUR_ON_TWO = hello(4, 2)
@@ -55,7 +56,7 @@ def test_the_default_is_what_the_script_does() -> None:
     assert space.complete({})["bucket_cap_mb"] == 2.0
 
 
-def test_what_is_fixed_is_not_searched_and_is_in_every_setting() -> None:
+def test_fixed_knobs_are_in_every_setting_and_not_searched() -> None:
     space = online_space(FOUR_ON_TWO, survey(hosts=2), {"bucket_cap_mb": 2.0, "gradient_as_bucket_view": True})
     assert names(space) == {"first_bucket_mb", "hierarchical_allreduce"}
     assert space.left_out["bucket_cap_mb"] == "fixed"
@@ -127,7 +128,7 @@ def test_nccl_knobs_are_searched_as_channels_or_as_routes_and_only_on_nccl() -> 
     assert not any(name.startswith("nccl") for name in names(made("gloo")))
 
 
-def test_horovod_leaves_out_what_is_inert_in_this_build_and_says_so() -> None:
+def test_knobs_that_are_inert_in_this_horovod_build_are_left_out_with_the_reason() -> None:
     told = survey(20.0, engine="horovod")
     space = offline_space("horovod", told, {}, hosts=TWO_HOSTS, cores=2, threads=1)
     assert names(space) == {"fusion_threshold_mb", "cycle_time_ms", "cache_capacity"}
@@ -140,17 +141,17 @@ def test_horovod_leaves_out_what_is_inert_in_this_build_and_says_so() -> None:
 
 
 def test_fixed_values_are_checked() -> None:
-    assert parse_held("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
+    assert fixed_knobs("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
     with pytest.raises(UsageError, match="bucket_cap_mb"):
-        parse_held("ddp", ["bucket_cap=8"])
+        fixed_knobs("ddp", ["bucket_cap=8"])
     with pytest.raises(UsageError, match="threads_per_rank takes"):
-        parse_held("ddp", ["threads_per_rank=0"])
+        fixed_knobs("ddp", ["threads_per_rank=0"])
     with pytest.raises(UsageError, match="cycle_time_ms takes"):
         offline_space("horovod", None, {"cycle_time_ms": 0.0}, hosts=TWO_HOSTS, cores=2, threads=1)
 
 
 @pytest.mark.parametrize("engine", exchanging())
-def test_the_space_is_made_of_what_the_engines_knobs_say(engine: str) -> None:
+def test_the_space_holds_the_values_that_the_engines_knobs_declare(engine: str) -> None:
     space = offline_space(engine, None, {}, hosts=TWO_HOSTS, cores=2, threads=1, backend="nccl", nccl_build=True)
     knobs = {knob.name: knob for knob in ENGINES[engine].knobs}
     assert {name for name, knob in knobs.items() if knob.tried} <= names(space) | set(space.left_out)
@@ -168,7 +169,7 @@ def test_a_knob_takes_every_value_that_a_search_tries(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", exchanging())
-def test_the_default_of_the_space_is_what_the_engine_does_when_nothing_is_said(engine: str) -> None:
+def test_the_default_of_the_space_is_the_engines_default(engine: str) -> None:
     profile = profile_of(read_survey(survey(64)))
     space = offline_space(engine, None, {}, hosts=TWO_HOSTS, cores=2, threads=1)
     assert find_engine(engine).exchange(profile, space.complete({})) == find_engine(engine).exchange(profile, {})

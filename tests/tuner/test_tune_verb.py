@@ -151,11 +151,11 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
         ({"engine": "ddp", "method": "native"}, "--method native is Horovod's autotune: leave it out for "),
         ({"steps_per_sample": 3}, "--steps-per-sample 3 is too short to tell anything: give at least 4"),
         ({"steps_per_sample": 1, "method": "offline"}, "--steps-per-sample 1 is too short to tell anything"),
-        ({"knobs": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1, not '0'"),
-        ({"knobs": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1, not 'two'"),
+        ({"knobs": ("threads_per_rank=0",)}, "knob threads_per_rank takes a whole number from 1 to 4096, not 0"),
+        ({"knobs": ("threads_per_rank=two",)}, "knob threads_per_rank takes a whole number from 1 to 4096, not 'two'"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_starts(
+def test_impossible_searches_are_refused_before_anything_starts(
     more: dict[str, Any], told: str, search: Search, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -173,11 +173,11 @@ def test_what_cannot_be_searched_is_refused_before_anything_starts(
         {"method": "native", "engine": "horovod", "steps_per_sample": 1},
     ],
 )
-def test_what_can_be_searched_is_shown_without_starting_it(more: dict[str, Any], search: Search) -> None:
+def test_a_dry_run_shows_possible_searches_without_starting_them(more: dict[str, Any], search: Search) -> None:
     assert dry_run(asked(**more))
 
 
-def test_a_dry_run_shows_what_tells_the_ranks_to_be_tuned(search: Search, tmp_path: Path) -> None:
+def test_a_dry_run_shows_the_variables_of_a_search(search: Search, tmp_path: Path) -> None:
     def shown(**more: Any) -> str:
         return "\n".join(dry_run(asked(env={"MINE": "1"}, folder="out", **more)))
 
@@ -207,7 +207,7 @@ def test_how_an_interrupted_search_is_resumed(tmp_path: Path) -> None:
     assert resumed_as(asked(), tmp_path) == "offline"
 
 
-def test_a_resumed_search_goes_on_with_its_samples_and_a_new_budget(search: Search, tmp_path: Path) -> None:
+def test_a_resumed_search_keeps_its_samples_and_takes_a_new_budget(search: Search, tmp_path: Path) -> None:
     tune(asked(folder="out", method="offline"), Told())
     sample = Sample(index=0, phase="default", values={}, step_s=0.1)
     append(sample, tmp_path / "out" / SAMPLES)
@@ -229,7 +229,7 @@ def test_a_comparison_is_resumed_while_it_trains(search: Search, tmp_path: Path)
     assert list(search.finished) == [sample]
 
 
-def test_a_folder_that_cannot_be_resumed_is_told(search: Search, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_resumed_is_an_error(search: Search, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no search to resume: name the folder that was given with -o"):
         resume(tmp_path, Told())
     (tmp_path / "gone").mkdir()

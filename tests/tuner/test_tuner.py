@@ -36,7 +36,7 @@ def test_a_good_setting_is_found_confirmed_and_used(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_without_predictions_it_finds_its_way_outwards(seed: int) -> None:
+def test_without_predictions_the_search_moves_outwards_from_the_default(seed: int) -> None:
     training = Training(DEEP, seed)
     outcome = training.tune(None).outcome()
     assert DEEP(outcome.values) < 0.085
@@ -44,7 +44,7 @@ def test_without_predictions_it_finds_its_way_outwards(seed: int) -> None:
     assert 4 <= second <= 50
 
 
-def test_the_default_is_kept_where_it_is_best_whatever_is_predicted() -> None:
+def test_a_best_default_is_kept_in_spite_of_predictions() -> None:
     wins = 0
     for seed in range(12):
         outcome = Training(FLAT, seed).tune(predictions(DEEP)).outcome()
@@ -54,7 +54,7 @@ def test_the_default_is_kept_where_it_is_best_whatever_is_predicted() -> None:
     assert wins <= 1
 
 
-def test_a_default_that_holds_out_is_told_with_the_gain_that_was_seen() -> None:
+def test_a_kept_default_is_reported_with_the_measured_gain() -> None:
     training = Training(lambda values: 0.1, seed=1, noise=0.02)
     told = training.go_on(Tuner(space(), None, ONLINE, finalist={"bucket_cap_mb": 1.0})).outcome()
     assert told.decision == "keep_default"
@@ -64,7 +64,7 @@ def test_a_default_that_holds_out_is_told_with_the_gain_that_was_seen() -> None:
     assert told.reason.startswith("no significant gain (")
 
 
-def test_a_finalist_from_elsewhere_meets_the_default_without_a_search() -> None:
+def test_a_given_finalist_is_compared_with_the_default_without_a_search() -> None:
     training = Training(DEEP)
     tuner = training.go_on(Tuner(space(), None, OFFLINE, finalist={"bucket_cap_mb": 1.0}))
     assert {asked.phase for asked in training.asked[1:]} == {"confirm"}
@@ -166,7 +166,7 @@ def test_where_batches_vary_time_per_sample_counts() -> None:
     assert sample.step_s == pytest.approx(0.16)
 
 
-def test_an_interrupted_search_goes_on_where_it_was() -> None:
+def test_an_interrupted_search_resumes_where_it_stopped() -> None:
     whole = Training(DEEP, 5)
     end = whole.tune(predictions(DEEP, 0.1)).outcome()
     for at in (1, 3, len(whole.samples) - 2):
@@ -200,7 +200,7 @@ def test_a_space_with_the_default_alone_is_decided_at_once() -> None:
     assert tuner.outcome().reason == "there is nothing to search"
 
 
-def test_what_is_thought_of_every_setting_is_told() -> None:
+def test_the_outcome_holds_the_posterior_of_every_setting() -> None:
     tuner = Training(DEEP, 1).tune(predictions(DEEP, 0.1), most=6)
     cells = tuner.outcome().cells
     assert [cell.values for cell in cells] == list(space().settings)

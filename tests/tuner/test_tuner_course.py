@@ -36,7 +36,7 @@ def begun(most_pairs: int = 4) -> Tuner:
     return tuner
 
 
-def test_a_search_that_is_stopped_is_undecided_and_says_how_far_it_was() -> None:
+def test_a_stopped_search_is_undecided_and_reports_the_gain_so_far() -> None:
     tuner = begun()
     assert tuner.outcome().reason == "it is not decided yet"
     pair(tuner, 0.1, 0.08)
@@ -52,7 +52,7 @@ def test_a_search_that_is_stopped_is_undecided_and_says_how_far_it_was() -> None
     assert tuner.outcome().reason == found.reason
 
 
-def test_a_stop_without_a_pair_has_no_gain_to_tell() -> None:
+def test_a_stop_without_a_pair_reports_no_gain() -> None:
     tuner = begun()
     tuner.stop("no more time")
     assert tuner.outcome().reason == "no more time"
@@ -86,7 +86,7 @@ def test_a_stopped_comparison_with_pairs_left_gets_only_those() -> None:
     assert max(asked.pair or 0 for asked in tuner.plan()) <= 3
 
 
-def test_a_search_can_be_ended_and_goes_on_with_the_comparison() -> None:
+def test_an_ended_search_continues_with_the_comparison() -> None:
     training = Training(DEEP, 1)
     tuner = training.tune(predictions(DEEP), most=4)
     tuner.end_search()
@@ -146,7 +146,7 @@ def sample(index: int, step_s: float | None, **more: Any) -> Sample:
     return Sample(index=index, step_s=step_s, **{**fields, **more})
 
 
-def test_what_failed_or_was_cut_before_is_not_tried_after_a_restart() -> None:
+def test_failed_and_cut_settings_are_not_tried_after_a_restart() -> None:
     bad: list[Values] = [{"bucket_cap_mb": 1.0}, {"bucket_cap_mb": 2.0}]
     default = sample(0, 0.1, phase="default", values={})
     tuner = Tuner(space(), predictions(DEEP), ONLINE)
@@ -196,7 +196,7 @@ def test_samples_of_one_setting_that_differ_are_as_uncertain_as_they_differ() ->
     assert [each.variance for each in with_noise(twice)] == pytest.approx([between, between, 4e-2])
 
 
-def test_the_error_of_a_block_is_that_of_its_steps_and_at_least_what_is_said() -> None:
+def test_the_error_of_a_block_is_that_of_its_steps_and_at_least_the_minimum() -> None:
     still = score(Block(step_s=(0.1,) * 8), None, 0.02)
     assert (still.step_s, still.error_s) == pytest.approx((0.1, 0.002))
     restless = score(Block(step_s=(0.09, 0.11) * 8), None, 0.0)
@@ -210,7 +210,7 @@ def test_the_error_of_a_block_is_that_of_its_steps_and_at_least_what_is_said() -
     assert typical_batch((8, 16, 32)) == 16.0
 
 
-def test_an_interval_is_as_wide_as_its_look_says_on_both_sides() -> None:
+def test_an_interval_has_the_width_of_its_look_on_both_sides() -> None:
     lead = Lead.over([0.1, 0.2, 0.3], 20)
     assert lead.mean == pytest.approx(0.2)
     assert lead.error == pytest.approx(0.1 / math.sqrt(3))

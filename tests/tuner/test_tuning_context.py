@@ -95,7 +95,7 @@ def test_the_search_gets_a_plan_and_the_model_stays_as_it_was(
     assert last["kind"] == "end"
 
 
-def test_a_folder_of_something_else_is_told_before_anything_is_tuned(
+def test_a_folder_of_another_kind_is_refused_before_anything_is_tuned(
     model: DistributedDataParallel, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()

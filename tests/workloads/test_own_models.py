@@ -68,7 +68,7 @@ def test_several_inputs_reach_forward_in_order(user_code: WriteCode) -> None:
         check(load(spec_from_options(f"{file}:Two", inputs=["int64:5:vocab=10"])), 2)
 
 
-def test_batch_and_target_beside_the_model_are_seeded(user_code: WriteCode) -> None:
+def test_batch_and_target_next_to_the_model_are_seeded(user_code: WriteCode) -> None:
     file = user_code(NET + BATCH + "def target(n): return torch.randint(4, (n,))\n")
     spec = WorkloadSpec(model=f"{file}:Net", loss="cross_entropy")
     first, again, other = load(spec, seed=1), load(spec, seed=1), load(spec, seed=2)

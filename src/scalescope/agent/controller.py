@@ -25,7 +25,7 @@ _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
 _LONGEST_BUSY = 50  # Steps for which a switch is put off
 
 
-class Conductor:
+class SearchClient:
     """Leads one rank through a search."""
 
     def __init__(self, controller: Controller, training: Training, clock: StepClock | None = None) -> None:

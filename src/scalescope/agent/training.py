@@ -45,7 +45,7 @@ class Training(Protocol):
     def finish(self) -> None:
         """The search is over in this rank: what only switches need can go."""
 
-    def watch_leaving(self, conductor: Any) -> Callable[[], None]:
+    def watch_leaving(self, client: Any) -> Callable[[], None]:
         """See when ranks stop to make steps together; returns how to see it no more."""
 
     @property

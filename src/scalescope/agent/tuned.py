@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .controller import Conductor
+from .controller import SearchClient
 from .halves import group_live, live_half
 from .recorder import guarded, rank_from_environment, say
 from .search_files import FORMAT_VERSION, FileController
@@ -32,7 +32,7 @@ class Tuned:
         """Begin anew, as in a forked child."""
         self._searches = os.environ.get("SCALESCOPE_TUNE") == "1"
         self._survey_after = int(os.environ.get("SCALESCOPE_SURVEY") or 0)
-        self._conductor: Conductor | None = None
+        self._client: SearchClient | None = None
         self._first_steps: BetweenSteps | None = None
         self._has_refused = False
         for side in self.sides:
@@ -41,26 +41,26 @@ class Tuned:
     @property
     def waits(self) -> bool:
         """True when a search is to begin with whatever can be switched first."""
-        return self._searches and self._conductor is None
+        return self._searches and self._client is None
 
     def trouble(self, why: str) -> None:
         """End the search, if there is one, where ranks next agree."""
-        if self._conductor is not None:
-            self._conductor.trouble = why
+        if self._client is not None:
+            self._client.trouble = why
 
     def begin_search(self, training: Training, too_late: str) -> None:
         """Switch this from now on; `too_late` is the reason given where a rank has given up before."""
         if self._first_steps:
             self._first_steps.stop()
-        conductor = Conductor(FileController(self._folder), training, self._clock)
+        client = SearchClient(FileController(self._folder), training, self._clock)
         if self._has_refused:  # perhaps this rank alone: the others have to hear it
-            conductor.trouble = too_late
-        problem = group_live.objection(conductor.attach)  # the script is about to get its wrapper, and shall
+            client.trouble = too_late
+        problem = group_live.objection(client.attach)  # the script is about to get its wrapper, and shall
         if problem:
             self._searches = False
             self._refuse(_rank(), training.engine, problem)
         else:
-            self._conductor = conductor
+            self._client = client
 
     def on_training(self, root: Any, engine: str) -> None:
         """The first training forward, or without one the first optimizer step, is about to happen."""
@@ -86,9 +86,9 @@ class Tuned:
         """The process, a rank, ends: say why nothing was tuned, if so."""
         if not self._searches:
             return
-        if self._conductor is not None:
+        if self._client is not None:
             steps = self._clock.complete
-            self._conductor.close(f"{self._conductor.made}, but only {steps} steps were made")
+            self._client.close(f"{self._client.made}, but only {steps} steps were made")
         elif not self._has_refused:
             self._refuse(rank, engine)
 

@@ -301,7 +301,7 @@ class DdpTraining:
     def _changes_view(self, values: dict[str, Any]) -> bool:
         return bool(values.get(_VIEW, self._default[_VIEW]) != self._default[_VIEW])
 
-    def watch_leaving(self, conductor: Any) -> Callable[[], None]:
+    def watch_leaving(self, client: Any) -> Callable[[], None]:
         """Ranks that join early make no more steps: all let go as they enter the context, which they do alike."""
         join: Any = importlib.import_module("torch.distributed.algorithms.join").Join
         construct = join.__init__
@@ -310,8 +310,8 @@ class DdpTraining:
         def constructor(context: Any, *arguments: Any, **options: Any) -> None:
             construct(context, *arguments, **options)
             if self.model._join_config.enable and any(each is self.model for each in context._joinables):
-                conductor.detach()
-                conductor.let_go(cannot_agree(self.model))
+                client.detach()
+                client.let_go(cannot_agree(self.model))
 
         def restore() -> None:
             if join.__init__ is constructor:

@@ -37,7 +37,7 @@ class HorovodTraining:
         self._default: dict[str, Any] = {}
         self._in_force: tuple[dict[str, Any], dict[str, str]] = ({}, {})
         self._device, self._rank, self._port = "cpu", 0, 0
-        self._conductor: Any = None
+        self._client: Any = None
         self.model: Any = None
         self._watch()
 
@@ -100,21 +100,21 @@ class HorovodTraining:
             self._tuned.begin_search(self, "hvd.DistributedOptimizer was made after the first steps")
 
     def _stops(self) -> None:
-        if self._conductor is not None:
-            self._conductor.give_up(STOPPED)
+        if self._client is not None:
+            self._client.give_up(STOPPED)
 
     def _joins(self) -> None:
-        if self._conductor is not None:
-            self._conductor.leave(JOINED)
+        if self._client is not None:
+            self._client.leave(JOINED)
 
     def _joined(self) -> None:
         """All ranks are here."""
-        if self._conductor is not None:
-            self._conductor.let_go(JOINED)
+        if self._client is not None:
+            self._client.let_go(JOINED)
 
-    def watch_leaving(self, conductor: Any) -> Callable[[], None]:
+    def watch_leaving(self, client: Any) -> Callable[[], None]:
         """Ranks join at different steps, and stop alike."""
-        self._conductor = conductor
+        self._client = client
         return lambda: None
 
     @property

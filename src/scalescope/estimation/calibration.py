@@ -1,4 +1,4 @@
-"""How wrong earlier estimates on this machine were: kept in the user's cache, read by the next estimate.
+"""Remembers how wrong earlier estimates on this machine were: kept in the user's cache, read by the next estimate.
 
 The cache helps and never stops anything: what cannot be read or written is one warning.
 """
@@ -23,7 +23,7 @@ _LATEST = 40  # Older ones are forgotten: machines change
 
 
 def file() -> Path:
-    """Where they are kept."""
+    """File of the residuals."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "scalescope" / "residuals-v2.jsonl"
 
@@ -32,10 +32,10 @@ def remember(checks: Sequence[Check], factor: float, engine: str, model: str) ->
     """Remember the undisturbed checks of one estimate as one residual; a warning when that fails, otherwise "".
 
     Args:
-        checks: Of one estimate.
+        checks: Checks of one estimate.
         factor: The calibration that their predictions already contain.
-        engine: What was estimated.
-        model: What was estimated.
+        engine: Engine that was estimated.
+        model: Model that was estimated.
     """
     errors = [check.log_error for check in checks if not check.disturbed]
     if not errors:
@@ -57,7 +57,7 @@ def remember(checks: Sequence[Check], factor: float, engine: str, model: str) ->
 
 
 def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
-    """What is remembered of this engine on this machine, and a warning when some of it cannot be read."""
+    """Read what is remembered of this engine on this machine, and a warning when some of it cannot be read."""
     found, damaged = [], 0
     try:
         for line in complete_lines(file()):
@@ -72,8 +72,8 @@ def calibration(engine: str, model: str) -> tuple[Calibration | None, str]:
     for one in [one for one in here if math.isfinite(one.log_error)][-_LATEST:]:
         by_model.setdefault(one.model, []).append(one.log_error)
     own = by_model.pop(model, [])
-    said = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
-    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), said
+    warning = f"{damaged} damaged lines of {file()} were skipped; remove that file to forget them" if damaged else ""
+    return calibrate(own, list(by_model.values()), find_engine(engine).model_error), warning
 
 
 def calibrate(

@@ -1,9 +1,9 @@
 """Estimates: a profile, a cluster, a map, and where asked for some of its cells run for real."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -47,11 +47,9 @@ _MOST_CELLS = 1_000_000
 _GROUP_S, _PROBE_S = 8.0, 12.0  # For a group of ranks, and for all groups together
 _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
-Kept = TypeVar("Kept", ModelProfile, Cluster)
-
 
 def estimate_request(**given: Any) -> EstimateRequest:
-    """What estimate is asked for, from texts of the command line or from Python values.
+    """Make the request of estimate, from texts of the command line or from Python values.
 
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
@@ -89,12 +87,13 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
             progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
             end_orphans(str(folder))
         save(plan, folder / PLAN)
-        profile = given or _kept(folder / PROFILE, lambda path: load(path, ModelProfile))
+        # A part that was finished before an interruption is used again.
+        profile = given or (load(folder / PROFILE, ModelProfile) if (folder / PROFILE).exists() else None)
         profile = profile or _profile(request, threads, processes, described, folder, progress)
         save(profile, folder / PROFILE)
         if remade := sum(point.remade for point in profile.points):
             progress.note(f"Profile: {plural(remade, 'block')} of steps measured again, other programs were busy.")
-        cluster = described or _kept(folder / CLUSTER, load_cluster)
+        cluster = described or (load_cluster(folder / CLUSTER) if (folder / CLUSTER).exists() else None)
         cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, progress)
         write_cluster(cluster, folder / CLUSTER)
         known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
@@ -111,9 +110,10 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 accumulate=request.workload.accumulate,
             )
         )
-        prediction = _with_warnings(
-            prediction, unread, _threads_warning(request, threads, profile), stated_warning(request)
-        )
+        cores, few_cores = host.cores().physical, ""
+        if threads > cores and not request.profile and profile.kind == "cpu":
+            few_cores = f"the profile used {threads} threads on {cores} cores: take it on a machine like the cluster's"
+        prediction = _with_warnings(prediction, unread, few_cores, stated_warning(request))
         save(prediction, folder / PREDICTION)
         if request.verify:
             if advice := prediction.recommended:
@@ -126,11 +126,6 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
         save(prediction, folder / PREDICTION)
         save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
     return in_folder(prediction, folder)
-
-
-def _kept(path: Path, read: Callable[[Path], Kept]) -> Kept | None:
-    """A part that was finished before an interruption."""
-    return read(path) if path.exists() else None
 
 
 def checked(
@@ -151,21 +146,13 @@ def checked(
     return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
 
 
-def _with_warnings(prediction: Prediction, *said: str) -> Prediction:
-    more = (warning for warning in said if warning)
+def _with_warnings(prediction: Prediction, *warnings: str) -> Prediction:
+    more = (warning for warning in warnings if warning)
     return msgspec.structs.replace(prediction, warnings=(*prediction.warnings, *more))
 
 
-def _threads_warning(request: EstimateRequest, threads: int, profile: ModelProfile) -> str:
-    if threads <= host.cores().physical or request.profile or profile.kind != "cpu":
-        return ""
-    return (
-        f"the profile used {threads} threads on {host.cores().physical} cores: take it on a machine like the cluster's"
-    )
-
-
 def dry_run(request: EstimateRequest) -> list[str]:
-    """What an estimate would do, one line for each part; nothing is started."""
+    """List the parts of an estimate, a line each; nothing is started."""
     described = load_cluster(Path(request.cluster)) if request.cluster else None
     knobs, processes = _knobs(request), _processes(request, described)
     threads = _threads(request, described, processes)
@@ -202,10 +189,10 @@ def _knobs(request: EstimateRequest) -> Knobs:
     for knob in engine.knobs:
         known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
         if knob.name in knobs.values and not (knob.modelled and known):
-            told = f"{knob.name}={knobs.values[knob.name]}"
+            setting = f"{knob.name}={knobs.values[knob.name]}"
             raise UsageError(
-                f"an estimate does not know what {told} changes: leave it out, or try it for real with "
-                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {told}"
+                f"an estimate does not know what {setting} changes: leave it out, or try it for real with "
+                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {setting}"
             )
     if request.cluster:
         return knobs
@@ -222,15 +209,10 @@ def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int
     slots = described.slots if described else _slots_here(request)
     if request.np:
         if max(request.np) > slots:
-            where = f"{request.cluster} has" if described else "this machine has"
-            raise UsageError(
-                f"--np {max(request.np)} is more than the {slots} slots that {where}: "
-                + (
-                    "lower it, or describe more nodes"
-                    if described
-                    else "lower it, or describe a cluster with --cluster"
-                )
-            )
+            whose = f"{request.cluster} has: lower it, or describe more nodes"
+            if not described:
+                whose = "this machine has: lower it, or describe a cluster with --cluster"
+            raise UsageError(f"--np {max(request.np)} is more than the {slots} slots that {whose}")
         return request.np
     if slots <= _MOST_ROWS:
         return tuple(range(1, slots + 1))
@@ -280,8 +262,7 @@ def _profile(
         together=together,
         launches=launches,
     )
-    place, patience_s = folder / "profile", request.timeout_s
-    return take_profile(task, threads_per_rank=threads, folder=place, timeout_s=patience_s)
+    return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
 
 
 def _this_machine(

@@ -57,24 +57,21 @@ class LinkProbe:
         """One pass over operations and sizes: seconds and CPU seconds of every repetition."""
         for operation in ("allreduce", "broadcast"):
             for size, buffer in self._buffers.items():
-                yield self._timed(operation, size, buffer)
-
-    def _timed(self, operation: str, size: int, buffer: Any) -> dict[str, Any]:
-        name = f"scalescope.{operation}.{size}"
-        key = operation, size
-        if key not in self._repeats:
-            first = min(self._once(operation, buffer, name) for _ in range(2))
-            self._repeats[key] = self._live.agree(min(max(int(_SECONDS / first), _LEAST), _MOST))
-        seconds, cpu = [], []
-        for _ in range(self._repeats[key]):
-            self._compute()
-            used = cpu_s()
-            seconds.append(self._once(operation, buffer, name))
-            cpu.append(cpu_s() - used)
-        return {"operation": operation, "bytes": size, "seconds": seconds, "cpu_seconds": cpu}
+                name = f"scalescope.{operation}.{size}"
+                if (operation, size) not in self._repeats:
+                    first = min(self._once(operation, buffer, name) for _ in range(2))
+                    repeats = min(max(int(_SECONDS / first), _LEAST), _MOST)
+                    self._repeats[operation, size] = self._live.agree(repeats)
+                seconds, cpu = [], []
+                for _ in range(self._repeats[operation, size]):
+                    self._compute()
+                    used = cpu_s()
+                    seconds.append(self._once(operation, buffer, name))
+                    cpu.append(cpu_s() - used)
+                yield {"operation": operation, "bytes": size, "seconds": seconds, "cpu_seconds": cpu}
 
     def _compute(self) -> None:
-        """The same work in every rank, as before a message of a training: caches are cold and cores are taken."""
+        """Do the same work in every rank, as before a message of a training: caches are cold and cores are taken."""
         if not self._warming:
             made = self.layers(_WARMING_S).made
             self._warming = self._live.agree(max(made, 1))

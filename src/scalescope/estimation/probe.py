@@ -55,7 +55,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group showed."""
+    """Costs and overlap that were measured in one group."""
 
     costs: tuple[Costs, ...]
     overlap: Overlap | None
@@ -65,7 +65,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe_request(**given: Any) -> ProbeRequest:
-    """What probe is asked for, from texts or Python values; without a backend the one that DDP uses here.
+    """Make the request of probe, from texts or Python values; without a backend the one that DDP uses here.
 
     Raises:
         UsageError: Something cannot be read, or is more than this machine can run.
@@ -82,7 +82,7 @@ def probe_request(**given: Any) -> ProbeRequest:
 
 
 def probe(request: ProbeRequest, progress: Progress) -> Cluster:
-    """Probe into a folder of its own, which the cluster names."""
+    """Probe into a result folder, which the cluster names."""
     with result_folder("probe", request.folder) as folder:
         if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
             raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
@@ -136,7 +136,7 @@ def probe_cluster(request: ProbeRequest, progress: Progress) -> Cluster:
 
 
 def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
-    """Which ranks are probed together: 2, 4 and all of a node, then one of each node, and everything."""
+    """List the groups of ranks to probe: 2, 4 and all of a node, then one of each node, and all."""
     counts = sorted({count for count in (2, 4, slots) if 1 < count <= slots})
     first = (Host(hosts[0].name, slots),) if hosts else ()
     found = [Group(backend=backend, ranks=count, nodes=1, hosts=first) for count in counts]
@@ -192,7 +192,7 @@ def probe_group(
 
 
 def read_lines(folder: Path, ranks: int) -> list[list[Line]]:
-    """What every rank wrote."""
+    """Read the lines of every rank."""
     decode = msgspec.json.Decoder(Line).decode
     lines = [[decode(line) for line in complete_lines(folder / file_of(rank))] for rank in range(ranks)]
     if not all(lines):
@@ -201,17 +201,29 @@ def read_lines(folder: Path, ranks: int) -> list[list[Line]]:
 
 
 def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
-    """What the undisturbed rounds say, or all of them when there is none.
+    """Sum up the undisturbed rounds, or all of them when there is none.
 
     A cost is the mean over repetitions of the slowest rank: a message that finds its core taken waits, so times come in
     two kinds, and a step pays the mean of them.
     """
-    made = _rounds(lines)
+    by_rank: list[list[list[Line]]] = []
+    for of_rank in lines:
+        rounds_of_rank: list[list[Line]] = [[]]
+        for line in of_rank:
+            # What is timed after a round's end and is no collective belongs to it.
+            if isinstance(line, Timed) and any(isinstance(each, Round) for each in rounds_of_rank[-1]):
+                rounds_of_rank.append([])
+            rounds_of_rank[-1].append(line)
+        by_rank.append(rounds_of_rank)
+    made: list[_Together] = list(zip(*by_rank, strict=False))  # that every rank has begun
     foreign_cores = [_foreign_cores(group, together) for together in made]
     quiet = [together for together, cores in zip(made, foreign_cores, strict=True) if cores <= QUIET]
     used = quiet or made
-    rounds = [_timed(together) for together in used]
-    differ = disagreement([sum(map(_slowest_s, timed.values())) for timed in rounds])
+    rounds: list[_Timings] = []
+    for together in used:
+        timed = [[line for line in of_rank if isinstance(line, Timed)] for of_rank in together]
+        rounds.append({(each[0].operation, each[0].bytes): each for each in zip(*timed, strict=False)})
+    differ = disagreement([sum(map(_slowest_s, timings.values())) for timings in rounds])
     disturbed = f"rounds of the probe differ by {format_share(differ)} (one sigma)" if differ > _TOO_DIFFERENT else ""
     if not quiet:
         disturbed = f"other programs kept {min(foreign_cores):.1f} cores or more busy in every round of the probe"
@@ -226,31 +238,12 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
     )
 
 
-def _rounds(lines: Sequence[Sequence[Line]]) -> list[_Together]:
-    """The rounds that every rank has begun."""
-    by_rank: list[list[list[Line]]] = []
-    for of_rank in lines:
-        rounds: list[list[Line]] = [[]]
-        for line in of_rank:
-            # What is timed after a round's end and is no collective belongs to it.
-            if isinstance(line, Timed) and any(isinstance(each, Round) for each in rounds[-1]):
-                rounds.append([])
-            rounds[-1].append(line)
-        by_rank.append(rounds)
-    return list(zip(*by_rank, strict=False))
-
-
 def _foreign_cores(group: Group, together: _Together) -> float:
     """Cores that other programs used during a round, on the host where they used most."""
     found = [[line.foreign_cores for line in of_rank if isinstance(line, Round)] for of_rank in together]
     local = max(group.ranks // group.nodes, 1)
     hosts = [[cores for of_rank in found[at : at + local] for cores in of_rank] for at in range(0, len(found), local)]
     return max((fmean(of_host) for of_host in hosts if of_host), default=0.0)
-
-
-def _timed(together: _Together) -> _Timings:
-    timed = [[line for line in of_rank if isinstance(line, Timed)] for of_rank in together]
-    return {(each[0].operation, each[0].bytes): each for each in zip(*timed, strict=False)}
 
 
 def _slowest_s(together: Sequence[Timed]) -> float:
@@ -281,7 +274,7 @@ def _costs(group: Group, operation: Operation, rounds: Sequence[_Timings]) -> Co
 
 
 def _overlap(group: Group, rounds: Sequence[_Together]) -> Overlap | None:
-    """How many times longer compute, messages, and compute next to the idle engine take: over all ranks, by round.
+    """Slowdowns of compute, of messages, and of compute next to the idle engine: over all ranks, by round.
 
     They are not cut off at 1: among many probes that would make noise into a slowdown.
     """

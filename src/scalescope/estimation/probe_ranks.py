@@ -26,7 +26,7 @@ _PATIENCE = 2.0  # Times its own length that a disturbed probe is prolonged at m
 
 
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Which engine's collectives to time, and for how long."""
+    """Task of a probe: the engine whose collectives are timed, and for how long."""
 
     engine: str
     knobs: dict[str, Any]
@@ -55,7 +55,7 @@ class Overlapped(msgspec.Struct, frozen=True, kw_only=True, tag="overlapped"):
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True, tag="around"):
-    """What an engine costs a rank apart from its messages."""
+    """Cost of an engine in a rank apart from its messages."""
 
     copy_s_per_byte: float
 
@@ -77,12 +77,12 @@ Line = Timed | Overlapped | Around | Idle | Round
 
 
 def file_of(rank: int) -> str:
-    """Where a rank writes what it timed."""
+    """File to which a rank writes its times."""
     return f"probe-rank{rank}.jsonl"
 
 
 def one_round(probe: LinkProbe, writer: LineWriter, peers: Peers) -> tuple[float, float]:
-    """Every collective at every size, and what compute and messages do to each other.
+    """Time every collective at every size, and how compute and messages slow each other down.
 
     Returns the cores that other programs used, and the seconds of one of each collective.
     """
@@ -142,7 +142,7 @@ def disagreement(paces_s: Sequence[float]) -> float:
 
 
 def around(probe: LinkProbe, live: Any, writer: LineWriter) -> None:
-    """What an engine costs apart from its messages."""
+    """Time what an engine costs apart from its messages."""
     live.agree(0)
     writer.write(Around(copy_s_per_byte=probe.copy_s_per_byte()))
     live.agree(0)

@@ -101,8 +101,7 @@ def assemble(
         raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
     steps_s = {batch: fmean(_by_launch(_best(made))) for batch, made in alone.items()}
     misses = misses_of(steps_s)
-    used = sorted({position for made in alone.values() for block in made for position in map(int, block.ready_s)})
-    order = _order(used, alone)
+    order = _order([block for made in alone.values() for block in made])
     sizes = sorted(alone)
     errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
     spread = _launch_spread([_by_launch(_best(made)) for made in alone.values()]) if model.device == "cpu" else 0.0
@@ -147,14 +146,9 @@ def _best(made: Sequence[Block]) -> Sequence[Block]:
     The first block of a batch size in a launch finds memory that its process has not used yet.
     """
     quiet = [block for block in made if block.foreign_cores <= QUIET] or list(made)
-    firsts = {id(block) for before, block in itertools.pairwise([None, *made]) if _begins(before, block)}
+    firsts = {id(made[0])} | {id(b) for a, b in itertools.pairwise(made) if a.launch != b.launch} if made else set()
     counts = Counter(block.launch for block in quiet)
     return [block for block in quiet if id(block) not in firsts or counts[block.launch] <= _FEW]
-
-
-def _begins(before: Block | None, block: Block | None) -> bool:
-    """Whether a block is the first of its launch."""
-    return block is not None and (before is None or before.launch != block.launch)
 
 
 def _by_launch(blocks: Sequence[Block]) -> list[float]:
@@ -177,7 +171,7 @@ def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
 
 
 def _ddp_s(pairs: Sequence[Block]) -> float | None:
-    """What DDP adds to a step: the median over pairs of blocks."""
+    """Time that DDP adds to a step: the median over pairs of blocks."""
     differences = [
         (one.step_s - other.step_s) * (1 if one.pair == "wrapped" else -1)
         for one, other in itertools.pairwise(pairs)
@@ -186,18 +180,17 @@ def _ddp_s(pairs: Sequence[Block]) -> float | None:
     return median(differences) if differences else None
 
 
-def _order(used: Sequence[int], alone: dict[int, list[Block]]) -> list[int]:
+def _order(blocks: Sequence[Block]) -> list[int]:
     """Positions of parameters in the order in which backward finishes their gradients."""
-    blocks = [block for made in alone.values() for block in made]
-
-    def typical(position: int) -> float:
-        return median(block.ready_s[str(position)] / block.step_s for block in blocks if str(position) in block.ready_s)
-
-    return sorted(used, key=typical)
+    shares: dict[int, list[float]] = {}
+    for block in blocks:
+        for position, ready_s in block.ready_s.items():
+            shares.setdefault(int(position), []).append(ready_s / block.step_s)
+    return sorted(sorted(shares), key=lambda position: median(shares[position]))
 
 
 def _is_outlying(batch: int, steps_s: Mapping[int, float]) -> bool:
-    """Whether a point misses and the others agree without it; at a bend they miss more without it."""
+    """True if a point misses and the others agree without it; at a bend they miss more without it."""
     misses = {size: abs(miss) for size, miss in misses_of(steps_s).items()}
     left = misses_of({size: step_s for size, step_s in steps_s.items() if size != batch})
     if batch not in misses or not left:
@@ -239,8 +232,8 @@ def _steps(block: Block) -> list[float]:
     return [sum(parts) for parts in zip(block.forward_s, block.backward_s, block.optimizer_s, strict=True)]
 
 
-class _Ratio(NamedTuple):
-    """One round of several ranks."""
+class _Round(NamedTuple):
+    """Several ranks that stepped next to each other once, with as many copies and the same batch."""
 
     slowdown: float
     residuals: list[float]
@@ -249,28 +242,60 @@ class _Ratio(NamedTuple):
 
 
 def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[Block]]) -> tuple[Contention, ...]:
-    """Steps among others over the steps alone that were made right after them.
+    """Slowdowns of steps next to other ranks, by copies and batch.
 
     Rounds that other programs disturbed count only where there are no others.
     """
-    found: dict[tuple[int, int], list[_Ratio]] = {}
-    places = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
+    rounds = {
+        key: [each for each in made if each.foreign_cores <= QUIET] or made
+        for key, made in sorted(_rounds_together(blocks, alone).items())
+    }
+    by_launch = [
+        [median(each.slowdown for each in of) for _, of in itertools.groupby(made, lambda each: each.launch)]
+        for made in rounds.values()
+    ]
+    # Rounds of one launch are alike, so what launches differ by counts where it is more.
+    within = standard_errors([[each.slowdown for each in made] for made in rounds.values()])
+    between = standard_errors(by_launch) or [0.0] * len(rounds)
+    errors = map(max, within or [_ERROR_OF_ONE] * len(rounds), between)
+    seen = dict(zip(rounds, zip(map(fmean, by_launch), errors, strict=True), strict=True))
+    found = []
+    for (copies, batch), made in rounds.items():
+        slowdown, error = _pooled([seen[key] for key in seen if key[0] == copies], seen[copies, batch])
+        residuals = [step for each in made for step in each.residuals]
+        found.append(
+            Contention(
+                copies=copies,
+                batch=batch,
+                slowdown=slowdown,
+                error=error,
+                noise=relative_deviation(residuals),
+                foreign_cores=median(each.foreign_cores for each in made),
+                residuals=grouped(residuals),
+            )
+        )
+    return tuple(found)
+
+
+def _rounds_together(
+    blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[Block]]
+) -> dict[tuple[int, int], list[_Round]]:
+    """Rounds by copies and batch: steps next to other ranks over the steps alone that were made right after them."""
+    found: dict[tuple[int, int], list[_Round]] = {}
+    others_left = [iter([block for block in of_rank if block.copies > 1]) for of_rank in blocks[1:]]
     for at, block in enumerate(blocks[0]):
         if block.copies == 1:
             continue
-        alone_s = median(
-            each.step_s
-            for each in _best([e for e in alone.get(block.batch, ()) if e.launch == block.launch]) or [block]
-        )
-        others = [other for place in places[: block.copies - 1] if (other := next(place, None)) is not None]
+        others = [other for left in others_left[: block.copies - 1] if (other := next(left, None)) is not None]
         after = next((each for each in blocks[0][at + 1 :] if each.copies == 1 and not each.failed), None)
         if block.failed or after is None or after.batch != block.batch or any(each.failed for each in others):
             continue
-        key = block.copies, block.batch
         everyone = [block, *others]
         typical_s = median(step for each in everyone for step in _steps(each))
-        found.setdefault(key, []).append(
-            _Ratio(
+        of_launch = [each for each in alone.get(block.batch, ()) if each.launch == block.launch]
+        alone_s = median(each.step_s for each in _best(of_launch) or [block])
+        found.setdefault((block.copies, block.batch), []).append(
+            _Round(
                 # The block right after it has the same speed of the machine, all blocks of this batch have less noise.
                 slowdown=typical_s / math.sqrt(after.step_s * alone_s),
                 # Over what is typical of all ranks: one that is always slower holds the others up in every step.
@@ -279,32 +304,7 @@ def _contention(blocks: Sequence[Sequence[Block]], alone: Mapping[int, Sequence[
                 launch=block.launch,
             )
         )
-    rounds = [
-        (key, [each for each in made if each.foreign_cores <= QUIET] or made) for key, made in sorted(found.items())
-    ]
-    errors = standard_errors([[each.slowdown for each in quiet] for _, quiet in rounds])
-    by_launch = [
-        [median(each.slowdown for each in of) for _, of in itertools.groupby(quiet, lambda each: each.launch)]
-        for _, quiet in rounds
-    ]
-    # Rounds of one launch are alike, so what launches differ by counts where it is more.
-    between = standard_errors(by_launch) or [0.0] * len(rounds)
-    within = errors or [_ERROR_OF_ONE] * len(rounds)
-    pairs = zip(map(fmean, by_launch), map(max, within, between), strict=True)
-    seen = {key: pair for (key, _), pair in zip(rounds, pairs, strict=True)}
-    return tuple(
-        Contention(
-            copies=copies,
-            batch=batch,
-            slowdown=slowdown,
-            error=error,
-            noise=relative_deviation([step for each in quiet for step in each.residuals]),
-            foreign_cores=median(each.foreign_cores for each in quiet),
-            residuals=grouped([step for each in quiet for step in each.residuals]),
-        )
-        for (copies, batch), quiet in rounds
-        for slowdown, error in [_pooled([seen[key] for key in seen if key[0] == copies], seen[copies, batch])]
-    )
+    return found
 
 
 def _pooled(of_copies: Sequence[tuple[float, float]], own: tuple[float, float]) -> tuple[float, float]:
@@ -320,7 +320,7 @@ def _pooled(of_copies: Sequence[tuple[float, float]], own: tuple[float, float]) 
 
 
 def of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
-    """What is profiled: the passes of a step are alike."""
+    """The workload with one pass per step, as it is profiled: passes are alike."""
     return msgspec.structs.replace(workload, accumulate=1)
 
 

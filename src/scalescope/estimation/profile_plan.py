@@ -1,4 +1,4 @@
-"""What a profile measures: the ends of the batch sizes, then where the line between neighbours is least certain."""
+"""Chooses the batch sizes of a profile: both ends, then where the line between neighbours is least certain."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def misses_of(steps_s: Mapping[int, float]) -> dict[int, float]:
 
 
 def _doubt(size: int, measured: Sequence[int], misses: Mapping[int, float]) -> float:
-    """How far the line at an unmeasured size may be off: the misses next to it, more in the middle of a wide gap."""
+    """Possible error of the line at an unmeasured size: the misses next to it, more in the middle of a wide gap."""
     below = max(each for each in measured if each < size)
     above = min(each for each in measured if each > size)
     nearby = max((abs(misses[each]) for each in (below, above) if each in misses), default=0.5)
@@ -70,7 +70,7 @@ def _doubt(size: int, measured: Sequence[int], misses: Mapping[int, float]) -> f
 
 
 def steps_of_block(step_s: float) -> int:
-    """How many steps make a block."""
+    """Number of steps of a block."""
     return min(max(round(_BLOCK_S / max(step_s, 1e-6)), _FEWEST), _MOST)
 
 

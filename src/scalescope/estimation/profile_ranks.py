@@ -33,10 +33,11 @@ _PAIRS = 2  # Of blocks with DDP and without it in one launch
 _LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
 # Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
 _MEMORY_SHARE = 0.85
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "defaultcpuallocator")  # In torch's RuntimeErrors
 
 
 class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What to profile and how long it may take."""
+    """Task of a profile: what to measure, and how long it may take."""
 
     workload: WorkloadSpec
     batches: tuple[int, ...]
@@ -49,7 +50,7 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model is made of; the first line of rank 0."""
+    """Parameters and buffers of the model; the first line of rank 0."""
 
     names: list[str]
     bytes: list[int]
@@ -86,7 +87,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_of(rank: int) -> str:
-    """Where a rank writes its blocks."""
+    """File to which a rank writes its blocks."""
     return f"profile-rank{rank}.jsonl"
 
 
@@ -134,7 +135,8 @@ class Profiler:
         try:
             block = self._steps(batch, copies, steps)
         except (RuntimeError, MemoryError) as problem:
-            if not _is_out_of_memory(problem):
+            words = str(problem).lower()
+            if isinstance(problem, RuntimeError) and not any(each in words for each in _OUT_OF_MEMORY):
                 raise
             self._batch = 0
             block = Block(batch=batch, copies=copies, failed=one_line(problem))
@@ -195,7 +197,7 @@ class Profiler:
             cpu_s=[each.cpu_s for each in times],
             ready_s=ready,
             memory_bytes=peak_bytes(self._device),
-            # The other copies are no foreigners: each uses as much as this one.
+            # The other copies do not count as foreign: each uses as much as this one.
             foreign_cores=max(meter.read().foreign_cores - (copies - 1) * own_cores, 0.0),
         )
 
@@ -205,12 +207,6 @@ def _synchronized_norms(model: Any) -> list[int]:
     import torch
 
     return [each.num_features for each in model.modules() if isinstance(each, torch.nn.SyncBatchNorm)]
-
-
-def _is_out_of_memory(problem: BaseException) -> bool:
-    return isinstance(problem, MemoryError) or any(
-        word in str(problem).lower() for word in ("out of memory", "can't allocate memory", "defaultcpuallocator")
-    )
 
 
 class Director:
@@ -226,20 +222,26 @@ class Director:
         self._too_large = 10**9
 
     def run(self) -> None:
-        """The batch sizes that matter, then several ranks together, then everything again while there is time."""
+        """Measure the batch sizes that matter, then several ranks together, then all again while there is time."""
         affordable_s = self._task.launches * self._task.seconds / _LARGEST_STEP
         if self._task.every:
             for chosen in self._task.batches:
                 self._alone(chosen)
         else:
-            while (batch := next_batch(self._steps_s(), self._wanted(), affordable_s)) is not None:
+            while True:
+                steps_s = {batch: median(block.step_s for block in blocks) for batch, blocks in self._blocks.items()}
+                possible = [batch for batch in self._task.batches if batch < self._too_large]
+                if (batch := next_batch(steps_s, possible, affordable_s)) is None:
+                    break
                 self._alone(batch)
                 if self._spent(0.6) and len(self._blocks) > 1:
                     break
+        # Contention depends on whether a step fits into the caches, so it is seen at both ends of what was measured.
+        ends = sorted({min(self._blocks), max(self._blocks)}) if self._task.together and self._blocks else []
         rounds = 0
         while rounds == 0 or (rounds < self._task.repeats and not self._spent(self._patience())):
             rounds += 1
-            for batch, copies in itertools.product(self._contended_batches(), self._task.together):
+            for batch, copies in itertools.product(ends, self._task.together):
                 # The first launch sees everything once, later ones what their time allows.
                 if (rounds == 1 and not self._task.every) or not self._spent(self._patience()):
                     self._together(batch, copies)
@@ -256,12 +258,6 @@ class Director:
     def _spent(self, part: float) -> bool:
         return self._ends - self._now() < (1 - part) * self._task.seconds
 
-    def _wanted(self) -> list[int]:
-        return [batch for batch in self._task.batches if batch < self._too_large]
-
-    def _steps_s(self) -> dict[int, float]:
-        return {batch: median(block.step_s for block in blocks) for batch, blocks in self._blocks.items()}
-
     def _quiet(self, batch: int) -> list[Block]:
         return [block for block in self._blocks[batch] if block.foreign_cores <= QUIET]
 
@@ -276,11 +272,6 @@ class Director:
             self._too_large = batch
         else:
             self._blocks.setdefault(batch, []).append(block)
-
-    def _contended_batches(self) -> list[int]:
-        """The ends of what was measured: contention depends on whether a step fits into the caches."""
-        sizes = sorted(self._blocks)
-        return list(dict.fromkeys([sizes[0], sizes[-1]])) if self._task.together and sizes else []
 
     def _together(self, batch: int, copies: int) -> None:
         steps = steps_of_block(self._blocks[batch][-1].step_s)
@@ -301,7 +292,7 @@ def wait_for_all(live: Any) -> None:
 
 
 def follow(profiler: Profiler, live: Any, rank: int) -> None:
-    """The other ranks: step when they are needed, otherwise sleep."""
+    """Step in the other ranks when they are needed; sleep otherwise."""
     while copies := live.agree(0):
         batch, steps = live.agree(0), live.agree(0)
         if rank < copies:

@@ -123,7 +123,7 @@ def device_of(request: EstimateRequest, described: Cluster | None) -> str:
 
 
 def on_gpu(request: EstimateRequest) -> bool:
-    """Whether a profile that is taken here is of a GPU."""
+    """True if a profile that is taken here is of a GPU."""
     return request.device != "cpu" and host.gpus() > 0
 
 
@@ -153,7 +153,7 @@ def check_device(request: EstimateRequest, described: Cluster | None, given: Mod
 
 
 def stated_warning(request: EstimateRequest) -> str:
-    """That step times were given; empty where they were measured."""
+    """Warn that step times were given; empty where they were measured."""
     if not request.step_time:
         return ""
     source = request.profile or "counted on the model's layers"
@@ -161,7 +161,7 @@ def stated_warning(request: EstimateRequest) -> str:
 
 
 def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]) -> dict[str, Any]:
-    """What --step-time says as options of the request: the time of each batch, and the batches that are meant."""
+    """Read --step-time as options of the request: the time of each batch, and the batches that are meant."""
     times_s = _step_times(value)
     if 0 in times_s:
         if len(batches) != 1:

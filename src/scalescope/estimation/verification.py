@@ -93,7 +93,7 @@ def _measure(
 
 
 def check_of(cell: Cell, runs: Sequence[Run], alone_s: float) -> Check:
-    """What the launches say that no other program disturbed, or all of them when there is none.
+    """Check a cell by the launches that no other program disturbed, or all of them when there is none.
 
     Interleaved launches tell how many times longer a step of all processes takes than one of a single process; the
     check compares at the pace that the profile saw, `alone_s` for a step of one process.
@@ -175,8 +175,8 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
     wider = max([1.0, *(left[id(check)] / max(math.log(check.high_s / check.predicted_s), 1e-9) for check in checks)])
     measured = {(check.np, check.batch): check for check in quiet}
     cells = tuple(
-        _measured(cell, measured[cell.np, cell.batch])
-        if (cell.np, cell.batch) in measured
+        _with_step(cell, check.measured_s, check.measured_low_s, check.measured_high_s, verified=True)
+        if (check := measured.get((cell.np, cell.batch)))
         else _moved(cell, math.exp(shift), wider)
         if cell.np > 1
         else cell
@@ -204,10 +204,6 @@ def _moved(cell: Cell, factor: float, wider: float) -> Cell:
     step_s = cell.step_s * factor
     low_s, high_s = (step_s * (end / cell.step_s) ** wider for end in (cell.low_s, cell.high_s))
     return _with_step(cell, step_s, low_s, high_s, verified=False)
-
-
-def _measured(cell: Cell, check: Check) -> Cell:
-    return _with_step(cell, check.measured_s, check.measured_low_s, check.measured_high_s, verified=True)
 
 
 def _with_step(cell: Cell, step_s: float, low_s: float, high_s: float, *, verified: bool) -> Cell:

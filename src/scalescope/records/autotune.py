@@ -1,4 +1,4 @@
-"""What a log of Horovod's autotune says: what was tried, what it chose, and whether that beat the noise."""
+"""Record of Horovod's autotune: its samples, its choice, and whether that exceeds the noise."""
 
 from typing import ClassVar, Literal
 
@@ -51,7 +51,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
-    """How much samples of one setting differ."""
+    """Noise among samples of one setting."""
 
     relative: float  # Standard deviation of one sample: 0.04 is 4 %
     # repeats: from settings that were sampled more than once; neighbours: what a smooth surface through all samples
@@ -61,7 +61,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """What turning one switch on did to the score, everything else being equal."""
+    """Effect of one switch on the score, all else being equal."""
 
     name: str
     gain: Estimate | None  # Score with it over score without it, over pairs of settings; None without such pairs

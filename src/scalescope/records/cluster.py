@@ -29,14 +29,14 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Among(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank sends inside a node while no more than this many ranks of it take part: fewer links join them."""
+    """Rate of a rank inside a node while no more than this many ranks of it take part: fewer links join them."""
 
     ranks: _Count
     bytes_per_s: _Positive
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """What one collective was measured to take, by size of the message."""
+    """Measured times of one collective, by size of the message."""
 
     backend: _Backend
     operation: Operation
@@ -57,7 +57,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """What compute and communication do to each other when they run at the same time, measured."""
+    """Measured slowdowns of compute and communication that run at the same time."""
 
     backend: _Backend
     ranks: _Count
@@ -105,7 +105,7 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
             raise ValueError(f"{backend} {operation} of {ranks} ranks on {nodes} nodes is measured twice: keep one")
 
     def inside_bytes_per_s(self, ranks: int) -> float | None:
-        """What a rank sends to the others of its node while this many of it take part; None: not described."""
+        """Rate of a rank to the others of its node while this many of it take part; None: not described."""
         fewer = [each for each in self.among if each.ranks >= ranks]
         if fewer:
             return min(fewer, key=lambda each: each.ranks).bytes_per_s

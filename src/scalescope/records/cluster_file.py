@@ -163,7 +163,7 @@ def _with_unit(value: float, units: Mapping[str, Fraction]) -> str | float:
 
 
 def _in_words(problem: str, fields: Any) -> str:
-    """What msgspec complains about, in the file's words: `[[measured]] number 2: ranks: expected a list, not 0`."""
+    """Say msgspec's complaint in the file's words: `[[measured]] number 2: ranks: expected a list, not 0`."""
     reason, _, where = problem.partition(" - at `$")
     keys = re.findall(r"\w+", where)
     value = fields

@@ -1,4 +1,4 @@
-"""What changed between two results, with intervals."""
+"""Changes between two results, with intervals."""
 
 from typing import ClassVar, Literal
 
@@ -48,5 +48,5 @@ class Comparison(Record, frozen=True, kw_only=True, tag="comparison"):
 
     @property
     def slower(self) -> bool:
-        """Whether anything in B takes longer than the tolerance allows."""
+        """True if anything in B takes longer than the tolerance allows."""
         return any(pair.verdict == "slower" for pair in self.decisive)

@@ -12,7 +12,7 @@ TRACE_RECORD = "traced.json"  # The record's name in its folder; people call the
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What tracing added to a step, relative: 0.1 is 10 %."""
+    """Cost of tracing, relative to a step: 0.1 is 10 %."""
 
     value: float
     low: float  # The least that neighbouring blocks of traced and untraced steps say, and the most
@@ -20,7 +20,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank left; names are relative to the folder, empty where there is no such file."""
+    """Files of one rank; names are relative to the folder, empty where there is no such file."""
 
     rank: int
     host: str
@@ -57,7 +57,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be read."""
+    """Data that could not be read."""
 
     events: int = 0
     bytes: int = 0
@@ -114,7 +114,7 @@ class TensorAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HorovodAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What Horovod's background thread did; seconds per steady step, unions over tensors."""
+    """Times of Horovod's background thread; seconds per steady step, unions over tensors."""
 
     negotiation_s: float
     # Of negotiation: until the last rank was ready; None where no rank ticks tell (cached negotiation)
@@ -139,7 +139,7 @@ class HorovodAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """How the clock of a rank was brought to the first rank's: t' = t + offset + drift * t."""
+    """Correction of a rank's clock to the first rank's: t' = t + offset + drift * t."""
 
     rank: int
     offset_s: float
@@ -165,7 +165,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first steps took longer than steady ones, and on what: the parts add up to it."""
+    """Excess of the first steps over steady ones, and its parts, which add up to it."""
 
     steps: int
     excess_s: float  # The mean over ranks, as is each part

@@ -1,4 +1,4 @@
-"""What is to be run: an engine's knobs, a Job, the commands that a launcher makes of it, and how they ended."""
+"""Records of a launch: an engine's knobs, a Job, the commands that a launcher makes of it, and how they ended."""
 
 import re
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a launch ended."""
+    """End of a launch."""
 
     started_ns: int  # On the monotonic clock of this host, which no time server sets
     ended_ns: int

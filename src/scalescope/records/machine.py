@@ -1,4 +1,4 @@
-"""What a machine has for data-parallel training, what it lacks, and how to get it."""
+"""Record of what a machine has for data-parallel training, what it lacks, and how to get it."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class Cores(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shares_cores(self) -> bool:
-        """Whether some of the usable ones are hyperthreads of the same core."""
+        """True if some of the usable ones are hyperthreads of the same core."""
         return self.usable_physical is not None and self.usable_physical < int(self.usable)
 
 
@@ -74,7 +74,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is here, seen from this process."""
+    """Resources of this machine, as this process sees them."""
 
     hostname: str
     system: str

@@ -1,4 +1,4 @@
-"""How fast a model would be: a map over processes and batch sizes, with how far to trust it."""
+"""Predicted speed of a model: a map over processes and batch sizes, with how far to trust it."""
 
 import math
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, cell: Cell, seconds: Sequence[float], **how: Any) -> "Check":
-        """Of a cell whose step was measured to take `seconds`: the middle, and the lowest and the highest of them."""
+        """Check a cell by measured steps: their middle, and the lowest and the highest of them."""
         return cls(
             np=cell.np,
             batch=cell.batch,
@@ -104,12 +104,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds what was measured."""
+        """True if the interval holds the measured step."""
         return self.low_s <= self.measured_s <= self.high_s
 
 
 class Residual(Record, frozen=True, kw_only=True, tag="residual"):
-    """How wrong one estimate was, kept on this machine so that later ones know."""
+    """Error of one estimate, kept on this machine for later ones."""
 
     # Version 1 kept every check on its own, those of disturbed probes too: it is not read any more.
     current_version: ClassVar[int] = 2
@@ -123,7 +123,7 @@ class Residual(Record, frozen=True, kw_only=True, tag="residual"):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What earlier checks say of this engine here."""
+    """Correction by earlier checks of this engine on this machine."""
 
     estimates: int  # That were checked
     factor: float  # Predicted steps were multiplied by it
@@ -167,15 +167,15 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
 
     @property
     def trusted(self) -> bool:
-        """Whether it was made of undisturbed parts, or confirmed by checks."""
+        """True if it was made of undisturbed parts, or confirmed by checks."""
         return not self.doubts
 
     @property
     def is_stated(self) -> bool:
-        """Whether the step times of one process were given: nothing of it can be checked on this machine."""
+        """True if the step times of one process were given: nothing of it can be checked on this machine."""
         return any(warning.startswith(STATED) for warning in self.warnings)
 
     @property
     def was_wrong(self) -> bool:
-        """Whether an undisturbed check lies outside its interval."""
+        """True if an undisturbed check lies outside its interval."""
         return any(not check.inside and not check.disturbed for check in self.checks)

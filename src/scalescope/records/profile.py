@@ -1,4 +1,4 @@
-"""What is trained, and what one device needs for a step of it at several batch sizes."""
+"""Profile of a workload: the times and memory of a step on one device at several batch sizes."""
 
 import math
 from typing import Annotated as A  # noqa: N817 - every field says it
@@ -93,7 +93,7 @@ class ProfilePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contention(msgspec.Struct, frozen=True, kw_only=True):
-    """What it costs a step that other processes of the host make the same step at the same time."""
+    """Slowdown of a step by other processes of the host that make the same step at the same time."""
 
     copies: int
     batch: int

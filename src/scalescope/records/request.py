@@ -1,4 +1,4 @@
-"""What a user asks of each verb, one declaration per option, and the plans that interrupted work is resumed from."""
+"""Requests of the verbs, one declaration per option, and the plans that interrupted work is resumed from."""
 
 import re
 from typing import Annotated as A  # noqa: N817 - every field says it
@@ -117,7 +117,7 @@ Pattern = A[
 
 
 class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What every verb can be told that starts processes."""
+    """Options of every verb that starts processes."""
 
     device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
     timeout_s: A[float, _TIMEOUT] = 600.0
@@ -135,7 +135,7 @@ class HostsRequest(WorkRequest, frozen=True, kw_only=True):
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
-    """What is launched and how."""
+    """Options of a launch."""
 
     workload: WorkloadSpec | None = None
     command: A[
@@ -153,7 +153,7 @@ class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
 
 
 class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
-    """What every verb can be told that launches a training."""
+    """Options of every verb that launches a training."""
 
     threads_per_rank: Threads = None
     steps: A[int | None, Opt("Stop after N steps (default: when the script ends).", COUNT, group="Launch")] = None
@@ -171,7 +171,7 @@ def launch_of(request: LaunchRequest) -> dict[str, Any]:
 
 
 class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope measure` can be told."""
+    """Options of `scalescope measure`."""
 
     np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True)] = (1, 2)
     batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
@@ -254,7 +254,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
 
 
 class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope explain` can be told."""
+    """Options of `scalescope explain`."""
 
     paths: A[
         tuple[str, ...],
@@ -279,7 +279,7 @@ class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
 
 
 class Plan(Record, frozen=True, kw_only=True, tag="plan"):
-    """What a measurement set out to do; written before its first launch."""
+    """Plan of a measurement; written before its first launch."""
 
     current_version: ClassVar[int] = 2
 
@@ -293,7 +293,7 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
 
 
 class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope probe` can be told."""
+    """Options of `scalescope probe`."""
 
     # Empty: gloo, or nccl where there are GPUs
     backends: A[
@@ -312,7 +312,7 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
 
 
 class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope estimate` can be told."""
+    """Options of `scalescope estimate`."""
 
     workload: WorkloadSpec
     # Empty: as many as the cluster has slots
@@ -389,7 +389,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
 
 
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
-    """What an estimate set out to do; written first, so that an interrupted one can be resumed."""
+    """Plan of an estimate; written first, so that an interrupted one can be resumed."""
 
     request: EstimateRequest  # Without its folder
     fingerprint: Fingerprint
@@ -397,7 +397,7 @@ class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):
 
 
 class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope compare` can be told."""
+    """Options of `scalescope compare`."""
 
     a: A[
         str,
@@ -412,7 +412,7 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `scalescope report` can be told."""
+    """Options of `scalescope report`."""
 
     paths: A[
         tuple[str, ...],
@@ -434,7 +434,7 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run goes and what it shows; no part of a plan. A verb takes some of them."""
+    """Options of one run and its output; no part of a plan. A verb takes some of them."""
 
     resume: A[
         str,

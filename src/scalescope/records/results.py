@@ -27,7 +27,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one training; None where nobody asked."""
+    """Results of one training; None where a verb was not asked."""
 
     name: str  # Of the first folder or file
     prediction: Prediction | None = None
@@ -55,7 +55,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Which of the answers there are."""
+        """Names of the answers that are there."""
         there = {
             "prediction": self.prediction,
             "scaling": self.scaling,

@@ -1,4 +1,4 @@
-"""What was measured: one Run per launch, and the Measurement that holds them."""
+"""Records of measuring: one Run per launch, and the Measurement that holds them."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     batch: int | None  # Per process; None when the script alone knows it
     threads_per_rank: int | None  # None: a launch line of the user decided it
     arm: str = ""  # A or B when a configuration is compared with itself
-    assumed: bool = False  # Whether nobody named a script's engine: its ranks show it
+    assumed: bool = False  # No one named a script's engine: its ranks show it
 
     @property
     def global_batch(self) -> int | None:
@@ -39,7 +39,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank did in a launch."""
+    """Record of one rank in a launch."""
 
     rank: int
     host: str
@@ -54,7 +54,7 @@ QUIET = 0.25  # Cores of other programs up to which a launch, a round or a block
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What else kept this machine busy during a launch."""
+    """Load of this machine by other programs during a launch."""
 
     foreign_cores: float  # Cores' worth of CPU time that other processes, or the hypervisor, took on average
     cores: int
@@ -113,7 +113,7 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
 
 
 def _engine(run: Run) -> str:
-    """What was seen; nothing for ranks that exchange without an engine we know: FSDP, or an exchange by hand."""
+    """The engine that was seen; none for ranks that exchange by other means: FSDP, or an exchange by hand."""
     if run.engine_seen == NO_ENGINE and run.point.np > 1 and run.exchanges is not False:
         return ""
     return run.engine_seen or run.point.engine

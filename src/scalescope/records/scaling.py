@@ -1,4 +1,4 @@
-"""How a training scales: speedups, efficiency and what they lose, from measurements, tables or logs alike."""
+"""Scaling of a training: speedups, efficiency and losses, from measurements, tables or logs alike."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -39,7 +39,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def once(self) -> bool:
-        """Whether it comes of one launch (each): launches differ, so a difference may be chance."""
+        """True if it comes of one launch (each): launches differ, so a difference may be chance."""
         return self.count == 1 and self.over == "launches"
 
 
@@ -157,12 +157,12 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
 
 
 class BestBatch(NamedTuple):
-    """Which batch the smallest number of processes is fastest with."""
+    """The batch with which the smallest number of processes is fastest."""
 
     np: int
     engine: str  # Whose rates decide: none, or the fastest one
     batch: float  # Per process
-    rivals: tuple[float, ...]  # Batches that it is not told apart from, round by round
+    rivals: tuple[float, ...]  # Batches that are not clearly slower, round by round
     rates: dict[str, dict[float, Estimate]]  # By engine and batch, of engines that tried several
 
     @property
@@ -195,12 +195,12 @@ def best_batch(curves: Sequence[Curve]) -> BestBatch | None:
 
 
 def compared(one: ScalingPoint, other: ScalingPoint) -> Estimate | None:
-    """How many times as fast as the other, round by round; None where no launches of theirs were made together."""
+    """Ratio of two points, round by round; None where no launches of theirs were made together."""
     return estimate([rate / other.rates[number] for number, rate in one.rates.items() if number in other.rates])
 
 
 def _is_slower(one: ScalingPoint, best: ScalingPoint) -> bool:
-    """Whether it is told apart from the best: by their ratios, or where there are none by their own intervals."""
+    """True if it is slower than the best: by their ratios, or where there are none by their own intervals."""
     ratio = compared(best, one)
     if ratio:
         return ratio.low > 1

@@ -28,7 +28,7 @@ _BUDGET = SECONDS._replace(read=_read_budget)
 
 
 class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope study` can be told."""
+    """Options of `scalescope study`."""
 
     # Empty: 1 and doublings up to all slots
     np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 (default: 1, 2, 4, ... up to all slots).", COUNTS)] = ()
@@ -65,7 +65,7 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
 
 
 class StudyPlan(Record, frozen=True, kw_only=True, tag="study_plan"):
-    """What a study set out to do; written before anything is launched."""
+    """Plan of a study; written before anything is launched."""
 
     current_version: ClassVar[int] = 1
 
@@ -104,7 +104,7 @@ class Study(Record, frozen=True, kw_only=True, tag="study"):
 
     @property
     def used_s(self) -> float:
-        """Of all parts together."""
+        """Seconds of all parts together."""
         return sum(part.used_s for part in self.parts)
 
     def part(self, name: str) -> StudyPart:

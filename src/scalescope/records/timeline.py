@@ -1,4 +1,4 @@
-"""What ranks did when: the one form in which predicted and traced steps are drawn and broken down."""
+"""Timeline of ranks: the one form in which predicted and traced steps are drawn and broken down."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -78,7 +78,7 @@ class Part(NamedTuple):
     colour: str
 
     def seconds(self, parts: Breakdown) -> float | None:
-        """Its time; None where the source cannot tell. A rounding error below zero is zero."""
+        """Time of a part; None where the source cannot tell. A rounding error below zero is zero."""
         seconds: float | None = getattr(parts, self.field)
         return None if seconds is None else 0.0 if -1e-6 < seconds < 0 else seconds
 
@@ -110,7 +110,7 @@ def parts_of(several: Sequence[Breakdown]) -> tuple[Part, ...]:
 
 
 def moments(spans: Iterable[Span], activities: Collection[Activity]) -> Intervals:
-    """When any of these activities goes on."""
+    """Intervals in which any of these activities goes on."""
     own = [span for span in spans if span.activity in activities]
     return union([span.start_s for span in own], [span.end_s for span in own])
 

@@ -31,7 +31,7 @@ def training_name(workload: WorkloadSpec | None, command: Sequence[str]) -> str:
 
 
 def same_training(one: str, other: str) -> bool:
-    """Whether names are those of one training; earlier versions kept the interpreter in some of them."""
+    """True if names are those of one training; earlier versions kept the interpreter in some of them."""
     return one == other or _as_named_now(one) == _as_named_now(other)
 
 
@@ -43,7 +43,7 @@ def _as_named_now(name: str) -> str:
 
 
 def _script_and_options(words: list[str]) -> list[str]:
-    """What Python runs; the whole command where its words do not tell."""
+    """The part of a command that Python runs; the whole command where its words do not tell."""
     starts_ranks = takes_module = False
     at = 0
     while at < len(words):

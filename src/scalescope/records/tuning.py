@@ -1,4 +1,4 @@
-"""What a search for better knobs tried, measured and decided."""
+"""Record of a search for better knobs: samples, decision and cost."""
 
 from collections.abc import Mapping
 from typing import Annotated as A  # noqa: N817 - every field says it
@@ -49,7 +49,7 @@ _FOUND = Kind(lambda value, _flag: value, python="str | Path | Mapping[str, Any]
 
 
 class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
-    """Everything that `scalescope tune` can be told."""
+    """Options of `scalescope tune`."""
 
     np: A[
         int,
@@ -246,7 +246,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_told(self) -> bool:
-        """Whether the interval says more than that anything is possible, which that of very few pairs does not."""
+        """True if the interval says more than that anything is possible, which that of very few pairs does not."""
         return self.low > 0 or self.high - self.low < _TELLS_NOTHING
 
     @property
@@ -257,7 +257,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class More(msgspec.Struct, frozen=True, kw_only=True):
-    """What it would take to decide."""
+    """Pairs and seconds that would decide."""
 
     pairs: int  # Further pairs of blocks or of launches
     seconds: float  # That they would take
@@ -265,7 +265,7 @@ class More(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TuningCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the search took from the training."""
+    """Cost of the search to the training."""
 
     warmup_steps: int = 0
     search_steps: int  # With the default's own sample, and everything between samples

@@ -42,7 +42,7 @@ from scalescope.tuner.journal import RECORD, SAMPLES
 from scalescope.tuner.offline import SURVEY
 from scalescope.tuner.run import resume as resume_search
 from scalescope.tuner.run import tune
-from scalescope.tuner.settings import THREADS, shown_value
+from scalescope.tuner.settings import THREADS, knob_texts
 from scalescope.units import doublings
 
 PARTS = {
@@ -398,7 +398,7 @@ class Parts:
             raise WorkFailed("there is no tuned setting to check")
         values = {**self._tuning.held, **self._tuning.values}
         threads = values.pop(THREADS.name, self._plan.threads_per_rank)
-        knobs = tuple(f"{name}={shown_value(value)}" for name, value in values.items())
+        knobs = knob_texts(values)
         tuned = {"knobs": knobs, "threads_per_rank": None if threads is None else int(threads)}
         alone: dict[str, Any] = {"np": (self._target[0],)}
         for launches in range(1, FEWEST_LAUNCHES + 1):

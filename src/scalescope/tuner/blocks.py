@@ -1,4 +1,4 @@
-"""What goes into a search and comes out of it: a sample is asked for, a block of steps is measured, an outcome told."""
+"""Types that a search exchanges with whoever measures: a sample is asked for, a block of steps comes back."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MEMORY = 1.5  # Steps resemble the one before: their mean is less certain than 
 
 
 class Block(NamedTuple):
-    """What a setting did when it was measured."""
+    """Measured steps of a setting."""
 
     step_s: tuple[float, ...]  # Measured steps; offline, medians of blocks of them
     samples: tuple[int, ...] = ()  # Of every measured step; 0: unknown
@@ -74,13 +74,13 @@ class SampleRequest(msgspec.Struct, frozen=True):
 
 
 class Outcome(NamedTuple):
-    """What is decided, or would be if it ended now."""
+    """Decision of a search, or what it would be if it ended now."""
 
     decision: Decision
     values: Values
     finalist: Values
     gain: Gain | None
-    more: MorePairs | None  # Of what is not decided
+    more: MorePairs | None  # That would decide it; None where it is decided
     reason: str
     cells: tuple[Cell, ...]
     default_step_s: float | None

@@ -1,4 +1,4 @@
-"""Finalists against the default, pair by pair: one wins only if an interval and the typical pair say so.
+"""Compares finalists with the default, pair by pair: one wins only if an interval and the typical pair say so.
 
 The order within a pair is random, so that neither drifts nor what happens every N steps favour a side, and pairs count
 as independent although steps resemble the ones before.
@@ -16,19 +16,19 @@ from scalescope.stats import GIVE_UP, LOOKS, MEASURED, look_width, t_width
 
 WORTH_HAVING = 0.01  # A gain that is below this for sure ends the comparison
 WORTH_MORE = 0.03  # After the last pair: a gain of this much that is still possible leaves it undecided
-_TOLD = (0.1, 0.05, WORTH_MORE)  # Gains that more pairs are said to tell, the coarsest first
-# Of an estimate that is z standard errors above zero, this over z squared is taken off: who stops when it looks well
-# sees too much. Chosen so that at a pair deviation of 10 % true gains of 5 and 13 % are told about as they are.
+_DETECTED = (0.1, 0.05, WORTH_MORE)  # Gains that more pairs would detect, the coarsest first
+# Of an estimate that is z standard errors above zero, this over z squared is taken off: early stopping overstates
+# gains, so they are shrunk. Chosen so that at a pair deviation of 10 % gains of 5 and 13 % are reported without bias.
 _SHRINK = 2.0
 _TYPICAL = 0.5  # Of the mean gain, what the typical pair must show
-_RACE = 5  # Rounds after which one of several finalists goes on alone
+_RACE = 5  # Rounds after which one of several finalists continues alone
 _BEHIND = 1.0  # Standard errors behind the leader at which another finalist is left out, at a look
 
 Verdict = Literal["wins", "gains nothing", "undecided", "open"]
 
 
 class Lead(NamedTuple):
-    """How far one setting is ahead of the default, as logarithms over some pairs."""
+    """Lead of one setting over the default, in logarithms over some pairs."""
 
     mean: float
     error: float  # Standard error
@@ -44,7 +44,7 @@ class Lead(NamedTuple):
 
     @property
     def wins(self) -> bool:
-        """Whether its interval lies above zero, and not because of a few pairs alone.
+        """True if its interval lies above zero, and not because of a few pairs alone.
 
         Horovod over MPI, started anew by a switch, can leave ranks on each other's cores for seconds: some blocks
         of the default take twice as long then, and a training that is never switched hardly ever sees that.
@@ -53,7 +53,7 @@ class Lead(NamedTuple):
 
     @property
     def rests_on_few(self) -> bool:
-        """Whether it would win but for the typical pair, which gains less than half of the mean."""
+        """True if only the typical pair, which gains less than half of the mean, keeps it from winning."""
         return self._is_ahead and self.typical < _TYPICAL * self.mean
 
     @property
@@ -71,7 +71,7 @@ class Lead(NamedTuple):
 
 
 def verdict(ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 0) -> Verdict:
-    """Whether a finalist has won after these pairs, has nothing to win any more, or must go on."""
+    """Judge a finalist after these pairs: it has won, has nothing to win any more, or is compared further."""
     count = len(ratios)
     is_last = count >= most
     if count < 2 or not (is_last or count in LOOKS):
@@ -87,19 +87,19 @@ def verdict(ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 
 
 
 class MorePairs(NamedTuple):
-    """What an undecided comparison would take."""
+    """Pairs that would decide a comparison, and the gain that they would detect."""
 
     pairs: int
-    tells: float  # The gain that would be told with them
+    tells: float  # The gain that they would detect
 
 
 def more_pairs(ratios: Sequence[float], most: int) -> MorePairs | None:
-    """How many further pairs would tell, and which gain; None: too few pairs to say."""
+    """Estimate the pairs that an undecided comparison still takes; None: too few pairs to estimate."""
     if len(ratios) < 2:
         return None
     deviation, width = stdev(ratios), look_width(max(most, len(ratios)), max(most, len(ratios)))
     half = width * deviation / math.sqrt(len(ratios))
-    tells = next((gain for gain in _TOLD if gain < half), WORTH_MORE)
+    tells = next((gain for gain in _DETECTED if gain < half), WORTH_MORE)
     return MorePairs(max(math.ceil((width * deviation / math.log1p(tells)) ** 2) - len(ratios), 1), tells)
 
 
@@ -120,7 +120,7 @@ class Confirmation:
 
     @property
     def ratios(self) -> list[float]:
-        """Those of the leader."""
+        """Log-ratios of the leader."""
         return self.ratios_of(self.leader) if self.leader is not None else []
 
     @property
@@ -130,19 +130,19 @@ class Confirmation:
 
     @property
     def verdict(self) -> Verdict:
-        """Where it stands."""
+        """Verdict on the leader."""
         if len(self._standing) > 1:
             return "open"
         return verdict(self.ratios, self.most, max(len(self._rivals), 1), self._resumed)
 
     @property
     def gain(self) -> Gain | None:
-        """Of the leader; None below two pairs."""
+        """Gain of the leader; None below two pairs."""
         return self._lead.gain(len(self.ratios)) if self._lead else None
 
     @property
     def why_undecided(self) -> str:
-        """Why it is open after the last pair."""
+        """Reason why it is open after the last pair."""
         few = self._lead is not None and self._lead.rests_on_few
         return "all of the gain is in a few slow blocks of the default" if few else "the pairs differ too much"
 
@@ -153,15 +153,15 @@ class Confirmation:
 
     @property
     def more(self) -> MorePairs | None:
-        """What it would take to tell."""
+        """Pairs that it would take to decide."""
         return more_pairs(self.ratios, self._most)
 
     def race(self, finalists: Sequence[int]) -> None:
-        """These meet the default."""
+        """Compare these with the default."""
         self._rivals, self._standing = list(finalists), list(finalists)
 
     def resume(self) -> None:
-        """As many pairs more as at first, after a comparison that was not decided."""
+        """Allow as many pairs more as at first, after a comparison that was not decided."""
         self._resumed += 1
 
     def ratios_of(self, finalist: int) -> list[float]:
@@ -175,7 +175,8 @@ class Confirmation:
         done, rounds = len(self.ratios), itertools.count()
         while not missing or not (done in LOOKS or done >= self.most):
             at = next(rounds)
-            left = [side for side in self._order(at) if side not in self._rounds.get(at, {})]
+            sides = random.Random(at).sample([0, *self._standing], 1 + len(self._standing))
+            left = [side for side in sides if side not in self._rounds.get(at, {})]
             if left and at not in self._lost:
                 done += 1
                 missing += [(at, side) for side in left]
@@ -191,16 +192,12 @@ class Confirmation:
         return sum(len(each) for each in self._rounds.values())
 
     def lose(self, at: int) -> None:
-        """A round that could not be measured."""
+        """Drop a round that could not be measured."""
         self._lost.add(at)
         self._rounds.pop(at, None)
 
-    def _order(self, at: int) -> list[int]:
-        sides = [0, *self._standing]
-        return random.Random(at).sample(sides, len(sides))
-
     def _leave_behind(self, at: int) -> None:
-        """After a whole round of a race: who is clearly behind the leader, and at last all but the leader."""
+        """Drop rivals that are clearly behind the leader after a whole round, and at last all but the leader."""
         leader = self.leader
         if leader is None or len(self._standing) < 2 or not {0, *self._standing} <= set(self._rounds[at]):
             return

@@ -19,8 +19,8 @@ from scalescope.records.job import KnobValue
 from scalescope.records.store import load, save
 from scalescope.records.tuning import TuneRequest, Tuning
 from scalescope.tuner.journal import PLAN, TunePlan
-from scalescope.tuner.settings import read_found
-from scalescope.tuner.space import check_searched, parse_held
+from scalescope.tuner.settings import fixed_knobs, knob_texts, read_found
+from scalescope.tuner.space import check_searched
 
 TRAINING = "training"
 _FINISH_WITHIN_S = 120.0
@@ -40,12 +40,12 @@ def tuning(
 ) -> Iterator[Path]:
     """Tune the wrapped model while the body trains it; on every rank. The folder of the results is of rank 0.
 
-    The winner stays in force afterwards. A body that ends before anything is decided leaves the model as it was, and so
+    The winner stays afterwards. A body that ends before anything is decided leaves the model as it was, and so
     does a search that fails; a model that cannot be tuned is trained all the same.
     """
     import torch.distributed as dist
 
-    from scalescope.agent.controller import Conductor
+    from scalescope.agent.controller import SearchClient
     from scalescope.agent.recorder import say
     from scalescope.agent.search_files import FileController
     from scalescope.engines.ddp_training_live import DdpTraining
@@ -56,7 +56,7 @@ def tuning(
         command=tuple(sys.argv),
         np=dist.get_world_size(),
         engine=DDP.name,
-        knobs=tuple(f"{name}={value}" for name, value in (knobs or {}).items()),
+        knobs=knob_texts(knobs or {}),
         search=check_searched(DDP.name, search, knobs or {}),
         warmup_samples=warmup_samples,
         steps_per_sample=steps_per_sample,
@@ -71,26 +71,26 @@ def tuning(
             yield place
             return
         controller = FileController(str(place / TRAINING), lambda: process is None or process.poll() is None)
-        conductor = Conductor(controller, DdpTraining(model))
-        conductor.attach()
+        client = SearchClient(controller, DdpTraining(model))
+        client.attach()
         try:
             yield place
         finally:
-            conductor.close("the body of tuning() ended after fewer than three steps")
-            if not conductor.is_decided:
-                conductor.restore()
+            client.close("the body of tuning() ended after fewer than three steps")
+            if not client.is_decided:
+                client.restore()
 
 
 def _begin(
     model: Any, request: TuneRequest, folder: str | Path, until_the_end: contextlib.ExitStack
 ) -> tuple[Path, "subprocess.Popen[bytes] | None", str]:
-    """On every rank: the folder, rank 0's search, and why there is none; what is wrongly asked for is told on all."""
+    """Begin rank 0's search, on every rank: its folder, its process, or why there is none; raises on all ranks."""
     from scalescope.engines.ddp_training_live import TorchControlGroup, cannot_agree, refusal_of
     from scalescope.engines.group_live import objection
 
     place = Path(folder or Path("results") / "tune").absolute()
     process: subprocess.Popen[bytes] | None = None
-    fixed = parse_held(DDP.name, request.knobs)
+    fixed = fixed_knobs(DDP.name, request.knobs)
     if refused := cannot_agree(model):
         return place, None, refused
     group = TorchControlGroup(model.process_group)
@@ -102,7 +102,10 @@ def _begin(
             place = until_the_end.enter_context(result_folder("tune", folder))
             check_record(place / PLAN, TunePlan)
             emptied(place / TRAINING, "launch")
-            process = _begin_search(request, place)
+            request = msgspec.structs.replace(request, folder=str(place))
+            save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
+            words = [sys.executable, "-m", "scalescope", "tune", "--join", str(place)]
+            process = subprocess.Popen(words, stdin=subprocess.PIPE)
             until_the_end.callback(_finish, process)
         except UsageError as problem:
             wrong = str(problem)
@@ -134,13 +137,6 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
     ddp_live.switch(model, dict(values))
 
 
-def _begin_search(request: TuneRequest, place: Path) -> "subprocess.Popen[bytes]":
-    """The search runs in a process of its own, next to the training of rank 0."""
-    request = msgspec.structs.replace(request, folder=str(place))
-    save(TunePlan(request=request, cwd=str(Path.cwd())), place / PLAN)
-    return subprocess.Popen([sys.executable, "-m", "scalescope", "tune", "--join", str(place)], stdin=subprocess.PIPE)
-
-
 def search_for(folder: Path, progress: Progress) -> Tuning | None:
     """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
 
@@ -152,9 +148,16 @@ def search_for(folder: Path, progress: Progress) -> Tuning | None:
     prepare()
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
-    threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        """Rank 0 holds the other end of our input, until it closes it or dies."""
+        while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+            pass
+        over.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     search = OnlineSearch(
-        request, folder, folder / TRAINING, parse_held(DDP.name, request.knobs), progress, over.is_set
+        request, folder, folder / TRAINING, fixed_knobs(DDP.name, request.knobs), progress, over.is_set
     )
     try:
         search.run()
@@ -165,15 +168,8 @@ def search_for(folder: Path, progress: Progress) -> Tuning | None:
         raise
 
 
-def _wait_for_the_end(over: threading.Event) -> None:
-    """Rank 0 holds the other end of our input, until it closes it or dies."""
-    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
-        pass
-    over.set()
-
-
 def _finish(search: "subprocess.Popen[bytes]") -> None:
-    """The end of its input tells the search that the training is over; it says its answer and ends."""
+    """End the search: the end of its input tells it that the training is over, and it prints its answer."""
     assert search.stdin
     search.stdin.close()
     try:

@@ -1,5 +1,6 @@
 """The search's end of the files through which it controls a running training; agent/search_files.py is the other."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ _LOOK_EVERY_S = 0.003
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """What rank 0 says about the training after its first steps."""
+    """Report of rank 0 about the training after its first steps."""
 
     version: int = 1
     engine: str = NO_ENGINE
@@ -33,7 +34,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a setting took, as rank 0 saw it."""
+    """Times of the steps with a setting, as rank 0 saw them."""
 
     id: int
     step_ns: tuple[int, ...] = ()
@@ -53,11 +54,11 @@ class _Line(msgspec.Struct):
 
 
 class TrainingEnded(Exception):
-    """The ranks are gone and have said all they had to say."""
+    """Raised when the ranks are gone and all their reports are read."""
 
 
 class ControllerFiles:
-    """The search's end of the conversation; `is_over` tells whether the ranks have ended."""
+    """Directives to the ranks and reports from them; `is_over` tells whether the ranks have ended."""
 
     def __init__(self, folder: Path, is_over: Callable[[], bool]) -> None:
         self._folder, self._is_over = folder, is_over
@@ -85,7 +86,7 @@ class ControllerFiles:
         return hello
 
     def survey(self) -> dict[str, Any]:
-        """Wait for what rank 0 found out about a step; empty: it found out nothing."""
+        """Wait for the survey of rank 0; empty: it found out nothing."""
         found: dict[str, Any] = msgspec.json.decode(self._wait("survey"))["survey"]
         return found
 
@@ -96,18 +97,22 @@ class ControllerFiles:
             if report.id == number:
                 return report
 
-    def applied(self) -> None:
-        """Wait until the last setting is in force."""
-        self._wait("applied")
-
     def _wait(self, kind: str) -> bytes:
         """The next line of this kind; others before it are passed over."""
         while True:
             over = self._is_over()
-            self._read()
+            with contextlib.suppress(FileNotFoundError), open(self._folder / REPORTS, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+                complete = data[: data.rfind(b"\n") + 1]
+                self._offset += len(complete)
+                self._lines += complete.splitlines()
             while self._lines:
                 line = self._lines.pop(0)
-                found = _kind(line)
+                try:
+                    found = msgspec.json.decode(line, type=_Line).kind
+                except msgspec.DecodeError:  # a torn line of a full disk
+                    continue
                 if found == kind:
                     return line
                 if found == "end":
@@ -117,22 +122,3 @@ class ControllerFiles:
             if over:
                 raise TrainingEnded
             time.sleep(_LOOK_EVERY_S)
-
-    def _read(self) -> None:
-        path = self._folder / REPORTS
-        try:
-            with open(path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        complete = data[: data.rfind(b"\n") + 1]
-        self._offset += len(complete)
-        self._lines += complete.splitlines()
-
-
-def _kind(line: bytes) -> str:
-    try:
-        return msgspec.json.decode(line, type=_Line).kind
-    except msgspec.DecodeError:
-        return ""  # a torn line of a full disk

@@ -1,4 +1,4 @@
-"""What a search leaves on disk: every sample as a line of JSON and a row of CSV, and the record at its end."""
+"""Files of a search: every sample as a line of JSON and a row of CSV, and the record at its end."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,6 @@ from scalescope.records.tuning import (
 )
 from scalescope.text import plain
 from scalescope.tuner.blocks import SampleRequest
-from scalescope.tuner.confirmation import MorePairs
 from scalescope.tuner.search import Options
 from scalescope.tuner.settings import shown_value
 from scalescope.tuner.space import Space
@@ -42,13 +41,13 @@ _AFTER = ("step_ms", "error_ms", "speedup", "steps", "seconds", "predicted_ms", 
 
 
 class TunePlan(Record, frozen=True, kw_only=True, tag="tune_plan"):
-    """What a search set out to do; written before its first launch."""
+    """Request and place of a search; written before its first launch."""
 
     current_version: ClassVar[int] = 2
 
     request: TuneRequest
     cwd: str
-    # Where it was begun; None: by version 1, or by a script that tunes itself, which cannot be resumed.
+    # Machine it was begun on; None: by version 1, or by a script that tunes itself, which cannot be resumed.
     fingerprint: Fingerprint | None = None
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
@@ -59,7 +58,7 @@ class Journal:
     Args:
         folder: Of the results.
         request: What was asked for.
-        space: What is searched.
+        space: Knobs and settings of the search.
         tuner: The search.
         method: How samples are made.
         nodes: On which the ranks run.
@@ -123,11 +122,15 @@ class Journal:
         progress.note(text, "detail")
 
     def close(self, *, complete: bool, why_not: str = "") -> Tuning:
-        """The record, saved; of an incomplete search with what is known so far."""
+        """Save the record; of an incomplete search with what is known so far."""
         outcome = self._tuner.outcome()
         default_s, winner_s = outcome.default_step_s, outcome.winner_step_s
         decision = outcome.decision if complete else "undecided"
         decided = decision == "use"
+        more, pairs_s = None, [sample.seconds for sample in self._samples if sample.phase == "confirm"]
+        if outcome.more and pairs_s:
+            seconds = outcome.more.pairs * 2 * fmean(pairs_s)
+            more = More(pairs=outcome.more.pairs, seconds=seconds, gain=outcome.more.tells)
         record = Tuning(
             what=self._request.what,
             command=self._request.command,
@@ -151,46 +154,35 @@ class Journal:
             gain=outcome.gain,
             reason=outcome.reason if complete else why_not,
             cost=self._cost(default_s, winner_s if decided else None),
-            more=self._more(outcome.more),
+            more=more,
             complete=complete,
             notes=tuple(self.notes),
         )
         save(record, self._folder / RECORD)
         return record
 
-    def _more(self, more: MorePairs | None) -> More | None:
-        """What it would take to decide, by what a pair took so far."""
-        pairs = [sample for sample in self._samples if sample.phase == "confirm"]
-        if more is None or not pairs:
-            return None
-        each_s = 2 * sum(sample.seconds for sample in pairs) / len(pairs)
-        return More(pairs=more.pairs, seconds=more.pairs * each_s, gain=more.tells)
-
     def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:
         counts = dict.fromkeys(("default", "search", "confirm"), 0)
         for sample in self._samples:
             counts[sample.phase] += sample.steps + sample.other_steps
         seconds = sum(sample.seconds for sample in self._samples)
-        steps = sum(counts.values())
-        online = self._method != "offline"
-        lost_s = seconds - steps * default_s if online and default_s else seconds
-        steps_s = [sample.step_s for sample in self._samples if sample.step_s]
+        lost_s, worst, break_even = seconds, None, None
+        if default_s:
+            steps_s = [sample.step_s for sample in self._samples if sample.step_s]
+            worst = max(steps_s) / default_s if steps_s else None
+            if self._method != "offline":
+                lost_s -= sum(counts.values()) * default_s
+            if winner_s and winner_s < default_s:  # steps with the winner that make good what the search lost
+                break_even = max(round(lost_s / (default_s - winner_s)), 0)
         return TuningCost(
             warmup_steps=self.warmup_steps,
             search_steps=counts["default"] + counts["search"],
             confirm_steps=counts["confirm"],
             seconds=seconds,
             lost_s=lost_s,
-            worst=max(steps_s) / default_s if steps_s and default_s else None,
-            break_even_steps=_break_even(lost_s, default_s, winner_s),
+            worst=worst,
+            break_even_steps=break_even,
         )
-
-
-def _break_even(lost_s: float, default_s: float | None, winner_s: float | None) -> int | None:
-    """Steps with the winner that make good what the search lost."""
-    if not default_s or not winner_s or winner_s >= default_s:
-        return None
-    return max(round(lost_s / (default_s - winner_s)), 0)
 
 
 def begin_search(
@@ -204,7 +196,7 @@ def begin_search(
     nodes: int,
     notes: Sequence[str] = (),
 ) -> tuple[Tuner, Journal]:
-    """A search that knows what the simulator makes of a survey, and its journal."""
+    """Make the search, with predictions where there is a survey, and its journal."""
     if request.confirm and request.confirm not in space.settings:
         space = msgspec.structs.replace(space, settings=(*space.settings, request.confirm))
     predicted = space.predict(survey) if survey else None
@@ -214,7 +206,7 @@ def begin_search(
 
 
 class SampleLog:
-    """Begins anew, then grows by one row per sample."""
+    """CSV file with one row per sample; an earlier one is begun anew."""
 
     def __init__(self, path: Path, knobs: Sequence[SearchedKnob], fixed: Values) -> None:
         check_log_file(path)
@@ -228,11 +220,12 @@ class SampleLog:
     def add(self, sample: Sample, default_step_s: float | None) -> None:
         """One more row; it is on disk when this returns."""
         speedup = default_step_s / sample.step_s if default_step_s and sample.step_s else None
+        values = {**self._defaults, **self._fixed, **sample.values}
         row = (
             str(sample.index),
             sample.phase,
             "" if sample.pair is None else str(sample.pair),
-            *(self._value(name, sample.values) for name in self._knobs),
+            *("default" if values[name] is None else shown_value(values[name]) for name in self._knobs),
             _milliseconds(sample.step_s),
             _milliseconds(sample.error_s),
             "" if speedup is None else f"{speedup:.4f}",
@@ -244,18 +237,13 @@ class SampleLog:
         )
         self._write("a", row)
 
-    def _value(self, name: str, values: Values) -> str:
-        """What was in force: the setting's, what is fixed, or what the training does by itself."""
-        value = values.get(name, self._fixed.get(name, self._defaults.get(name)))
-        return "default" if value is None else shown_value(value)
-
     def _write(self, mode: str, row: Sequence[str]) -> None:
         with writing(self._path), open(self._path, mode, newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerow([plain(text) for text in row])
 
 
 def check_log_file(path: Path, *, of_autotune: bool = False) -> None:
-    """A log of an earlier search, or of Horovod's autotune, may be replaced, anything else not."""
+    """Refuse a file that is not the log of an earlier search, or of Horovod's autotune, to replace it."""
     shown = plain(str(path))
     if not path.exists():
         return

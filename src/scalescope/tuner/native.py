@@ -20,7 +20,7 @@ from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Tuner
 
 LOG = "autotune.csv"
-# What Horovod's autotune takes when nothing is said.
+# Defaults of Horovod's autotune.
 _AUTOTUNE_WARMUP, _AUTOTUNE_STEPS, _AUTOTUNE_SAMPLES = 3, 10, 20
 _MEASUREMENTS = 5  # Every sample of Horovod is the median of this many
 # Autotune searches once for every combination of switches that are not fixed; a cache that it turns off is not off
@@ -58,16 +58,16 @@ class NativeSearch(OnlineSearch):
             if report.problem:
                 raise WorkFailed(f"Horovod's autotune did not run: {report.problem}")
             made += left
-            said = _read(log, made, enough)
-            if said.finished:
+            tried = _read(log, made, enough)
+            if tried.finished:
                 break
             left = -(-enough // 4)
-        space = _space(hello.engine, said, self._fixed)
+        space = _space(hello.engine, tried, self._fixed)
         tuner, journal = _begin_comparison(
             self._folder,
             self._request,
             space,
-            said,
+            tried,
             self._options,
             method="native",
             nodes=len(set(hello.hosts)) or 1,
@@ -82,7 +82,7 @@ class NativeSearch(OnlineSearch):
 def tune_native_by_relaunch(
     request: TuneRequest, settings: Settings, point: Point, folder: Path, progress: Progress
 ) -> Tuning:
-    """Let Horovod tune itself in a launch of its own, then launch its choice and the default alternately."""
+    """Let Horovod tune itself in one launch, then launch its choice and the default alternately."""
     launches = Launches(request, settings, point, progress)
     log = folder / LOG
     nccl_build = find_engine(point.engine).built_with(settings.python, "nccl")
@@ -94,9 +94,9 @@ def tune_native_by_relaunch(
     if isinstance(outcome, Failure):
         details = f"\n{outcome.details}" if outcome.details else ""
         raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
-    said = _read(log, outcome.steps, steps)
-    space = _space(point.engine, said, fixed_by_user(request, settings, point))
-    tuner, journal = _begin_comparison(folder, request, space, said, launches.options, method="offline")
+    tried = _read(log, outcome.steps, steps)
+    space = _space(point.engine, tried, fixed_by_user(request, settings, point))
+    tuner, journal = _begin_comparison(folder, request, space, tried, launches.options, method="offline")
     journal.warmup_steps = outcome.steps
     return search_by_launches(launches, tuner, journal, progress)
 
@@ -108,14 +108,14 @@ def _read(log: Path, steps: int, enough: int) -> Autotune:
     return read_autotune(log)
 
 
-def _choice(said: Autotune) -> Values:
-    knobs = said.samples[said.winner].knobs
+def _choice(tried: Autotune) -> Values:
+    knobs = tried.samples[tried.winner].knobs
     return {"fusion_threshold_mb": knobs.fusion_threshold_mb, "cycle_time_ms": knobs.cycle_time_ms}
 
 
-def _space(engine: str, said: Autotune, fixed: Values) -> Space:
+def _space(engine: str, tried: Autotune, fixed: Values) -> Space:
     """The default and what Horovod has chosen."""
-    choice = _choice(said)
+    choice = _choice(tried)
     return Space(
         engine=engine,
         knobs=tuple(
@@ -139,42 +139,40 @@ def _begin_comparison(
     folder: Path,
     request: TuneRequest,
     space: Space,
-    said: Autotune,
+    tried: Autotune,
     options: Options,
     *,
     method: Method,
     nodes: int = 1,
 ) -> tuple[Tuner, Journal]:
-    tuner = Tuner(space, None, options, finalist=_choice(said))
-    end = "finished" if said.finished else "did not finish"
-    note = f"Horovod's autotune {end}: {plural(len(said.samples), 'sample')}, read it with explain {LOG}"
+    tuner = Tuner(space, None, options, finalist=_choice(tried))
+    end = "finished" if tried.finished else "did not finish"
+    note = f"Horovod's autotune {end}: {plural(len(tried.samples), 'sample')}, read it with explain {LOG}"
     prior = "none: Horovod's autotune chose"
     return tuner, Journal(folder, request, space, tuner, method=method, nodes=nodes, prior=prior, notes=(note,))
 
 
 def _autotune_steps(request: TuneRequest, *, nccl_build: bool = False) -> int:
     warmup = _AUTOTUNE_WARMUP if request.warmup_samples is None else request.warmup_samples
-    searches = 1 << len(_free_switches(request)) if nccl_build else 1
-    samples = searches * ((request.max_samples or _AUTOTUNE_SAMPLES) + 1)
+    free = _OF_NCCL.keys() - _fixed_variables(request) if nccl_build else ()
+    samples = (1 << len(free)) * ((request.max_samples or _AUTOTUNE_SAMPLES) + 1)
     return (warmup + samples + 1) * ((request.steps_per_sample or _AUTOTUNE_STEPS) * _MEASUREMENTS + 1)
 
 
-def _free_switches(request: TuneRequest) -> list[str]:
-    """Variables of switches that an NCCL build has and nobody fixed."""
-    held = set(map(knob_name, request.knobs))
-    return [name for name in _OF_NCCL if name.removeprefix("HOROVOD_").lower() not in held]
+def _fixed_variables(request: TuneRequest) -> set[str]:
+    """Variables of the knobs that the user fixed."""
+    return {f"HOROVOD_{knob_name(text).upper()}" for text in request.knobs}
 
 
 def autotune_variables(request: TuneRequest, log: Path, *, nccl_build: bool) -> dict[str, str]:
-    """What makes Horovod tune itself; what the user fixed is not among it."""
+    """Variables that make Horovod tune itself, without those that the user fixed."""
     wanted = {
         "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": request.warmup_samples,
         "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": request.steps_per_sample,
         "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": request.max_samples,
         "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": request.autotune_noise or request.gp_noise,
     }
-    told = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
-    held = {f"HOROVOD_{knob_name(text).upper()}" for text in request.knobs}
-    inert = {} if nccl_build else _OF_NCCL
-    fixed = {name: text for name, text in {**_FIXED, **inert}.items() if name not in held}
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **fixed, **told}
+    given = {name: f"{value:g}" for name, value in wanted.items() if value is not None}
+    by_user, inert = _fixed_variables(request), {} if nccl_build else _OF_NCCL
+    fixed = {name: text for name, text in {**_FIXED, **inert}.items() if name not in by_user}
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(log), **fixed, **given}

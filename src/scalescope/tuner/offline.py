@@ -1,5 +1,6 @@
-"""Tunes by relaunch: every sample is a launch of its own, through any launcher; what is finished is never repeated."""
+"""Tunes by relaunch: each sample is one launch, through any launcher; finished samples are never repeated."""
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -100,13 +101,18 @@ def tune_offline(
         first = launches.make(0, {}, {"SCALESCOPE_SURVEY": str(_SURVEY_AFTER)})
         if first.problem:
             raise WorkFailed(f"the training failed with its defaults: {first.problem}; see its output in {folder}")
-        _keep_survey(settings, folder)
-    survey = _survey(folder)
-    seen = (survey or {}).get("engine", point.engine)
+        for path in sorted(Path(settings.folder, "launches").glob(f"*/{SURVEY}")):
+            with writing(folder / SURVEY):  # the next launch may overwrite that of this one
+                (folder / SURVEY).write_bytes(path.read_bytes())
+    survey: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        survey = json.loads((folder / SURVEY).read_text())
+    seen = survey.get("engine", point.engine)
     if seen in tunable() and seen != point.engine:
         titles = find_engine(seen).title, find_engine(point.engine).title
         raise UsageError(f"the script trains with {titles[0]}, not with {titles[1]}: add --engine {seen}")
-    hosts = _host_of_every_rank(settings, point)
+    placed = make_job(settings, point, Path(settings.folder), "none", 0).ranks_per_host
+    hosts = [name for name, count in placed for _ in range(count)] or ["here"] * point.np
     space = offline_space(
         point.engine,
         survey,
@@ -115,7 +121,7 @@ def tune_offline(
         hosts=hosts,
         cores=host.cores().physical,
         threads=settings.threads_per_rank or 1,
-        backend=str((survey or {}).get("backend", "")),
+        backend=str(survey.get("backend", "")),
         nccl_build=find_engine(point.engine).built_with(settings.python, "nccl"),
     )
     nodes = len(set(hosts))
@@ -195,29 +201,9 @@ def use_setting(
 
 
 def fixed_by_user(request: TuneRequest, settings: Settings, point: Point) -> Values:
-    """The knobs that --hold and --threads-per-rank name; not what was settled, such as Horovod's controller."""
+    """The knobs that --knob and --threads-per-rank name; not those that were resolved, such as Horovod's controller."""
     named = set(map(knob_name, request.knobs))
     fixed = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
     if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
         fixed[THREADS] = settings.threads_per_rank
     return fixed
-
-
-def _keep_survey(settings: Settings, folder: Path) -> None:
-    """Out of the launch that made it, where the next one may overwrite it."""
-    for path in sorted(Path(settings.folder, "launches").glob(f"*/{SURVEY}")):
-        with writing(folder / SURVEY):
-            (folder / SURVEY).write_bytes(path.read_bytes())
-
-
-def _survey(folder: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads((folder / SURVEY).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return found
-
-
-def _host_of_every_rank(settings: Settings, point: Point) -> list[str]:
-    job = make_job(settings, point, Path(settings.folder), "none", 0)
-    return [host for host, count in job.ranks_per_host for _ in range(count)] or ["here"] * point.np

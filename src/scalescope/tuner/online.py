@@ -81,7 +81,7 @@ def tune_online(
 
 
 class _GivenUp(Exception):
-    """Of a MODEL, whose training has no other purpose."""
+    """Ends the training of a MODEL, which has no other purpose."""
 
 
 class _Relay(Progress):
@@ -137,7 +137,7 @@ class OnlineSearch:
         return self._request.workload is not None and not self._request.steps
 
     def run(self) -> None:
-        """Everything, to be run in a thread; what goes wrong is kept for the caller, and the ranks let go."""
+        """Run the search, in a thread; an error is kept for the caller, and the ranks let go."""
         with contextlib.suppress(OSError):  # the training comes first where both want a core
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
         try:
@@ -152,7 +152,7 @@ class OnlineSearch:
             self._give_up(WorkFailed(f"the search failed: {line}"))
 
     def _give_up(self, problem: ScalescopeError | None) -> None:
-        """Whoever waits for the search is told; on a full disk the ranks find out by themselves."""
+        """Tell ranks and user that the search has ended; on a full disk the ranks find out by themselves."""
         self._problem = problem
         with contextlib.suppress(Exception):
             self._files.send("let_go", why=str(problem or self._files.problem).removeprefix("not tuned: "))
@@ -163,7 +163,7 @@ class OnlineSearch:
         self.has_given_up = True
 
     def found(self, steps: int | None = None, fate: str = "") -> Tuning:
-        """What came of it, or an error that says why there is nothing, and what became of the training."""
+        """The result, or an error that says why there is none and what became of the training."""
         if self._problem:
             raise type(self._problem)(f"{self._problem}{fate}")
         if self.tuning is None:
@@ -176,6 +176,7 @@ class OnlineSearch:
         return self.tuning
 
     def _run(self) -> None:
+        """Search and compare, from the ranks' first word to the decision."""
         hello = self._files.hello()
         if hello.refused:
             raise UsageError(f"not tuned: {hello.refused}")
@@ -185,10 +186,6 @@ class OnlineSearch:
         self._progress.note(self._plan())
         self._files.send("warmup", steps=self._warmup_steps)
         self._switches_left = math.inf if hello.most_switches is None else hello.most_switches
-        self._tune(hello)
-
-    def _tune(self, hello: Hello) -> None:
-        """One search and its comparison, to the decision."""
         tuner, journal = self._begin(hello)
         if self._finished:
             tuner.restore(self._finished)
@@ -215,7 +212,16 @@ class OnlineSearch:
                 complete=False, why_not=self._files.problem or "the training ended before it was decided"
             )
             return
-        self._settle(tuner, journal)
+
+        tuning = journal.close(complete=True)  # first: what cannot be kept is not applied either
+        if self.ends_the_training:
+            self._files.send("stop")
+        else:
+            self._files.send("free", values={**self._fixed, **tuner.outcome().values})
+        self.tuning = tuning
+        if not self.ends_the_training:
+            self._progress.note("Decided; the training continues to its end with it.")
+            self._progress.stage("training to its end")
 
     def _plan(self) -> str:
         return (
@@ -224,7 +230,7 @@ class OnlineSearch:
         )
 
     def _begin(self, hello: Hello) -> tuple[Tuner, Journal]:
-        """What comes before the first sample."""
+        """Prepare the first sample: survey, space, search and its journal."""
         self._files.send("survey", steps=_SURVEY_STEPS)
         survey = self._files.survey() or None
         space = online_space(hello, survey, self._fixed, self._request.search)
@@ -236,7 +242,7 @@ class OnlineSearch:
         return tuner, journal
 
     def _measured(self, **fields: Any) -> SampleReport:
-        """One sample outside the search."""
+        """Measure a sample outside the search."""
         return self._files.sample(self._files.send("sample", check=0, **fields))
 
     def _send(self, tuner: Tuner) -> list[tuple[SampleRequest, int]]:
@@ -259,18 +265,6 @@ class OnlineSearch:
             )
             for asked in plan
         ]
-
-    def _settle(self, tuner: Tuner, journal: Journal) -> None:
-        """The winner stays in force; a MODEL has nothing more to do."""
-        tuning = journal.close(complete=True)  # first: what cannot be kept is not put in force either
-        if self.ends_the_training:
-            self._files.send("stop")
-        else:
-            self._files.send("free", values={**self._fixed, **tuner.outcome().values})
-        self.tuning = tuning
-        if not self.ends_the_training:
-            self._progress.note("Decided; the training continues to its end with it.")
-            self._progress.stage("training to its end")
 
     def _block(self, report: SampleReport) -> Block:
         since = self._ended_ns or report.began_ns

@@ -1,4 +1,4 @@
-"""What the simulator expects of every setting: what ranks surveyed of a training, as a profile, a cluster and steps."""
+"""Predicts a step under every setting: the survey of a training becomes a profile and a cluster to simulate."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -53,12 +53,12 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """Of all hosts."""
+        """Ranks on all hosts."""
         return self.hosts * self.ranks_per_host
 
     @property
     def total_bytes(self) -> int:
-        """Of all gradients."""
+        """Bytes of all gradients."""
         return sum(gradient[1] for gradient in self.gradients)
 
 
@@ -72,12 +72,12 @@ def read_survey(survey: Mapping[str, Any]) -> Survey:
 
 def predict(engine: str, settings: Sequence[Values], survey: Mapping[str, Any]) -> list[float] | None:
     """Seconds of a step under every setting, the default first; None where the survey does not tell message costs."""
-    told = read_survey(survey)
-    if not told.gradients or (told.ranks > 1 and not told.costs.get("flat")):
+    found = read_survey(survey)
+    if not found.gradients or (found.ranks > 1 and not found.costs.get("flat")):
         return None
-    simulation = _Simulation(told, find_engine(engine), settings[0])
+    simulation = _Simulation(found, find_engine(engine), settings[0])
     seconds = [simulation.step_s(values) for values in settings]
-    scale = told.step_s / seconds[0] if told.step_s > 0 and seconds[0] > 0 else 1.0
+    scale = found.step_s / seconds[0] if found.step_s > 0 and seconds[0] > 0 else 1.0
     return [each * scale for each in seconds]
 
 
@@ -113,7 +113,7 @@ class _Simulation:
         return self._simulated[key]
 
     def _polls(self, cycle_s: float) -> float:
-        """How much longer compute takes because the ranks agree in every cycle, whether there is something or not."""
+        """Slowdown of compute because the ranks agree in every cycle, whether there is something or not."""
         if not cycle_s or self._survey.ranks < 2:
             return 1.0
         _, seconds, processor = min(self._survey.costs["flat"])
@@ -168,7 +168,15 @@ def profile_of(survey: Survey, backward_s: float | None = None) -> ModelProfile:
 
 def cluster_of(survey: Survey, backend: str, kind: str, threads: int) -> Cluster:
     """The links as messages of one kind, `flat` or `hierarchical`, were measured on them."""
-    rows = _without_disturbances(sorted(survey.costs.get(kind, ())))
+    rows = sorted(survey.costs.get(kind, ()))
+    for at in range(len(rows) - 2, -1, -1):  # no message takes longer than a larger one: it was disturbed
+        rows[at] = rows[at][0], min(rows[at][1], rows[at + 1][1]), min(rows[at][2], rows[at + 1][2])
+    seconds = sum(row[1] for row in rows)
+    share = min(sum(row[2] for row in rows) / seconds, 1.0) if seconds > 0 else 0.0
+    slowdown = 1.0  # of compute and messages: the cores that both want over those that there are
+    if share > 0:
+        excess = survey.ranks_per_host * (threads + share) / survey.cores - 1
+        slowdown = min(1 + _CONTENTION * max(excess, 0.0), _NOTHING_GAINED)
     costs = Costs(
         backend=backend,
         ranks=survey.ranks,
@@ -179,7 +187,6 @@ def cluster_of(survey: Survey, backend: str, kind: str, threads: int) -> Cluster
         cpu_seconds=tuple(row[2] for row in rows),
         error=0.0,
     )
-    slowdown = _overlap_slowdown(survey, rows, threads)
     on_gpu = backend.endswith("nccl")
     overlap = Overlap(
         backend=backend,
@@ -197,19 +204,3 @@ def cluster_of(survey: Survey, backend: str, kind: str, threads: int) -> Cluster
         overlaps=(overlap,),
         threads_per_rank=survey.threads,
     )
-
-
-def _without_disturbances(rows: list[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
-    """A message never takes longer than a larger one: where it did, something else was in its way."""
-    kept = list(rows)
-    for at in range(len(rows) - 2, -1, -1):
-        kept[at] = rows[at][0], min(rows[at][1], kept[at + 1][1]), min(rows[at][2], kept[at + 1][2])
-    return kept
-
-
-def _overlap_slowdown(survey: Survey, rows: list[tuple[float, float, float]], threads: int) -> float:
-    """How much slower compute and messages make each other: what both want of the host's cores, over what it has."""
-    seconds = sum(row[1] for row in rows)
-    share = min(sum(row[2] for row in rows) / seconds, 1.0) if seconds > 0 else 0.0
-    wanted = survey.ranks_per_host * (threads + share)
-    return min(1 + _CONTENTION * max(wanted / survey.cores - 1, 0.0), _NOTHING_GAINED) if share > 0 else 1.0

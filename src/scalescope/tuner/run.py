@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.engines import ENGINES, find_engine
+from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
@@ -21,13 +21,14 @@ from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, in_folder, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
-from scalescope.text import assignment, knob_name
+from scalescope.text import knob_name
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
 from scalescope.tuner.native import LOG as AUTOTUNE_LOG
 from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import ONLINE, prepare
+from scalescope.tuner.settings import fixed_knobs
 from scalescope.tuner.space import THREADS
 
 _Search = Callable[[TuneRequest, Settings, Point, Path, Progress], Tuning]
@@ -110,7 +111,7 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> T
 
 
 def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
-    """How an interrupted search would be resumed: by relaunch, or with another launch of what it compared."""
+    """Choose how an interrupted search is resumed: by relaunch, or with another launch of what it compared."""
     if request.method == "native" or request.start_from is not None:
         return None
     if (folder / "launches").is_dir() or request.method == "offline":
@@ -135,7 +136,7 @@ def _says_where(folder: Path) -> Iterator[None]:
 
 
 def dry_run(request: TuneRequest) -> list[str]:
-    """What would be started first, as a shell takes it."""
+    """List the commands that would be started first, as a shell takes them."""
     settings, point = _settled(request)
     method = _method(request, point.engine)
     _check_sample(request, method)
@@ -173,18 +174,16 @@ def _method(request: TuneRequest, engine: str) -> Method:
 
 def _settled(request: TuneRequest) -> tuple[Settings, Point]:
     """Settings of every launch, and the one point that is launched."""
-    threads = [assignment(text, "--knob", f"{THREADS}=2")[1] for text in request.knobs if knob_name(text) == THREADS]
-    if threads and not (threads[-1].isdigit() and int(threads[-1])):
-        raise UsageError(f"knob {THREADS} takes a whole number from 1, not '{threads[-1]}'")
-    holds = tuple(text for text in request.knobs if knob_name(text) != THREADS)
+    own = [text for text in request.knobs if knob_name(text) == THREADS]  # no engine's knob
+    threads = fixed_knobs(USUAL.name, own).get(THREADS)
     settings = resolve_here(
         MeasureRequest(
             **launch_of(request),
             np=(request.np,),
             batch=(request.batch,) if request.batch else (),
             engines=(request.engine,) if request.engine else (),
-            knobs=holds,
-            threads_per_rank=int(threads[-1]) if threads else request.threads_per_rank,
+            knobs=tuple(text for text in request.knobs if text not in own),
+            threads_per_rank=int(threads) if threads else request.threads_per_rank,
             steps=request.steps,
             folder=request.folder,
         ),

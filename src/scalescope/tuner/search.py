@@ -1,4 +1,4 @@
-"""Which setting to measure next: a Gaussian process on what the simulator gets wrong, and the gain that is expected.
+"""Chooses the setting to measure next: a Gaussian process on the simulator's errors, and expected improvement.
 
 Times are logarithms of seconds. A knob's octaves, and switches, are brought to one scale, on which settings that are
 about 1 apart tell something about each other.
@@ -20,7 +20,7 @@ from scalescope.tuner.space import FIRST, Space
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a search goes about it."""
+    """Options of a search."""
 
     steps_per_sample: int = 10
     max_samples: int = 12  # With the default, and with samples that are asked for again
@@ -29,7 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     check: int = 3  # Measured steps after which a clearly bad sample is cut
     worst: float = 1.5  # A step that takes this many times the default's is clearly bad
     default_samples: int = 2  # Of the default at first: how much they differ is the noise of a sample
-    finalists: int = 1  # That meet the default, at most
+    finalists: int = 1  # Compared with the default, at most
     most_pairs: int = 24
     confirm_steps: int = 4  # Per block of a pair; more where the search leaves more of all_steps
     all_steps: int = 450  # Search and pairs together; 0: as many as they are
@@ -87,7 +87,7 @@ _RISK = 1.0  # Standard deviations above its mean at which a setting must not be
 _OWN = 1.0  # Degrees of freedom that a sample's own error counts for, against those of repeated samples
 _REACH = 1.5  # Without a simulator: how far from what was tried the next setting may lie
 
-# What another sample of a known setting counts against one of a new setting: the finalist is measured again anyway.
+# Weight of another sample of a known setting against one of a new setting: the finalist is measured again anyway.
 _AGAIN = 0.4
 
 
@@ -111,7 +111,7 @@ def with_noise(observed: Sequence[Observation]) -> list[Observation]:
 
 
 class Posterior(NamedTuple):
-    """What is thought of every setting; logarithms of seconds."""
+    """Expected times of all settings and their uncertainty; logarithms of seconds."""
 
     mean: Floats
     sd: Floats
@@ -134,7 +134,7 @@ def prepare() -> None:
 
 
 class Surrogate:
-    """What is known about a space, from predictions and observations."""
+    """Model of the step times in a space, from predictions and observations."""
 
     def __init__(self, space: Space, predicted: Sequence[float] | None) -> None:
         self._space, self._predicted = space, predicted
@@ -143,7 +143,7 @@ class Surrogate:
         self._at = coordinates(space)
 
     def posterior(self, observed: Sequence[Observation]) -> Posterior:
-        """Expected times and their uncertainty; the first observation is the default's."""
+        """Fit the Gaussian process to the observations; the first one is the default's."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern
@@ -152,9 +152,8 @@ class Surrogate:
         residuals = np.array([each.log_s for each in observed]) - self._base[rows]
         amplitude, bounds = (_AMPLITUDE, _AMPLITUDES) if self._has_prior else (_AMPLITUDE_ALONE, _AMPLITUDES_ALONE)
         low, high = bounds
-        kernel = ConstantKernel(_OFFSET**2, "fixed") + ConstantKernel(amplitude**2, (low**2, high**2)) * Matern(
-            _LENGTH, _LENGTHS, nu=2.5
-        )
+        shape = ConstantKernel(amplitude**2, (low**2, high**2)) * Matern(_LENGTH, _LENGTHS, nu=2.5)
+        kernel = ConstantKernel(_OFFSET**2, "fixed") + shape
         process = GaussianProcessRegressor(
             kernel, alpha=np.array([each.variance for each in observed]), optimizer=_most_likely
         )
@@ -167,7 +166,7 @@ class Surrogate:
         return Posterior(self._base + residuals[0] + mean, np.sqrt(variance), apart)
 
     def cells(self, known: Posterior | None) -> tuple[Cell, ...]:
-        """What is thought of every setting."""
+        """The posterior of every setting, for the record."""
         nothing = [None] * len(self._space.settings)
         columns = zip(
             self._space.settings,
@@ -188,7 +187,8 @@ class Surrogate:
         mean, sd = posterior.mean, posterior.sd
         allowed = mean + _RISK * sd < limit
         if not self._has_prior:
-            allowed &= self._near([setting for setting in tried if setting not in barred])
+            near = self._at[[setting for setting in tried if setting not in barred]]
+            allowed &= (np.linalg.norm(self._at[:, None] - near[None], axis=2) <= _REACH).any(axis=1)
         allowed[list(tried)] = True
         allowed[list(barred)] = False
         allowed[0] = True
@@ -196,17 +196,13 @@ class Surrogate:
             return None
         gains = _expected_gain(mean, sd, tried, barred, noise)
         gains[list(tried)] *= _AGAIN
-        loss = _expected_excess(mean - mean[0], sd)
+        loss = _expected_improvement(mean - mean[0], sd)
         setting = int(np.where(allowed, gains - _CAUTION * loss, -np.inf).argmax())
         return Choice(setting, float(gains[setting]))
 
-    def _near(self, settings: Sequence[int]) -> NDArray[np.bool_]:
-        apart = self._at[:, None, :] - self._at[None, settings, :]
-        return np.asarray((np.sqrt((apart**2).sum(axis=2)) <= _REACH).any(axis=1))
-
 
 def _expected_gain(mean: Floats, sd: Floats, tried: Sequence[int], barred: set[int], noise: float) -> Floats:
-    """How much better the best tried setting is expected to be known to be after one more sample of each setting."""
+    """Knowledge gradient: the expected improvement of the best tried setting by one more sample of each setting."""
     standing = sorted({*tried} - barred, key=lambda setting: float(mean[setting]))
     best = np.full(len(mean), mean[standing[0]])
     if len(standing) > 1:
@@ -214,11 +210,11 @@ def _expected_gain(mean: Floats, sd: Floats, tried: Sequence[int], barred: set[i
     better = best - mean
     # A setting that stands is in use already if it is the best: only what a sample can change about that counts.
     better[standing] = -np.abs(better[standing])
-    return _expected_excess(better, sd**2 / np.sqrt(sd**2 + noise**2))
+    return _expected_improvement(better, sd**2 / np.sqrt(sd**2 + noise**2))
 
 
-def _expected_excess(mean: Floats, sd: Floats) -> Floats:
-    """Of what is uncertain, the part above 0 that is expected."""
+def _expected_improvement(mean: Floats, sd: Floats) -> Floats:
+    """Expected positive part of a normal variable."""
     from scipy.special import ndtr
 
     z = mean / np.maximum(sd, 1e-9)
@@ -242,15 +238,14 @@ def _most_likely(objective: Callable[..., tuple[float, Floats]], start: Floats, 
 
 def coordinates(space: Space) -> Floats:
     """One column per searched knob (one of zeros where there is none), one row per setting."""
-    columns = [
-        [_coordinate(knob, space.complete(values).get(knob.name)) for values in space.settings] for knob in space.knobs
-    ]
-    return np.array(columns or [[0.0] * len(space.settings)]).T
 
+    def coordinate(knob: SearchedKnob, value: KnobValue | None) -> float:
+        if knob.logarithmic and isinstance(value, (int, float)):
+            octaves = _OCTAVES_OF_THE_FIRST if knob.name == FIRST else _OCTAVES
+            smallest = min(float(other) for other in knob.values if other)
+            return math.log2(max(float(value), smallest / 4)) / octaves
+        return float(knob.values.index(value)) if value in knob.values else 0.0
 
-def _coordinate(knob: SearchedKnob, value: KnobValue | None) -> float:
-    if knob.logarithmic and isinstance(value, (int, float)):
-        octaves = _OCTAVES_OF_THE_FIRST if knob.name == FIRST else _OCTAVES
-        smallest = min(float(other) for other in knob.values if other)
-        return math.log2(max(float(value), smallest / 4)) / octaves
-    return float(knob.values.index(value)) if value in knob.values else 0.0
+    settings = [space.complete(values) for values in space.settings]
+    columns = [[coordinate(knob, values.get(knob.name)) for values in settings] for knob in space.knobs]
+    return np.array(columns or [[0.0] * len(settings)]).T

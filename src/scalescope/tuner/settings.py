@@ -1,6 +1,6 @@
 """A found setting as files that people keep: horovodrun's YAML, environment variables, and lines to paste."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from scalescope.errors import UsageError
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.store import load, write_whole
 from scalescope.records.tuning import Tuning, Values
-from scalescope.text import did_you_mean, plain
+from scalescope.text import assignment, did_you_mean, knob_name, plain
 
 YAML, ENVIRONMENT, TEXT = "tuned.yaml", "tuned.env", "tuned.txt"
 
@@ -40,7 +40,7 @@ _OPTIONS = {
 
 
 class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a settings file says."""
+    """Contents of a settings file."""
 
     engine: str  # Empty: the file names no knob of any engine
     values: Values = {}
@@ -48,14 +48,40 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # What was in the file and is not used
 
 
+def fixed_knobs(engine: str, texts: Sequence[str]) -> Values:
+    """Checked values of `NAME=VALUE` texts as --knob takes them; a knob may be given twice with the same value."""
+    known = {knob.name: knob for knob in (*find_engine(engine).knobs, THREADS)}
+    values: Values = {}
+    for text in texts:
+        name, value = assignment(text, "--knob", "bucket_cap_mb=25")
+        name = knob_name(name)
+        if name not in known:
+            for other in ENGINES.values():
+                if name in {knob.name for knob in other.knobs}:
+                    instead = f"leave it out, or add --engine {other.name}"
+                    raise UsageError(f"{name} is a knob of {other.name} and this is {engine}: {instead}")
+            near, use = did_you_mean(name, known), ", ".join(sorted(known))
+            raise UsageError(f"--knob: {engine} has no knob '{plain(name, 60)}'{near}: use one of {use}")
+        parsed = parse_value(known[name], value.strip())
+        if values.setdefault(name, parsed) != parsed:
+            both = f"{shown_value(values[name])} and at {shown_value(parsed)}"
+            raise UsageError(f"{name} is fixed at {both}: keep one of them")
+    return values
+
+
+def knob_texts(values: Mapping[str, KnobValue]) -> tuple[str, ...]:
+    """Values as `NAME=VALUE` texts, which `fixed_knobs` and --knob read."""
+    return tuple(f"{name}={shown_value(value)}" for name, value in values.items())
+
+
 def write_settings(folder: Path, engine: str, values: Values, about: str = "") -> list[Path]:
     """Write the setting in every form it has; a form that would say nothing is left out (and its old file removed)."""
     variables = environment_of(engine, values)
-    said = "\n".join(how_to_use(engine, values))
+    lines = "\n".join(how_to_use(engine, values))
     texts = {
         YAML: as_yaml(engine, values, about),
         ENVIRONMENT: "".join(f"{name}={value}\n" for name, value in variables.items()),
-        TEXT: f"{said}\n" if said else "",
+        TEXT: f"{lines}\n" if lines else "",
     }
     written = []
     for name, text in texts.items():
@@ -72,9 +98,9 @@ def as_yaml(engine: str, values: Values, about: str = "") -> str:
     """The setting as a config file: for Horovod one that horovodrun takes too."""
     import yaml
 
-    section, *beside = find_engine(engine).sections
+    section, *others = find_engine(engine).sections
     inside = {name: short_value(value) for name, value in values.items()}
-    outside = {name: inside.pop(name) for name in (*beside, THREADS.name) if name in inside}
+    outside = {name: inside.pop(name) for name in (*others, THREADS.name) if name in inside}
     document: dict[str, Any] = {section: inside, **outside}
     return (f"# {plain(about)}\n" if about else "") + yaml.safe_dump(document, sort_keys=False)
 
@@ -135,21 +161,28 @@ def read_settings(path: Path) -> SettingsFile:
     if len(engines) > 1:
         whose = " and of ".join(f"{engine.title} ({', '.join(engine.sections)})" for engine in engines)
         raise UsageError(f"{source} has settings of {whose}: keep one of them")
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     known: dict[str, Knob] = {}
     for engine in engines:
-        section, *beside = engine.sections
+        section, *others = engine.sections
         known = {knob.name: knob for knob in engine.knobs}
-        said = _section(document, section, source)
-        _check_names(said, [name for name in known if name not in beside], f"{source}: {section} has no key")
-        for name in beside:
+        given = _section(document, section, source)
+        _check_names(given, [name for name in known if name not in others], f"{source}: {section} has no key")
+        for name in others:
             value = document.get(name)
-            said[name] = value.lower() if isinstance(value, str) else value
-    said[THREADS.name] = document.get(THREADS.name)
+            given[name] = value.lower() if isinstance(value, str) else value
+    given[THREADS.name] = document.get(THREADS.name)
+    autotune = _section(document, "autotune", source)
+    _check_names(autotune, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune has no key")
+    options = _read_values({name: autotune.get(name) for name in _OPTIONS}, _OPTIONS, source)
+    if (log_file := autotune.get("log_file")) is not None:
+        if not isinstance(log_file, str) or plain(log_file) != log_file or not log_file:
+            raise UsageError(f"{source}: log_file takes the name of a file")
+        options["log_file"] = log_file
     return SettingsFile(
         engine=engines[0].name if engines else "",
-        values=_read_values(said, {**known, THREADS.name: THREADS}, source),
-        options=_read_options(_section(document, "autotune", source), source),
+        values=_read_values(given, {**known, THREADS.name: THREADS}, source),
+        options=options,
         notes=tuple(notes),
     )
 
@@ -157,13 +190,22 @@ def read_settings(path: Path) -> SettingsFile:
 def _sections(path: Path) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """YAML's safe loader, with an end to the length of a value."""
+
+        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+            if len(node.value) > _LONGEST_VALUE:
+                problem = f"a value of {len(node.value):,} characters"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+            return super().construct_scalar(node)
+
     source = _shown(path)
     try:
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise UsageError(f"{source} is too large for a settings file: name another one")
-        document = yaml.load(data.decode("utf-8-sig"), Loader=_loader())
+        document = yaml.load(data.decode("utf-8-sig"), Loader=Loader)
     except OSError as problem:
         raise UsageError(f"cannot read {source}: {problem.strerror}: name an existing settings file") from None
     except yaml.MarkedYAMLError as problem:
@@ -181,20 +223,6 @@ def _sections(path: Path) -> dict[str, Any]:
     return {str(name): content for name, content in document.items()}
 
 
-def _loader() -> Any:
-    """YAML's safe loader, with an end to the length of a value."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-            if len(node.value) > _LONGEST_VALUE:
-                problem = f"a value of {len(node.value):,} characters"
-                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
-            return super().construct_scalar(node)
-
-    return Loader
-
-
 def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]:
     content = document.get(name)
     if content is None:
@@ -204,17 +232,17 @@ def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]
     return {str(key): value for key, value in content.items()}
 
 
-def _check_names(said: Iterable[str], known: Sequence[str], complaint: str) -> None:
-    for name in said:
+def _check_names(given: Iterable[str], known: Sequence[str], complaint: str) -> None:
+    for name in given:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"{complaint} '{plain(name, 60)}'{near}: use one of {', '.join(known)}")
 
 
-def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
+def _read_values(given: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
     """Checked values; a key without one counts as not written, as horovodrun has it."""
     values: Values = {}
-    for name, value in said.items():
+    for name, value in given.items():
         if value is None:
             continue
         if not isinstance(value, bool | int | float | str):
@@ -224,17 +252,6 @@ def _read_values(said: dict[str, Any], known: dict[str, Knob], source: str) -> V
         except (UsageError, ValueError) as problem:
             raise UsageError(f"{source}: {str(problem).removeprefix('knob ')}") from None
     return values
-
-
-def _read_options(said: dict[str, Any], source: str) -> dict[str, KnobValue]:
-    _check_names(said, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune has no key")
-    options = _read_values({name: said.get(name) for name in _OPTIONS}, _OPTIONS, source)
-    log_file = said.get("log_file")
-    if log_file is None:
-        return options
-    if not isinstance(log_file, str) or plain(log_file) != log_file or not log_file:
-        raise UsageError(f"{source}: log_file takes the name of a file")
-    return {**options, "log_file": log_file}
 
 
 def _shown(path: Path) -> str:

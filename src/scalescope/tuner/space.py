@@ -1,4 +1,4 @@
-"""Which knobs are searched, over which values, and which of their settings really differ.
+"""Makes the space of a search: its knobs, their values, and the settings that really differ.
 
 An engine's knobs say which values a search tries; here is what depends on the training: its hosts, backend and survey.
 """
@@ -6,21 +6,21 @@ An engine's knobs say which values a search tries; here is what depends on the t
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import msgspec
 
 from scalescope import host
 from scalescope.engines import ENGINES, find_engine
-from scalescope.engines.base import parse_knobs, parse_value
 from scalescope.errors import UsageError
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
-from scalescope.text import assignment, knob_name
+from scalescope.text import knob_name
 from scalescope.tuner.controller_files import Hello
-from scalescope.tuner.prior import HIERARCHICAL, Survey, predict, profile_of, read_survey
+from scalescope.tuner.prior import HIERARCHICAL, predict, profile_of, read_survey
 from scalescope.tuner.settings import THREADS as THREADS_KNOB
+from scalescope.tuner.settings import fixed_knobs, knob_texts
 
 THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
@@ -28,7 +28,8 @@ FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
 ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
 CHANNELS, _ROUTES = "nccl_max_nchannels", ("nccl_algo", "nccl_proto")
 _NCCL, _ALLGATHER, TORUS = "nccl_", "hierarchical_allgather", "torus_allreduce"
-_NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # What can matter to one process, too
+_NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # These can matter to one process, too
+_SHAPE_OF_EXCHANGE = {CAP, FIRST, FUSION, CYCLE, CACHE, VIEW}  # All of their effect shows in an Exchange
 
 Dimensions = dict[str, tuple[KnobValue | None, ...]]
 
@@ -44,7 +45,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     current: Values = {}  # What the training does by itself, as far as it is known
 
     def complete(self, values: Values) -> Values:
-        """Everything that is in force under a setting."""
+        """All values that apply under a setting."""
         return {**self.current, **self.fixed, **values}
 
     def predict(self, survey: Mapping[str, Any]) -> list[float] | None:
@@ -55,26 +56,26 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 def online_space(
     hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
-    """What can change while a training runs; `search`: of what is searched on request only."""
-    told = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
-    current = {**_defaults(told.engine), **told.current}
+    """Space of what can change while a training runs; `search`: knobs that are searched on request only."""
+    training = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
+    current = {**_defaults(training.engine), **training.current}
     tensors = len(read_survey(survey).gradients) if survey else 0
     dimensions, left_out = _dimensions(
-        told.engine,
-        told.hosts,
-        told.world_size,
+        training.engine,
+        training.hosts,
+        training.world_size,
         current,
         search,
-        backend=told.backend,
+        backend=training.backend,
         tensors=tensors,
-        nccl_build=told.nccl_build,
+        nccl_build=training.nccl_build,
     )
-    live = {knob.name for knob in find_engine(told.engine).knobs if knob.changes == "live"}
+    live = {knob.name for knob in find_engine(training.engine).knobs if knob.changes == "live"}
     for name in [*(name for name in dimensions if name not in live), THREADS]:
         dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
-    left_out.update(told.fixed)
-    return _space(told.engine, dimensions, left_out, fixed, current, survey)
+    left_out.update(training.fixed)
+    return _space(training.engine, dimensions, left_out, fixed, current, survey)
 
 
 def offline_space(
@@ -89,17 +90,17 @@ def offline_space(
     backend: str = "gloo",
     nccl_build: bool = False,
 ) -> Space:
-    """What can change from launch to launch.
+    """Space of what can change from launch to launch.
 
     Args:
-        engine: Whose knobs.
+        engine: The engine whose knobs are searched.
         survey: Of the training, or None: then nothing is known to be the same.
         fixed: Knobs that are not searched, with their values.
-        search: Of what is searched on request only.
-        hosts: That of every rank.
-        cores: Of one host.
-        threads: Those a rank has by default.
-        backend: Of the ranks' messages.
+        search: Knobs that are searched on request only.
+        hosts: The host of every rank.
+        cores: Cores of one host.
+        threads: Threads of a rank by default.
+        backend: Backend of the ranks' messages.
         nccl_build: Whether the engine reduces through NCCL.
     """
     current = _defaults(engine)
@@ -107,21 +108,13 @@ def offline_space(
     dimensions, left_out = _dimensions(
         engine, hosts, len(hosts), current, search, backend=backend, tensors=tensors, nccl_build=nccl_build
     )
-    counts = _thread_counts(cores, max(Counter(hosts).values(), default=1), threads)
+    most = host.threads_per_rank(cores, max(Counter(hosts).values(), default=1))
+    counts = tuple(sorted({threads, *(2**power for power in range(16) if 2**power <= most)}))
     if len(counts) > 1:
         dimensions[THREADS] = counts
     else:
         left_out[THREADS] = f"{cores} cores leave one to every rank"
     return _space(engine, dimensions, left_out, fixed, {**current, THREADS: threads}, survey)
-
-
-def parse_held(engine: str, texts: Sequence[str]) -> Values:
-    """`name=value` texts of --hold as checked values; unknown names are told with those that come near."""
-    own = [text for text in texts if knob_name(text) == THREADS]
-    values = dict(parse_knobs(find_engine(engine), [text for text in texts if text not in own]).values)
-    for text in own:
-        values[THREADS] = parse_value(THREADS_KNOB, assignment(text, "--hold", f"{THREADS}=2")[1].strip())
-    return values
 
 
 def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) -> tuple[str, ...]:
@@ -137,7 +130,7 @@ def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) ->
 
 
 def _defaults(engine: str) -> Values:
-    """What an engine does when nothing is said, as far as it is known."""
+    """An engine's own values where nothing is given, as far as they are known."""
     values = {knob.name: knob.unset if knob.default is None else knob.default for knob in find_engine(engine).knobs}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -181,7 +174,7 @@ def _dimensions(
 
 
 def _no_hierarchy(hosts: Sequence[str], *, inert: str) -> str:
-    """Why there is nothing to reduce inside hosts first; empty: there is. `inert` is an engine that cannot."""
+    """Say why there is nothing to reduce inside hosts first; empty: there is. `inert` is an engine that cannot."""
     counts = Counter(hosts)
     if inert:
         return f"this {inert} does not reduce through NCCL: it has no effect"
@@ -190,12 +183,6 @@ def _no_hierarchy(hosts: Sequence[str], *, inert: str) -> str:
     if len(set(counts.values())) > 1:
         return "the hosts have unequal numbers of ranks"
     return "every host has one rank" if max(counts.values()) == 1 else ""
-
-
-def _thread_counts(cores: int, ranks: int, threads: int) -> tuple[int, ...]:
-    most = host.threads_per_rank(cores, ranks)
-    powers = itertools.takewhile(lambda count: count <= most, (2**power for power in range(16)))
-    return tuple(sorted({*powers, threads}))
 
 
 def _space(
@@ -207,26 +194,37 @@ def _space(
     survey: Mapping[str, Any] | None,
 ) -> Space:
     """All combinations, those that do the same only once: the one nearest to the default stands for them."""
-    fixed = parse_held(engine, [f"{name}={value}" for name, value in fixed.items()])  # checked
+    fixed = fixed_knobs(engine, knob_texts(fixed))  # checked
     reasons = {**left_out, **{name: "fixed" for name in fixed if name in dimensions or name in left_out}}
     free = {name: values for name, values in dimensions.items() if name not in reasons}
     start = {**current, **fixed}
-    told = read_survey(survey) if survey else None
-    does = _doing(engine, told) if told and told.gradients else None
+    surveyed = read_survey(survey) if survey else None
+    profile = profile_of(surveyed) if surveyed and surveyed.gradients else None
     found: dict[Hashable, Values] = {}
     for complete in _combinations(engine, free, start):
-        does_this = does(complete) if does else tuple(sorted(complete.items()))
-        found.setdefault(does_this, _changed(complete, start, free))
+        does: Hashable = tuple(sorted(complete.items()))
+        if surveyed and profile:  # what it makes a step do
+            exchange = find_engine(engine).exchange(profile, complete)
+            exchange = msgspec.structs.replace(exchange, fuse_bytes=min(exchange.fuse_bytes, surveyed.total_bytes))
+            does = exchange, tuple(sorted((name, complete[name]) for name in complete.keys() - _SHAPE_OF_EXCHANGE))
+        changed = {name: complete[name] for name in free if complete.get(name) != start.get(name)}
+        if CAP in changed and FIRST in free:  # DDP would otherwise make the first bucket as large as the cap
+            changed[FIRST] = complete[FIRST]
+        found.setdefault(does, changed)
     settings = tuple(found.values())
-    searched = _searched(engine, free, settings, start)
-    inert = set(free) - {knob.name for knob in searched}
+
+    units = {knob.name: knob.unit for knob in find_engine(engine).knobs}
+    searched = []
+    for name, values in free.items():
+        used = {setting.get(name, start.get(name)) for setting in settings}
+        left = tuple(value for value in values if value in used)
+        if len(left) > 1:
+            knob = SearchedKnob(name=name, values=left, default=start.get(name), unit=units.get(name, ""))
+            searched.append(msgspec.structs.replace(knob, logarithmic=all(map(_is_number, left))))
+        else:
+            reasons[name] = "it changes nothing here"
     return Space(
-        engine=engine,
-        knobs=searched,
-        fixed=fixed,
-        left_out={**reasons, **dict.fromkeys(sorted(inert), "it changes nothing here")},
-        settings=settings,
-        current=current,
+        engine=engine, knobs=tuple(searched), fixed=fixed, left_out=reasons, settings=settings, current=current
     )
 
 
@@ -247,52 +245,19 @@ def _combinations(engine: str, free: Dimensions, start: Values) -> list[Values]:
             if not usual and complete != start:
                 continue
         made.append(complete)
-    return sorted(made, key=lambda complete: _distance(complete, start))
+
+    def distance(complete: Values) -> float:
+        """Octaves between numbers, and one for anything else that differs."""
+        pairs = [(value, start.get(name)) for name, value in complete.items() if value != start.get(name)]
+        return math.fsum(
+            abs(math.log2((a + 0.01) / (b + 0.01))) if _is_number(a) and _is_number(b) else 1.0 for a, b in pairs
+        )
+
+    return sorted(made, key=distance)
 
 
-def _distance(values: Values, start: Values) -> float:
-    """Octaves between numbers, and one for anything else that differs."""
-    return sum(_apart(value, start.get(name)) for name, value in values.items() if value != start.get(name))
-
-
-def _apart(value: KnobValue, other: KnobValue | None) -> float:
-    if isinstance(value, (int, float)) and isinstance(other, (int, float)) and not isinstance(value, bool):
-        return abs(math.log2((value + 0.01) / (other + 0.01)))
-    return 1.0
-
-
-def _changed(complete: Values, start: Values, free: Dimensions) -> Values:
-    """What differs; a cap comes with its first bucket, which DDP would otherwise make as large as the cap."""
-    changed = {name: complete[name] for name in free if complete.get(name) != start.get(name)}
-    return {**changed, FIRST: complete[FIRST]} if CAP in changed and FIRST in free else changed
-
-
-def _doing(engine: str, survey: Survey) -> Callable[[Values], Hashable]:
-    """What a setting makes a step do: alike for settings that are the same to the training."""
-    profile, family = profile_of(survey), find_engine(engine)
-    shape = {CAP, FIRST, FUSION, CYCLE, CACHE, VIEW}
-
-    def does(complete: Values) -> Hashable:
-        exchange = family.exchange(profile, complete)
-        fused = min(exchange.fuse_bytes, survey.total_bytes)
-        rest = tuple(sorted((name, value) for name, value in complete.items() if name not in shape))
-        return msgspec.structs.replace(exchange, fuse_bytes=fused), rest
-
-    return does
-
-
-def _searched(engine: str, free: Dimensions, settings: Sequence[Values], start: Values) -> tuple[SearchedKnob, ...]:
-    """The knobs that still have more than one value, with the values that are left."""
-    knobs = {knob.name: knob for knob in find_engine(engine).knobs}
-    found = []
-    for name, values in free.items():
-        used = {values_.get(name, start.get(name)) for values_ in settings}
-        left = tuple(value for value in values if value in used)
-        if len(left) > 1:
-            unit = knobs[name].unit if name in knobs else ""
-            numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in left)
-            found.append(SearchedKnob(name=name, values=left, default=start.get(name), unit=unit, logarithmic=numbers))
-    return tuple(found)
+def _is_number(value: KnobValue | None) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _ascending(*values: KnobValue | None) -> tuple[float, ...]:

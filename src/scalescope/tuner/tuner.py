@@ -12,8 +12,9 @@ from scalescope.tuner.space import Space
 
 _WORTH_A_SAMPLE = 0.005  # Of a sample's noise: what has to be expected of a further one
 _LEAST_WORTH = 0.0002
-# A setting meets the default unless a gain worth having is this many standard deviations above what is expected of it.
-_HOPE = 1.3
+# A setting is compared with the default unless a gain worth having is this many standard deviations above its
+# expected gain.
+_OPTIMISM_SD = 1.3
 _ALIKE = 1.0  # Standard deviations within which another setting is raced with the best one
 
 
@@ -45,7 +46,7 @@ class Tuner:
 
     @property
     def default_step_s(self) -> float | None:
-        """Over all samples of the default."""
+        """Typical step over all samples of the default."""
         return self._step_s(0)
 
     @property
@@ -83,12 +84,12 @@ class Tuner:
         return [self._request(setting, "confirm", at, ahead) for ahead, (at, setting) in enumerate(blocks)]
 
     def end_search(self) -> None:
-        """No more samples of the search: what is known now meets the default."""
+        """End the search: the best settings so far are compared with the default."""
         if self._searching and not self._reason and self._observed:
             self._end_search()
 
     def stop(self, why: str) -> None:
-        """Nothing more can be measured: what is not decided stays so."""
+        """End where nothing more can be measured: a comparison that is open stays undecided."""
         if not self._reason:
             self._decision, self._reason = "undecided", self._so_far(why)
 
@@ -193,7 +194,7 @@ class Tuner:
         )
 
     def _take(self, setting: int, request: SampleRequest, scored: Score | None, block: Block, problem: str) -> str:
-        """Learn from a sample; what it leads to, in a few words."""
+        """Learn from a sample; returns what follows from it in a few words."""
         if scored is None:
             return self._take_problem(setting, request, block, problem)
         self._observe(setting, scored)
@@ -241,7 +242,7 @@ class Tuner:
         return self._observed if self._options.gp_noise else with_noise(self._observed)
 
     def _best(self) -> int:
-        """By all that is known, never by a single sample."""
+        """Best setting by the posterior, never by a single sample."""
         mean = self._posterior().mean
         standing = {0} | {each.setting for each in self._observed} - self._barred
         return min(standing, key=lambda setting: (float(mean[setting]), setting))
@@ -262,14 +263,14 @@ class Tuner:
         return choice.setting if choice and choice.gain > worth else None
 
     def _end_search(self) -> None:
-        """The best settings that were tried meet the default, unless nothing worth having is to be hoped for."""
+        """Compare the best settings that were tried with the default, unless none can be expected to gain enough."""
         self._searching = False
         known = self._posterior()
         tried = {each.setting for each in self._observed} - self._barred - {0}
         best = min(tried, key=lambda setting: (float(known.mean[setting]), setting), default=0)
         if len(self._space.settings) < 2:
             self._reason = "there is nothing to search"
-        elif best == 0 or self._gain(best) + _HOPE * float(known.apart[best]) < math.log1p(WORTH_HAVING):
+        elif best == 0 or self._gain(best) + _OPTIMISM_SD * float(known.apart[best]) < math.log1p(WORTH_HAVING):
             self._reason = "no setting is expected to gain more than the noise"
         else:
             near = [each for each in tried if known.mean[each] - known.mean[best] < _ALIKE * known.apart[each]]
@@ -278,7 +279,7 @@ class Tuner:
             self._confirm_steps = self._options.pair_steps(self._steps)
 
     def _judge(self) -> None:
-        """After a block: is it decided?"""
+        """Decide after a block, where the comparison does."""
         so_far = self._confirmation.verdict
         if so_far == "open" or self._reason:
             return

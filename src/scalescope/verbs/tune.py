@@ -49,7 +49,7 @@ def of_tuning(tuning: "Tuning", request: TuneRequest, screen: Screen) -> Ending:
 
 def after_tune(tuning: "Tuning", request: TuneRequest, folder: Path) -> str:
     """Confirm what was found; finish what was not; or see where the time goes instead."""
-    from scalescope.tuner.settings import THREADS, shown_value
+    from scalescope.tuner.settings import THREADS, knob_texts
 
     compared = any(sample.phase == "confirm" for sample in tuning.samples)
     if tuning.decision == "undecided" and (tuning.method == "offline" or (tuning.method == "online" and compared)):
@@ -57,7 +57,7 @@ def after_tune(tuning: "Tuning", request: TuneRequest, folder: Path) -> str:
     values = {**tuning.held, **tuning.values} if tuning.complete and tuning.decision == "use" else dict(tuning.held)
     changes = {
         "threads_per_rank": values.pop(THREADS.name, request.threads_per_rank),
-        "knobs": tuple(f"{name}={shown_value(value)}" for name, value in values.items()),
+        "knobs": knob_texts(values),
         "engine": tuning.engine,
         "np": tuning.np,
     }

@@ -1,4 +1,4 @@
-"""What is trained: built-in models, a user's factory, made-up inputs and targets, loss and optimizer.
+"""Workloads to train: built-in models, a user's factory, made-up inputs and targets, loss and optimizer.
 
 Torch is imported when a model is built, not here.
 """

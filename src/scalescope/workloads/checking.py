@@ -70,7 +70,7 @@ def describe(value: object) -> str:
 
 
 def advice(workload: "Workload", inputs: "tuple[Tensor, ...]", error: Exception) -> str:
-    """What to change so that the model accepts its input."""
+    """Advise what to change so that the model accepts its input."""
     message = str(error)
     if isinstance(error, TypeError) and WRONG_COUNT.search(message):
         arguments = ", ".join(inspect.signature(workload.model.forward).parameters)

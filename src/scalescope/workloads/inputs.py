@@ -119,7 +119,7 @@ def function_in(module: ModuleType, name: str) -> Callable[[int], object] | None
 
 
 def positional(inputs: object) -> "tuple[Tensor, ...]":
-    """What a user's `batch(n)` returned, as a tuple of positional inputs."""
+    """The result of a user's `batch(n)` as a tuple of positional inputs."""
     from torch import Tensor
 
     values = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)

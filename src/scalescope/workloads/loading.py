@@ -147,7 +147,7 @@ def load(spec: WorkloadSpec, *, seed: int = 0) -> Workload:
 
 
 def is_builtin(model: str) -> bool:
-    """Whether a model's name, by its form, is that of a built-in one."""
+    """True if a model's name has the form of a built-in one."""
     return ":" not in model
 
 

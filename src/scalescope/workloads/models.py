@@ -12,7 +12,7 @@ LARGE_IMAGE = 64
 
 
 def is_large(image_size: int) -> bool:
-    """Whether images of this many pixels a side get the ImageNet stem and head instead of the CIFAR ones."""
+    """True if images of this many pixels a side get the ImageNet stem and head instead of the CIFAR ones."""
     return image_size >= LARGE_IMAGE
 
 

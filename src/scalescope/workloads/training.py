@@ -146,7 +146,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., optim.Optimizer], dict[str, Any]]] = {
 
 
 def find_optimizer(name: str, learning_rate: float | None) -> MakeOptimizer:
-    """What makes the optimizer of this name, or the user's `module:function` called with the parameters."""
+    """Find the optimizer of this name, or the user's `module:function` that is called with the parameters."""
     if learning_rate is not None and learning_rate <= 0:
         raise UsageError(f"the learning rate must be above 0, not {learning_rate:g}: for example 0.01")
     if name in OPTIMIZERS:

@@ -1,4 +1,4 @@
-"""What a step of a model consists of, counted on the meta device: nothing is computed and nothing takes memory.
+"""Counts the work of a step of a model on the meta device: nothing is computed and nothing takes memory.
 
 The work of an operation is what binds it: its bytes, or its floating-point operations over what the device makes of
 them in the time of one byte. Work is in bytes; only shares of it mean anything.
