@@ -12,7 +12,7 @@ from scalescope.logs.sources import explain, recognise
 from scalescope.measurement.study import study
 from scalescope.records.store import save
 
-TABLE = "np,time_s\n1,100\n2,60\n4,40\n"
+TABLE = "np,train_s\n1,100\n2,60\n4,40\n"
 LOG = "".join(f"Epoch {number}: 10.0 s\n" for number in range(1, 6))
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from published import CIFAR10, epochs, values
+from scalescope.errors import UsageError
 from scalescope.logs.curves import read_logs
 from scalescope.logs.epochs import break_even_epochs, excess_sentence, first_epoch_excess
 
@@ -68,7 +69,8 @@ def test_one_text_with_all_logs_under_headings_is_the_same_curve(tmp_path: Path)
     assert values(together, "train") == values(apart, "train")
     assert together.what == "timeline-32.md"
     assert "headings in 'timeline-32.md' tell 1, 2 and 4 processes" in together.findings
-    assert any("the last is read" in finding for finding in read_logs([notes], [2]).findings), "--np overrules headings"
+    with pytest.raises(UsageError, match="tells epoch 1 again"):  # --np overrules headings
+        read_logs([notes], [2])
 
 
 def test_a_heading_over_one_log_does_not_divide_it(tmp_path: Path) -> None:
@@ -146,10 +148,10 @@ def test_every_process_may_print(logs) -> None:
     assert any("once per process: the slowest counts" in finding for finding in scaling.findings)
 
 
-def test_the_last_of_several_trainings_counts(logs) -> None:
-    scaling = logs(n1=epochs([9, 9, 9, 9]) + epochs([5, 4, 4, 4]))
-    assert scaling.curves[0].points[0].train_s == 17
-    assert any("2 trainings one after the other: the last is read" in finding for finding in scaling.findings)
+@pytest.mark.parametrize("more", [[5, 4, 4, 4], [5, 4]])
+def test_several_trainings_in_one_log_are_refused(logs, more: list[float]) -> None:
+    with pytest.raises(UsageError, match=r"'n1.log' line 5 tells epoch 1 again, .*: keep the lines of one training"):
+        logs(n1=epochs([9, 9, 9, 9]) + epochs(more))
 
 
 def test_logs_of_the_same_size_are_repeated_launches(logs) -> None:

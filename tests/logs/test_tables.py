@@ -10,6 +10,7 @@ import pytest
 
 from command_line import CommandLine
 from published import LAB11, speedups
+from scalescope.errors import UsageError
 from scalescope.logs.tables import read_table
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.show import document_of
@@ -126,10 +127,12 @@ def test_only_totals_give_no_train_speedup(table, rates: bool) -> None:
     assert curve.fit is None
 
 
-def test_a_time_that_does_not_say_whose_it_is(table) -> None:
-    scaling = table("np,time\n1,100\n2,60\n")
-    assert speedups(scaling.curves[0], "end_to_end")[2] == pytest.approx(100 / 60)
-    assert "'time' is read as the time of the whole job; name it train_s" in said(scaling)
+def test_a_time_that_does_not_say_which_it_is_is_refused(table) -> None:
+    with pytest.raises(UsageError, match="column 'time' does not say which time it is: name it train_s"):
+        table("np,time\n1,100\n2,60\n")
+    told = table("np,time,total_s\n1,90,100\n2,50,60\n")
+    assert speedups(told.curves[0], "end_to_end")[2] == pytest.approx(100 / 60)
+    assert "not understood and left out: column 'time'" in said(told)
 
 
 @pytest.mark.parametrize("columns", ["train_s,total_s", "init_s,total_s", "init_s,train_s", "init_s,train_s,total_s"])
@@ -144,7 +147,7 @@ def test_the_third_time_follows_from_two(table, columns: str) -> None:
 
 
 def test_without_one_process_speedups_are_relative_to_the_smallest(table) -> None:
-    scaling = table("np,train_s,speedup\n8,30,7.2\n4,52,4\n")
+    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")
     assert speedups(scaling.curves[0], "train") == {4: 1, 8: pytest.approx(52 / 30)}
     assert "there is no row for 1 process: speedups are relative to 4" in scaling.findings
     assert "the table says 7.2 at 8 (and 4 at 4) where 52/30 is 1.73" in scaling.findings
@@ -191,7 +194,7 @@ def test_engines_share_one_process_without_an_engine(table) -> None:
     assert speedups(scaling.curves[1], "steady") == pytest.approx({2: 1.7})
 
 
-@pytest.mark.parametrize("batch", ["batch,64,64", "batch,64,32", "batch per gpu,64,32", "global_batch,64,64"])
+@pytest.mark.parametrize("batch", ["batch,64,64", "batch per gpu,64,32", "global_batch,64,64"])
 def test_strong_scaling_shares_a_batch_however_it_is_told(table, batch: str) -> None:
     name, at_1, at_2 = batch.split(",")
     scaling = table(f"scaling,np,{name},examples_per_s_total\nstrong,1,{at_1},100\nstrong,2,{at_2},180\n")
@@ -225,10 +228,18 @@ def test_times_that_hardly_fall_ask_for_a_word(table) -> None:
     assert "add a column scaling that says weak" in said(scaling)
 
 
-def test_epoch_times_are_rates(table) -> None:
-    scaling = table("gpus,epoch time (s)\n1,100\n4,28\n")
+def test_step_times_are_rates_of_steps(table) -> None:
+    scaling = table("gpus,step time (ms)\n1,100\n4,28\n")
     assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)
-    assert scaling.curves[0].work_unit == "epochs"
+    assert scaling.curves[0].work_unit == "steps"
+    assert "a step is taken as the same work at every number of processes" in said(scaling)
+
+
+def test_a_batch_of_each_process_that_changes_makes_curves_of_their_own(table) -> None:
+    """Without a scaling nothing says that rows of other batches did the same work."""
+    scaling = table("np,batch per gpu,examples_per_s_total\n1,64,100\n2,32,180\n")
+    assert [(curve.batch, curve.baseline_np) for curve in scaling.curves] == [(64, None), (32, None)]
+    assert "nothing to compare with" in said(scaling)
 
 
 def test_a_fit_that_contradicts_the_table_is_warned_of(table) -> None:

@@ -33,8 +33,7 @@ _LABELLED = [
         rf"(?<![a-z])(?:{_NAMED})[-_=](\d{{1,5}})(?!\d)",
     )
 ]  # 2gpus, np4, 2-gpus, np-4: who stands closer to its word comes first
-_FREE = re.compile(r"(?<![a-z\d])(\d{1,4})(?![a-z\d])", re.IGNORECASE)
-_ANY = re.compile(r"(?<!\d)(\d{1,4})(?!\d)")
+_ENDING = re.compile(r"\.(\d{1,5})$")  # train.out.4
 # What a log tells, by the field of its reading; the first that all logs tell is used.
 _KINDS = {
     "epochs": "epoch times",
@@ -57,7 +56,7 @@ def process_counts(paths: Sequence[Path], np: Sequence[int]) -> list[int]:
 
 
 def _from_name(path: Path) -> int:
-    """The labelled number of the name (2gpus, np4), or its only number; a clear line when there is neither.
+    """Find the labelled number of the name (2gpus, np4), or its ending (train.out.4); refuse any other number.
 
     Files of trainers all have the same name: there the folders' names tell.
     """
@@ -67,7 +66,7 @@ def _from_name(path: Path) -> int:
         looks = [(pattern, each.name) for each in named for pattern in _LABELLED]
     else:
         looks = [(pattern, path.name) for pattern in _LABELLED]
-        looks += [(_FREE, path.stem), (_FREE, path.name), (_ANY, path.stem)]
+        looks.append((_ENDING, path.name))
     for pattern, text in looks:
         counts = {int(count) for count in pattern.findall(text)} - {0}
         if len(counts) == 1:
