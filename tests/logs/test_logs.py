@@ -33,7 +33,7 @@ def test_the_speedups_of_cifar10() -> None:
     assert alone.phases["evaluation"] == pytest.approx(2.86, abs=0.01)
 
 
-def test_what_cifar10_says_in_sentences() -> None:
+def test_findings_of_cifar10_name_the_first_epoch_and_two_kinds_of_epochs() -> None:
     findings = read_logs(CIFAR10).findings
     assert (
         "in one run each the first epoch costs 22.2 s more than a steady one on 2 processes and 21.9 s on 4, 2.3 s "
@@ -50,7 +50,7 @@ def test_what_cifar10_says_in_sentences() -> None:
     assert any("same work at every number of processes" in finding for finding in findings)
 
 
-def test_testing_times_get_their_sentence(logs) -> None:
+def test_testing_times_are_reported(logs) -> None:
     told = "testing takes 286 ms on 1, 240 ms on 2 and 154 ms on 4 processes per epoch, 1.85x as fast on 4 as on 1; "
     assert any(finding.startswith(told) for finding in read_logs(CIFAR10).findings)
     alone = logs(n1="".join(f"Epoch {at}: training 2(s) - testing 0.5(s)\n" for at in range(3)))
@@ -108,7 +108,7 @@ def test_train_time_is_the_sum_of_epochs(tmp_path_factory, one: list[float], two
         ((0.0, 0.0, 0.0, 0.0), "takes no longer than the others"),
     ],
 )
-def test_which_cost_the_first_epoch_is(logs, excess: tuple[float, ...], says: str) -> None:
+def test_the_first_epochs_excess_is_classified(logs, excess: tuple[float, ...], says: str) -> None:
     texts = {}
     for np, more in zip((1, 2, 4, 8), excess, strict=True):
         steady = [4 / np * (1 + 0.002 * (index % 3)) for index in range(12)]
@@ -139,7 +139,7 @@ def test_a_slower_training_with_faster_epochs_is_told(logs, two: list[float], sa
         assert "2 processes were slower than 1 (0.71x) although a steady epoch was 1.25x as fast" in found[0]
 
 
-def test_every_process_may_print(logs) -> None:
+def test_of_epochs_printed_by_every_process_the_slowest_counts(logs) -> None:
     printed = "".join(
         f"[1,{rank}]<stdout>:Epoch {n} took {n + rank / 10} s\n" for n in range(1, 6) for rank in range(4)
     )

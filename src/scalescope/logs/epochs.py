@@ -1,4 +1,4 @@
-"""What epochs tell: the excess of the first, when more processes begin to pay, and which cost it is."""
+"""Findings from epoch times: the excess of the first epoch, and after how many epochs more processes pay."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _WORTH = 0.1  # Of a steady epoch: less excess is none
 
 
 def first_epoch_excess(curve: Curve) -> dict[int, float]:
-    """By number of processes: seconds that warm-up epochs took beyond steady ones."""
+    """Seconds that warm-up epochs took beyond steady ones, by number of processes."""
     excess = {}
     for point in curve.points:
         if curve.work_unit == "epochs" and point.step_s and point.warmup_steps is not None:
@@ -23,7 +23,7 @@ def first_epoch_excess(curve: Curve) -> dict[int, float]:
 
 
 def break_even_epochs(curve: Curve) -> dict[int, int | None]:
-    """By number of processes: after how many epochs they have overtaken the baseline; None: never."""
+    """Epochs after which the baseline is overtaken, by number of processes; None: never."""
     found: dict[int, int | None] = {}
     for point in curve.points:
         if curve.work_unit == "epochs" and "train" in point.break_even:
@@ -33,7 +33,7 @@ def break_even_epochs(curve: Curve) -> dict[int, int | None]:
 
 
 def excess_sentence(curve: Curve) -> str:
-    """How the first epoch's excess depends on the number of processes; empty when nothing is known."""
+    """Describe how the first epoch's excess depends on the number of processes; empty when nothing is known."""
     excess = first_epoch_excess(curve)
     steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
     if not excess or not any(point.warmup_steps for point in curve.points):
@@ -63,7 +63,7 @@ def excess_sentence(curve: Curve) -> str:
 
 
 def _repeated(curve: Curve) -> bool:
-    """Whether there are several runs of anything, or nothing to compare."""
+    """Check whether there are several runs of anything, or nothing to compare."""
     return len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
 
 
@@ -91,7 +91,7 @@ def _are_alike(values: list[float]) -> bool:
 
 
 def testing_sentence(curve: Curve) -> str:
-    """What testing takes after every epoch and whether more processes shorten it; empty where no log tells."""
+    """Report the time of testing per epoch and its speedup; empty where no log tells."""
     tests = {
         point.np: point.phases["evaluation"] / point.steps
         for point in curve.points
@@ -107,7 +107,7 @@ def testing_sentence(curve: Curve) -> str:
 
 
 def slower_sentences(curve: Curve) -> list[str]:
-    """Where a whole training was slower than the baseline's although a steady epoch is faster."""
+    """Report trainings that were slower than the baseline's although a steady epoch is faster."""
     found = []
     baseline = curve.baseline
     for point in curve.points if baseline else ():

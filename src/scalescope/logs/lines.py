@@ -64,7 +64,7 @@ _HEADING = re.compile(
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log tells."""
+    """Times and rates of one log."""
 
     name: str
     np: int
@@ -98,7 +98,7 @@ class Section(NamedTuple):
 
 
 def sections(path: Path, pattern: str) -> list[Section]:
-    """What headings divide a file into, where they tell apart logs of different numbers of processes; else nothing."""
+    """Divide a file at its headings, where these name different numbers of processes; else nothing."""
     headings = [(number, int(told[1] or told[2])) for number, text in lines(path) if (told := _HEADING.match(text))]
     ends = [number for number, _ in headings[1:]] + [sys.maxsize]
     parts = [Section(np, number, end) for (number, np), end in zip(headings, ends, strict=False)]
@@ -107,7 +107,7 @@ def sections(path: Path, pattern: str) -> list[Section]:
 
 
 def read_log(path: Path, np: int, pattern: str, section: Section | None = None) -> Reading:
-    """Everything of use in a log; one line that names the next action when there is nothing."""
+    """Read epochs, steps and rates of a log; one line that names the next action when there are none."""
     head(path)
     name = plain(path.name)
     told, sample = _find(path, pattern, section)
@@ -141,7 +141,7 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
 
 
 def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[Found]], list[str]]:
-    """What lines tell, by its name, and some of the lines."""
+    """Collect the numbers that lines tell, by name, and some of the lines."""
     patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
     told: dict[str, list[Found]] = {}
     sample: list[str] = []

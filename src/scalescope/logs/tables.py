@@ -53,7 +53,7 @@ class Cells(NamedTuple):
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """What one row says; None where it says nothing."""
+    """Values of one row; None where it has none."""
 
     line: int
     cells: tuple[str, ...]
@@ -129,7 +129,7 @@ def read_table(path: Path) -> Scaling:
 
 
 def is_heading(line: str) -> bool:
-    """Whether a line names columns, process counts among them, as no line of a log does."""
+    """Check whether a line names columns, process counts among them, as no line of a log does."""
     cells, _ = _split(line)
     names = [meaning.name for cell in cells if (meaning := meaning_of(cell))]
     return "np" in names and len(names) > 1 and len(names) >= len(cells) / 2
@@ -251,7 +251,7 @@ def _rows(table: Cells, name: str) -> tuple[list[Row], str, list[str], list[str]
 
 
 def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], list[int]]:
-    """By meaning: where a column stands and the factor of its cells; then those without a meaning."""
+    """Locate columns by meaning, with the factor of their cells; then list those without a meaning."""
     found: dict[str, tuple[int, float]] = {}
     left_out = []
     meanings = [meaning_of(heading) or Meaning("") for heading in table.heading]
@@ -471,7 +471,7 @@ def _curve(group: Group, unit: str) -> Curve:
 
 
 def _works(group: Group) -> tuple[list[float], bool]:
-    """How much work each row did, and whether that is more than a placeholder.
+    """Estimate the work of each row; the flag is False for a placeholder.
 
     Steps times samples in tables of our own; or else what describes times and rates best: T = F + work / rate.
     """
@@ -496,7 +496,7 @@ def _works(group: Group) -> tuple[list[float], bool]:
 
 
 def _is_ours(rows: Sequence[Row]) -> bool:
-    """Whether launches were summed up here: then steps and one-time cost are known, and there is nothing to fit."""
+    """Check for a table of our own: steps and one-time cost are known, and there is nothing to fit."""
     return all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows)
 
 
@@ -554,7 +554,7 @@ def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, 
 
 
 def _what_is_compared(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """What speedups are relative to, and which work is taken to be the same."""
+    """State what speedups are relative to, and which work is taken to be the same."""
     if curve.baseline_np is None:
         only = plural(curve.points[0].np, "process")
         return [f"there are rows for {only} only, nothing to compare with: add the others"]
@@ -609,7 +609,7 @@ def _lack_of_fit(curve: Curve, rows: Sequence[Row]) -> list[str]:
 
 
 def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """What the table says otherwise than its own numbers do: tables of people contain slips."""
+    """Report stated speedups that differ from those of the table's own times and rates."""
     baseline = (curve.baseline_np, curve.baseline_engine)
     base = next((row for row in rows if (row.np, row.engine) == baseline), None)
     repeated = any((row.launches or 1) > 1 for row in rows) or len({(row.np, row.engine) for row in rows}) < len(rows)
