@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 
 from scalescope.records.scaling import Curve, ScalingPoint
 from scalescope.text import listed, plural
@@ -53,13 +52,7 @@ def excess_sentence(curve: Curve) -> str:
                 f"{beginning} {_listed(excess, after)}, {_listed(excess, before, bare=True)}: the excess appears at "
                 f"{appears} processes{growth}, a one-time cost of starting several processes"
             )
-    said = f"{beginning} {_listed(excess, counts)}"
-    if all(excess[np] > _WORTH * steady[np] for np in counts) and _are_alike(list(excess.values())):
-        return f"{said}: the excess is about the same everywhere, so it is not a cost of using several processes"
-    rising = all(excess[np] < excess[more] for np, more in pairwise(counts))
-    if rising and excess[counts[-1]] > _ALIKE * max(excess[first], 0.0):
-        return f"{said}: the excess grows with the processes, so starting them costs more the more there are"
-    return said
+    return f"{beginning} {_listed(excess, counts)}"
 
 
 def _repeated(curve: Curve) -> bool:

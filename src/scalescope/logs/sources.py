@@ -7,9 +7,10 @@ from typing import Literal
 import msgspec
 
 from scalescope.errors import SeveralJobs, UsageError
+from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head
-from scalescope.logs.tables import is_heading, read_table
+from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.study import study
 from scalescope.records.run import Measurement
