@@ -25,7 +25,8 @@ def horovod(megabytes: int, packed: bool = False) -> Path:
 def horovod_repeated(megabytes: int) -> Path:
     """A timeline of about `megabytes` MB: the same steps at the same times, which no training writes."""
     text = _sample(SAMPLES / "horovod" / "mpi_cnn.json.gz")
-    text = _TIME.sub(lambda found: b"%s%d" % (found[1], int(found[2]) + 10**9), text)  # equal digits, as a long training has
+    # Equal digits, as the times of a long training have.
+    text = _TIME.sub(lambda found: b"%s%d" % (found[1], int(found[2]) + 10**9), text)
     begin = _where_nothing_is_open(text)
     body = text[begin:].rstrip().removesuffix(b"]") + b","
     name = f"horovod_repeated_{megabytes}.json"
