@@ -22,6 +22,17 @@ def horovod(megabytes: int, packed: bool = False) -> Path:
     return _made(f"horovod_{megabytes}.json", text[:begin], body, b"]", megabytes, packed)
 
 
+def horovod_repeated(megabytes: int) -> Path:
+    """A timeline of about `megabytes` MB: the same steps at the same times, which no training writes."""
+    text = _sample(SAMPLES / "horovod" / "mpi_cnn.json.gz")
+    # Equal digits, as the times of a long training have.
+    text = _TIME.sub(lambda found: b"%s%d" % (found[1], int(found[2]) + 10**9), text)
+    begin = _where_nothing_is_open(text)
+    body = text[begin:].rstrip().removesuffix(b"]") + b","
+    name = f"horovod_repeated_{megabytes}.json"
+    return _made(name, text[:begin], body, b"]", megabytes, packed=False, shifted=False)
+
+
 def kineto(sample: Path, megabytes: int, packed: bool = False) -> Path:
     """A profiler trace of about `megabytes` MB: all events of the sample again and again."""
     text = _sample(sample)
@@ -51,7 +62,9 @@ def _sample(path: Path) -> bytes:
     return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
-def _made(name: str, header: bytes, body: bytes, footer: bytes, megabytes: int, packed: bool) -> Path:
+def _made(
+    name: str, header: bytes, body: bytes, footer: bytes, megabytes: int, packed: bool, shifted: bool = True
+) -> Path:
     path = FOLDER / (name + ".gz" if packed else name)
     if path.exists():
         return path
@@ -60,7 +73,7 @@ def _made(name: str, header: bytes, body: bytes, footer: bytes, megabytes: int, 
     with igzip.open(part, "wb", compresslevel=1) if packed else part.open("wb") as file:
         file.write(header)
         before = b""
-        for piece in _repeated(body, megabytes * 1_000_000 - len(header) - len(footer)):
+        for piece in _repeated(body, megabytes * 1_000_000 - len(header) - len(footer), shifted):
             file.write(before)
             before = piece
         file.write(before.rstrip().removesuffix(b",") + footer)
@@ -68,7 +81,7 @@ def _made(name: str, header: bytes, body: bytes, footer: bytes, megabytes: int, 
     return path
 
 
-def _repeated(body: bytes, size: int) -> Iterator[bytes]:
+def _repeated(body: bytes, size: int, shifted: bool = True) -> Iterator[bytes]:
     times = [float(text) for _, text in _TIME.findall(body)]
     period = int(max(times) - min(times)) + 1000
     steps = [int(number) for _, number in _STEP.findall(body)]
@@ -78,6 +91,8 @@ def _repeated(body: bytes, size: int) -> Iterator[bytes]:
         piece = b"".join(parts)
         yield piece
         size -= len(piece)
+        if not shifted:
+            continue
         parts[1::2] = [_shifted(part, period, marks) for part in parts[1::2]]
 
 

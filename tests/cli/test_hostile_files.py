@@ -63,7 +63,7 @@ IMPOSSIBLE = "Epoch 1 took {0} s\nEpoch 2 took 1.5 s\nEpoch 3 took 1.6 s\n"
         ("a.csv", "np,epoch_s\n1,1e308\n2,1e307\n", ()),
         ("a.csv", "np,epoch_s\n1,1e-300\n2,2\n", ()),
         ("a.csv", "np,images/s\n1,1e300\n2,2e3\n", ()),
-        ("a.csv", "np,time (ms)\n1,1e-11\n2,2\n", ()),
+        ("a.csv", "np,train time (ms)\n1,1e-11\n2,2\n", ()),
     ],
 )
 def test_numbers_that_no_training_has_are_refused(

@@ -30,7 +30,7 @@ from scalescope.records.store import load, save
 # Real logs
 
 
-def test_the_last_row_of_a_real_log_is_its_choice_and_no_sample() -> None:
+def test_the_last_row_of_a_finished_log_is_the_choice_and_not_a_sample() -> None:
     record = read_autotune(WALKED)
     assert (len(record.samples), len(record.settings), record.finished) == (36, 30, True)
     winner = record.samples[record.winner]
@@ -146,7 +146,7 @@ def test_a_switch_that_turns_the_landscape_round_is_not_taken_for_noise(tmp_path
     assert 0.5 < median(noise.relative / 0.05 for noise in found if noise) < 2
 
 
-def test_no_choice_among_equals_is_called_clear(tmp_path: Path) -> None:
+def test_the_best_of_equal_settings_is_not_called_clear(tmp_path: Path) -> None:
     verdicts = Counter(
         judged(tmp_path, planted_log(flat, 0.05, seed, samples)).verdict for seed in range(40) for samples in (9, 21)
     )
@@ -189,7 +189,7 @@ def two_ways(cache_off: float) -> str:
     return "\n".join([HEADER, *(f"0,0,0, {c},{cycle},{f},{score}" for c, cycle, f, score in [*rows, best]), ""])
 
 
-def test_what_a_switch_does_is_told_from_pairs(tmp_path: Path) -> None:
+def test_the_gain_of_a_switch_comes_from_pairs_of_settings(tmp_path: Path) -> None:
     (switch,) = judged(tmp_path, two_ways(cache_off=0.5)).walked
     assert switch.name == "cache_enabled"
     assert switch.gain is not None
@@ -213,7 +213,7 @@ def test_the_default_counts_as_tried_where_it_was_held(tmp_path: Path) -> None:
     assert not judged(tmp_path, f"{HEADER}\n0,0,0, 0,1,128,90\n").default_tried
 
 
-def test_what_lies_outside_of_the_space_is_marked_and_not_recommended_where_it_cannot_be_set(tmp_path: Path) -> None:
+def test_settings_outside_of_the_space_are_marked_and_negative_ones_are_not_recommended(tmp_path: Path) -> None:
     rows = ["5,4,100", "50,32,60", "0.4,70,90", "10,-2,500"]
     record = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows), ""]))
     assert [setting.out_of_range for setting in record.settings] == [False, False, True, True]
@@ -243,7 +243,7 @@ def test_of_few_samples_the_setting_that_was_measured_more_often_is_trusted_more
     assert better.settings[better.recommended].samples == 1
 
 
-def test_few_samples_tell_no_noise(tmp_path: Path) -> None:
+def test_noise_of_few_samples_is_unknown(tmp_path: Path) -> None:
     record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,50,32,60\n")
     assert record.noise is None
     assert (record.verdict, record.alike, record.lead_next) == ("unknown", None, pytest.approx(0.5))

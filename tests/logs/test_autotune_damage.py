@@ -27,7 +27,7 @@ def test_logs_of_every_version_are_recognised(header: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "np,score\n1,2\n", "cycle_time_ms tensor_fusion_threshold score\n", "{}"])
-def test_other_files_are_not(text: str, tmp_path: Path) -> None:
+def test_other_files_are_not_recognised(text: str, tmp_path: Path) -> None:
     assert not is_autotune_log(text)
     with pytest.raises(UsageError, match=r"is no log of Horovod's autotune.*HOROVOD_AUTOTUNE_LOG"):
         judged(tmp_path, text)
@@ -47,7 +47,7 @@ def test_a_log_without_samples_says_what_to_do() -> None:
         read_autotune(DATA / "gloo_short_run.csv")
 
 
-def test_what_is_no_file_says_so(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing.csv"):
         with pytest.raises(UsageError, match="check the path"):
             read_autotune(path)
@@ -74,7 +74,7 @@ def test_a_log_cut_anywhere_keeps_every_whole_row(tmp_path: Path) -> None:
             judged(tmp_path, data[:end])
 
 
-def test_a_last_row_that_lost_only_its_line_break_still_crowns(tmp_path: Path) -> None:
+def test_a_last_row_without_line_break_is_still_the_choice(tmp_path: Path) -> None:
     record = judged(tmp_path, WALKED.read_bytes().rstrip())
     assert (record.finished, len(record.samples), record.lost.events) == (True, 36, 0)
 
@@ -95,7 +95,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     assert record.lost.reason == "line 3 is not a row of numbers, and 5 more"
 
 
-def test_absurd_numbers_are_no_settings(tmp_path: Path) -> None:
+def test_rows_with_absurd_numbers_are_left_out(tmp_path: Path) -> None:
     rows = ["0,0,0,1,1e308,4,9", "0,0,0,1,5,1e308,9", "0,0,0,1,inf,4,9", "0,0,0,1,5,4,1e309", "0,0,0,1,5,4,9"]
     record = judged(tmp_path, "\n".join([HEADER, *rows, ""]))
     assert (len(record.samples), record.lost.events) == (1, 4)
@@ -107,7 +107,7 @@ def test_of_two_logs_in_one_file_the_last_is_read(tmp_path: Path) -> None:
     assert "belongs to an earlier log in the same file" in record.lost.reason
 
 
-def test_a_file_that_no_log_would_be_is_refused(tmp_path: Path) -> None:
+def test_a_file_too_large_for_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="larger than 8 MiB"):
         judged(tmp_path, HEADER.encode() + b"\n" + b"0" * (1 << 23))
 
@@ -130,7 +130,7 @@ row_like = st.lists(
     lines=st.lists(st.one_of(row_like, st.just(HEADER), st.text(max_size=20)), max_size=20), tail=st.binary(max_size=8)
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_in_a_file_raises_anything_but_a_clear_line(tmp_path: Path, lines: list[str], tail: bytes) -> None:
+def test_arbitrary_files_raise_usage_errors_only(tmp_path: Path, lines: list[str], tail: bytes) -> None:
     text = "\n".join([HEADER, "0,0,0, 1,5,4,89.7", *lines])
     try:
         record = judged(tmp_path, text.encode(errors="replace") + tail)

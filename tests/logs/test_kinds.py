@@ -12,7 +12,7 @@ from scalescope.logs.sources import explain, recognise
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.store import save
 
-TABLE = "np,time_s\n1,100\n2,60\n4,40\n"
+TABLE = "np,train_s\n1,100\n2,60\n4,40\n"
 LOG = "".join(f"Epoch {number}: 10.0 s\n" for number in range(1, 6))
 
 
@@ -51,13 +51,13 @@ def test_a_result_folder_stands_for_its_measurement(tmp_path: Path) -> None:
         ("damaged", "'x.json' is JSON of another program: name "),
     ],
 )
-def test_another_record_is_told_with_what_is_understood(text: str, told: str, tmp_path: Path) -> None:
+def test_json_of_another_kind_is_refused(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         recognise(written(tmp_path / "x.json", text))
     assert str(caught.value).startswith(told)
 
 
-def test_what_cannot_be_explained_together_is_refused(tmp_path: Path) -> None:
+def test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
     table, log = written(tmp_path / "t.csv", TABLE), written(tmp_path / "run.log", LOG)
     with pytest.raises(UsageError, match="name something to explain: "):
         explain([])

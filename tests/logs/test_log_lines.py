@@ -27,7 +27,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_epoch_lines(logs, line: str) -> None:
+def test_epoch_lines_of_several_frameworks_are_read(logs, line: str) -> None:
     times = [12.0, 8.0, 8.0, 8.0, 8.0]
     noise = "Epoch: [3][ 10/5005] Time 0.205 (1.2) Data 0.1\nTrain Epoch: 1 [640/60000 (1%)] Loss: 2.3\n"
     text = noise + "".join(line.format(index, time) + "\n" for index, time in enumerate(times, start=1))
@@ -59,7 +59,7 @@ def test_a_bar_that_overwrites_itself_counts_once(logs) -> None:
         ("00:25<00:00,  0.00it/s", 25.0),
     ],
 )
-def test_the_pace_of_a_bar_tells_more_than_its_whole_seconds(logs, ending: str, seconds: float) -> None:
+def test_an_epoch_of_a_bar_is_timed_by_its_pace_where_that_fits_its_seconds(logs, ending: str, seconds: float) -> None:
     bars = "".join(f"Epoch {number}: 100%|####| 10/10 [{ending}]\n" for number in range(4))
     assert logs(n1=bars).curves[0].points[0].train_s == pytest.approx(4 * seconds)
 
@@ -81,7 +81,7 @@ def test_the_pace_of_a_bar_tells_more_than_its_whole_seconds(logs, ending: str, 
     ],
     ids=range(11),
 )
-def test_rate_lines(logs, lines: tuple[str, str], steady: float, says: str) -> None:
+def test_rate_lines_of_several_frameworks_are_read(logs, lines: tuple[str, str], steady: float, says: str) -> None:
     scaling = logs(n1=lines[0], n4=lines[1])
     assert values(scaling, "steady")[4] == pytest.approx(steady)
     assert not values(scaling, "train")
@@ -114,7 +114,7 @@ def test_the_whole_training_of_a_hugging_face_trainer(logs) -> None:
         (r"own (?P<examples_per_s_per_worker>\S+)", "own {rate:.3f}", 4.0),
     ],
 )
-def test_a_pattern_of_ones_own(logs, pattern: str, line: str, steady: float) -> None:
+def test_pattern_reads_lines_of_a_users_own(logs, pattern: str, line: str, steady: float) -> None:
     texts = {
         f"n{np}": "".join(line.format(n=n, time=8 / np, rate=10 * np) + "\n" for n in range(1, 7)) for np in (1, 2)
     }
@@ -136,22 +136,22 @@ def test_a_pattern_of_ones_own(logs, pattern: str, line: str, steady: float) -> 
         ("job-123456-8-workers.log", 8),
         ("world_size=32.log", 32),
         ("pytorch_cifar10.out.1", 1),
-        ("train-4.log", 4),
-        ("resnet_8.log", 8),
-        ("slurm-123456-2.out", 2),
-        ("run2.log", 2),
         ("8gpus-2.log", 8),
         ("resnet50-gpus-4.log", 4),
     ],
 )
-def test_the_count_is_in_the_name(tmp_path: Path, name: str, np: int) -> None:
+def test_process_count_is_read_from_a_label_in_the_name(tmp_path: Path, name: str, np: int) -> None:
     assert process_counts([tmp_path / name], ()) == [np]
 
 
 @pytest.mark.parametrize(
-    "name", ["train.log", "resnet50-b32.log", "4x8gpus.log", "2gpus-4ranks.log", "2026-01-02.log", "slurm-123456.out"]
+    "name",
+    [
+        *("train.log", "resnet50-b32.log", "4x8gpus.log", "2gpus-4ranks.log", "2026-01-02.log", "slurm-123456.out"),
+        *("train-4.log", "resnet_8.log", "slurm-123456-2.out", "run2.log"),
+    ],
 )
-def test_a_name_that_does_not_tell_asks_for_np(tmp_path: Path, name: str) -> None:
+def test_a_name_without_a_label_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="add --np"):
         process_counts([tmp_path / name], ())
 
@@ -164,7 +164,7 @@ def test_np_overrules_names(logs) -> None:
 # Logs that are odd, or no use
 
 
-def test_a_line_without_end_is_cut(logs) -> None:
+def test_a_very_long_line_is_cut(logs) -> None:
     text = "x" * 3_000_000 + " Epoch 1 took 99 s\n" + epochs([3, 2, 2, 2]) + "\r" * 100_000
     assert logs(n1=text).curves[0].points[0].train_s == 9
 
@@ -178,7 +178,7 @@ def test_long_lines_take_no_long_time(tmp_path: Path, junk: str) -> None:
     assert time.process_time() - begin < 20  # it is 2 s; a pattern that backtracks would take hours
 
 
-def test_a_stray_byte_does_not_matter(tmp_path: Path) -> None:
+def test_a_byte_that_is_not_utf8_is_tolerated_in_logs(tmp_path: Path) -> None:
     (tmp_path / "n1.log").write_bytes(b"Gr\xf6\xdfe 5\n" + epochs([3, 2, 2]).encode())
     assert read_logs([tmp_path / "n1.log"]).curves[0].points[0].train_s == 7
 
@@ -206,7 +206,7 @@ def test_a_stray_byte_does_not_matter(tmp_path: Path) -> None:
     ],
     ids=range(13),
 )
-def test_one_line_that_names_the_next_action(logs, texts: dict[str, str], options: dict, says: str) -> None:
+def test_unreadable_input_is_refused_in_one_line(logs, texts: dict[str, str], options: dict, says: str) -> None:
     with pytest.raises(UsageError) as problem:
         logs(**options, **texts)
     assert says in str(problem.value)
@@ -222,7 +222,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(st.one_of(_PIECES, st.text(max_size=3)), max_size=40))
-def test_anything_else_is_one_line_too(tmp_path_factory, pieces: list[str]) -> None:
+def test_arbitrary_input_raises_usage_errors_only(tmp_path_factory, pieces: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "n1.log"
     path.write_bytes("".join(pieces).encode(errors="replace"))
     try:

@@ -71,7 +71,7 @@ def test_our_own_table_reads_back_to_about_the_same_speedups(table, kind: str, l
 
 
 @pytest.mark.parametrize("paths", [("lab11.csv",), ("cifar10-1gpu.log", "cifar10-2gpus.log", "cifar10-4gpus.log")])
-def test_what_was_read_once_reads_the_same_from_our_table(table, paths: tuple[str, ...]) -> None:
+def test_curves_of_tables_and_logs_read_back_from_scaling_csv(table, paths: tuple[str, ...]) -> None:
     from scalescope.logs.sources import explain
 
     before = explain([LAB11.parent / path for path in paths])
@@ -98,7 +98,7 @@ def _tables(draw: st.DrawFn) -> tuple[list[int], list[float], list[float], list[
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_any_order_of_columns_and_rows(tmp_path_factory, made, order, separator, total, random) -> None:
+def test_order_of_columns_and_rows_does_not_matter(tmp_path_factory, made, order, separator, total, random) -> None:
     counts, inits, trains, rates = made
     names = ["GPUs", "Init time(s)", "Train time(s)", f"examples_per_s_{'total' if total else 'per_worker'}"]
     rows = [list(row) for row in zip(counts, inits, trains, rates, strict=True)]

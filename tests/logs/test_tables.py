@@ -10,6 +10,7 @@ import pytest
 
 from command_line import CommandLine
 from published import LAB11, speedups
+from scalescope.errors import UsageError
 from scalescope.logs.tables import read_table
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.show import document_of
@@ -59,7 +60,7 @@ def test_the_seconds_of_lab_11_stay_as_the_table_has_them() -> None:
     assert curve.points[-1].phases == {"init": 111, "train": 14}
 
 
-def test_what_a_total_holds_beyond_init_and_train_is_neither(table) -> None:
+def test_rest_of_a_total_is_the_launch_phase(table) -> None:
     (curve,) = table("np,init_s,train_s,total_s\n1,10,100,120\n2,10,50,60").curves
     assert [point.phases for point in curve.points] == [
         {"init": 10, "train": 100, "launch": 10},
@@ -68,13 +69,13 @@ def test_what_a_total_holds_beyond_init_and_train_is_neither(table) -> None:
     assert told_seconds(curve)["init"] == [10, 10]
 
 
-def test_times_that_a_table_does_not_tell_are_not_made_up(table) -> None:
+def test_missing_times_stay_missing(table) -> None:
     (curve,) = table("np,train_s\n1,100\n2,50").curves
     assert told_seconds(curve) == {"init": [None, None], "train": [100, 50], "total": [None, None]}
     assert curve.points[0].phases == {}
 
 
-def test_what_had_to_be_assumed_and_a_slip_of_lab_11() -> None:
+def test_assumptions_and_a_slip_of_lab_11_are_findings() -> None:
     scaling = read_table(LAB11)
     assert (
         "Examples/s hardly changes from 1 to 32 (202 to 190): read as per worker; "
@@ -96,7 +97,7 @@ def test_a_growing_rate_is_a_total(table) -> None:
 
 
 @pytest.mark.parametrize(("name", "at_8"), [("images_per_s_per_gpu", 1360), ("examples_per_s_total", 170)])
-def test_a_rate_that_says_whose_it_is_is_not_questioned(table, name: str, at_8: float) -> None:
+def test_a_rate_named_per_worker_or_total_is_taken_as_such(table, name: str, at_8: float) -> None:
     scaling = table(f"gpus,{name}\n1,200\n8,170\n")
     assert speedups(scaling.curves[0], "steady")[8] == pytest.approx(at_8 / 200)
     assert "read as" not in said(scaling)
@@ -126,10 +127,12 @@ def test_only_totals_give_no_train_speedup(table, rates: bool) -> None:
     assert curve.fit is None
 
 
-def test_a_time_that_does_not_say_whose_it_is(table) -> None:
-    scaling = table("np,time\n1,100\n2,60\n")
-    assert speedups(scaling.curves[0], "end_to_end")[2] == pytest.approx(100 / 60)
-    assert "'time' is read as the time of the whole job; name it train_s" in said(scaling)
+def test_a_time_that_does_not_say_which_it_is_is_refused(table) -> None:
+    with pytest.raises(UsageError, match="column 'time' does not say which time it is: name it train_s"):
+        table("np,time\n1,100\n2,60\n")
+    told = table("np,time,total_s\n1,90,100\n2,50,60\n")
+    assert speedups(told.curves[0], "end_to_end")[2] == pytest.approx(100 / 60)
+    assert "not understood and left out: column 'time'" in said(told)
 
 
 @pytest.mark.parametrize("columns", ["train_s,total_s", "init_s,total_s", "init_s,train_s", "init_s,train_s,total_s"])
@@ -144,7 +147,7 @@ def test_the_third_time_follows_from_two(table, columns: str) -> None:
 
 
 def test_without_one_process_speedups_are_relative_to_the_smallest(table) -> None:
-    scaling = table("np,train_s,speedup\n8,30,7.2\n4,52,4\n")
+    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")
     assert speedups(scaling.curves[0], "train") == {4: 1, 8: pytest.approx(52 / 30)}
     assert "there is no row for 1 process: speedups are relative to 4" in scaling.findings
     assert "the table says 7.2 at 8 (and 4 at 4) where 52/30 is 1.73" in scaling.findings
@@ -171,12 +174,12 @@ def test_repeated_rows_are_repeated_launches(table) -> None:
     assert point.speedup["train"].value == pytest.approx(exact)
 
 
-def test_repetitions_without_a_partner_are_told(table) -> None:
+def test_repetitions_without_a_partner_are_warned_of(table) -> None:
     scaling = table("np,train_s\n1,100\n2,50\n2,51\n2,52\n")
     assert "3 rows for 2 and 1 for 1" in said(scaling)
 
 
-def test_rows_of_different_things_are_a_warning(table) -> None:
+def test_rows_of_different_models_are_warned_of(table) -> None:
     scaling = table("model,np,train_s\nresnet,1,100\nvgg,1,300\nresnet,2,50\nvgg,2,160\n")
     assert "rows with 'model' 'resnet' and 'vgg' are read as repeated launches" in said(scaling)
 
@@ -191,8 +194,8 @@ def test_engines_share_one_process_without_an_engine(table) -> None:
     assert speedups(scaling.curves[1], "steady") == pytest.approx({2: 1.7})
 
 
-@pytest.mark.parametrize("batch", ["batch,64,64", "batch,64,32", "batch per gpu,64,32", "global_batch,64,64"])
-def test_strong_scaling_shares_a_batch_however_it_is_told(table, batch: str) -> None:
+@pytest.mark.parametrize("batch", ["batch,64,64", "batch per gpu,64,32", "global_batch,64,64"])
+def test_strong_scaling_shares_the_global_batch(table, batch: str) -> None:
     name, at_1, at_2 = batch.split(",")
     scaling = table(f"scaling,np,{name},examples_per_s_total\nstrong,1,{at_1},100\nstrong,2,{at_2},180\n")
     (curve,) = scaling.curves
@@ -220,15 +223,23 @@ def test_weak_scaling_does_more_work_on_more(table) -> None:
     assert "no fixed cost can be told apart" in said(level)
 
 
-def test_times_that_hardly_fall_ask_for_a_word(table) -> None:
+def test_times_that_hardly_fall_suggest_weak_scaling(table) -> None:
     scaling = table("np,train_s,examples_per_s_total\n1,100,10\n4,101,39\n")
     assert "add a column scaling that says weak" in said(scaling)
 
 
-def test_epoch_times_are_rates(table) -> None:
-    scaling = table("gpus,epoch time (s)\n1,100\n4,28\n")
+def test_step_times_are_rates_of_steps(table) -> None:
+    scaling = table("gpus,step time (ms)\n1,100\n4,28\n")
     assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)
-    assert scaling.curves[0].work_unit == "epochs"
+    assert scaling.curves[0].work_unit == "steps"
+    assert "a step is taken as the same work at every number of processes" in said(scaling)
+
+
+def test_a_batch_of_each_process_that_changes_makes_curves_of_their_own(table) -> None:
+    """Without a scaling nothing says that rows of other batches did the same work."""
+    scaling = table("np,batch per gpu,examples_per_s_total\n1,64,100\n2,32,180\n")
+    assert [(curve.batch, curve.baseline_np) for curve in scaling.curves] == [(64, None), (32, None)]
+    assert "nothing to compare with" in said(scaling)
 
 
 def test_a_fit_that_contradicts_the_table_is_warned_of(table) -> None:
@@ -258,7 +269,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_work_grows_with_the_rows_of_a_table_and_no_faster(scalescope: CommandLine, kind: str) -> None:
+def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, kind: str) -> None:
     lines = []
     for count in (200, 800):
         rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]

@@ -86,7 +86,7 @@ def test_trainings_of_other_work_are_not_compared(tmp_path: Path) -> None:
         read_logs([HF[0], path])
 
 
-def test_a_version_is_no_number_of_processes(tmp_path: Path) -> None:
+def test_a_version_folder_does_not_count_as_processes(tmp_path: Path) -> None:
     path = tmp_path / "lightning_logs" / "version_2" / "metrics.csv"
     path.parent.mkdir(parents=True)
     shutil.copy(LIGHTNING[0], path)

@@ -86,7 +86,7 @@ def test_a_trace_that_begins_later_is_paired_with_the_same_collectives(missed: i
     assert clock.offset_s == pytest.approx(-2.0, abs=200e-6)
 
 
-def test_collectives_that_are_missing_in_the_middle_do_no_harm() -> None:
+def test_missing_collectives_in_the_middle_leave_the_alignment_right() -> None:
     ends = job(100, 0.02)
     kept = np.ones(len(ends), dtype=bool)
     kept[150:157] = False

@@ -34,7 +34,7 @@ def test_each_part_gets_its_time_and_the_rest_is_other() -> None:
     )
 
 
-def test_what_was_negotiated_counts_as_communication() -> None:
+def test_negotiation_counts_as_communication() -> None:
     found = parts(span("backward", 0, 4), span("negotiation", 3, 5), span("communication", 5, 8))
     assert (found.exposed_s, found.hidden_s, found.other_s) == (4, 1, 2)
 
@@ -65,7 +65,7 @@ SPANS = st.lists(st.builds(span, ACTIVITIES, MOMENTS, MOMENTS, st.integers(0, 1)
 
 
 @given(SPANS, st.integers(0, 10), st.integers(0, 12))
-def test_the_parts_are_what_counting_seconds_says(spans: list[Span], start: int, seconds: int) -> None:
+def test_parts_equal_a_count_second_by_second(spans: list[Span], start: int, seconds: int) -> None:
     found = parts(*spans, start_s=start, end_s=start + seconds)
     counted = dict.fromkeys(("compute", "optimizer", "exposed", "hidden", "input", "other"), 0)
     for second in range(start, start + seconds):

@@ -72,7 +72,7 @@ def test_an_object_is_read_with_what_stands_around_its_events(tmp_path: Path) ->
     assert stream.loss.reason == ""
 
 
-def test_borders_within_strings_and_lists_are_none(tmp_path: Path) -> None:
+def test_borders_within_strings_and_lists_do_not_split_events(tmp_path: Path) -> None:
     one = {"ph": "B", "name": '},{"ph":"no"},{', "args": [{"ph": "no"}, {"ph": "no"}]}
     found, stream = read(tmp_path / "t.json", json.dumps([one] * 40_000).encode())
     assert len(found) == 40_000

@@ -59,7 +59,7 @@ def test_a_clock_moves_and_stretches_spans(tmp_path: Path) -> None:
     assert (second["ts"], second["dur"]) == (pytest.approx(0.6e6), pytest.approx(1.1e6))
 
 
-def test_names_are_only_text(tmp_path: Path) -> None:
+def test_names_are_escaped_in_the_export(tmp_path: Path) -> None:
     name = '</script>"\n\x1b[31m\u2028'
     export([Span(rank=0, activity="communication", start_s=0.0, end_s=1.0, name=name, bytes=5)], tmp_path / "t.json")
     (event,) = complete(tmp_path / "t.json")
@@ -68,6 +68,6 @@ def test_names_are_only_text(tmp_path: Path) -> None:
     assert "\x1b" not in (tmp_path / "t.json").read_text()
 
 
-def test_nothing_is_a_valid_trace(tmp_path: Path) -> None:
+def test_an_export_without_spans_is_a_valid_trace(tmp_path: Path) -> None:
     assert export([], tmp_path / "t.json") == 0
     assert complete(tmp_path / "t.json") == []

@@ -47,7 +47,7 @@ def drawn(timeline: Timeline) -> float:
 
 
 @given(SPANS)
-def test_it_is_exchange_while_nothing_is_computed_or_updated(spans: list[Span]) -> None:
+def test_exposed_is_exchange_without_compute_or_update(spans: list[Span]) -> None:
     step = Step(rank=0, start_s=0, end_s=20)
     told = Span(rank=0, activity="forward", start_s=19, end_s=20)  # a drawing without compute marks nothing by itself
     timeline = Timeline(source="made", spans=(*spans, told), steps=(step,))

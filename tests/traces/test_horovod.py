@@ -167,7 +167,7 @@ def test_a_window_shows_messages_instead_of_tensors() -> None:
     assert all(span.rank == 0 and span.end_s >= span.start_s for span in spans)
 
 
-def test_gzip_and_plain_tell_the_same(tmp_path: Path) -> None:
+def test_gzip_and_plain_timelines_read_the_same(tmp_path: Path) -> None:
     plain = tmp_path / "plain.json"
     plain.write_bytes(text_of("mpi_cnn"))
     one, other = read(plain), read(sample("mpi_cnn"))

@@ -61,7 +61,7 @@ def test_a_tensor_that_is_missing_in_a_step_does_not_shift_the_others(tmp_path: 
     assert np.delete(trace.starts_s, 35).tolist() == np.delete(whole.starts_s, 35).tolist()
 
 
-def test_what_is_reduced_now_and_then_makes_no_steps(tmp_path: Path) -> None:
+def test_tensors_reduced_now_and_then_make_no_steps(tmp_path: Path) -> None:
     events = events_of("mpi_cnn")
     whole = read_events(tmp_path / "whole.json", events)
     pid = 1 + max(event["pid"] for event in events)
@@ -99,7 +99,7 @@ def test_orphans_and_restarts_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("time", [1 << 62, -(1 << 63), 10**30, 1e300])
-def test_times_that_cannot_be_are_counted_as_lost(tmp_path: Path, time: float) -> None:
+def test_impossible_times_are_counted_as_lost(tmp_path: Path, time: float) -> None:
     events = events_of("gloo_ops")
     plain = read_events(tmp_path / "plain.json", events)
     strange = [{"ph": "B", "name": "ALLREDUCE", "ts": time, "pid": 1}, {"ph": "E", "ts": time, "pid": 1}]
@@ -177,7 +177,7 @@ def test_blocks_and_chunks_do_not_change_the_result(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["mpi_cnn", "gloo_mlp_mark"])
-def test_the_array_scan_tells_what_decoding_tells(name: str) -> None:
+def test_the_array_scan_equals_decoding(name: str) -> None:
     piece = body(name)[-100_000:]
     piece = piece[piece.index(b'{"ph"') :]
     vocabulary = Vocabulary()
@@ -209,7 +209,7 @@ NOT_LOOKED_AT = (
 """Damages that the scan takes although they are no JSON: zeros before a number, and bytes that tell nothing."""
 
 
-def test_the_array_scan_takes_nothing_that_decoding_refuses() -> None:
+def test_the_array_scan_refuses_what_decoding_refuses() -> None:
     assert Scanner(Vocabulary()).columns(USUAL) is not None
     taken = 0
     for at in range(len(USUAL)):

@@ -137,7 +137,7 @@ def test_every_part_of_a_step_is_apart_and_they_add_up(tmp_path: Path) -> None:
     assert total == pytest.approx(parts.step, abs=1e-9)
 
 
-def test_what_others_negotiate_before_a_ranks_backward_is_none_of_its_time(tmp_path: Path) -> None:
+def test_negotiation_before_a_ranks_backward_is_not_its_time(tmp_path: Path) -> None:
     marks = made(tmp_path / "marks-rank0.jsonl", 0)
     bare = timeline()
     long = Intervals(bare.exchange.starts - 0.055, bare.exchange.ends)  # another rank began 5 ms into this one's step
@@ -170,7 +170,7 @@ def test_without_input_marks_input_is_absent_and_not_zero(tmp_path: Path) -> Non
     assert only.parts.other == pytest.approx(np.full(4, 0.015), abs=2e-6)
 
 
-def test_what_a_gpu_computes_is_not_told_by_the_host(tmp_path: Path) -> None:
+def test_compute_of_a_gpu_is_not_taken_from_host_marks(tmp_path: Path) -> None:
     path = tmp_path / "marks-rank0.jsonl"
     made(path, 0)
     path.write_text(path.read_text().replace('"cpu"', '"cuda"'))
@@ -191,7 +191,7 @@ def test_a_clock_of_another_host_is_moved_to_where_gradients_are_there_at_once(t
     assert late == pytest.approx({0: 0.0, 1: 0.004}, abs=1e-5)
 
 
-def test_nobody_is_late_where_nobody_waits(tmp_path: Path) -> None:
+def test_no_rank_is_late_where_none_waits(tmp_path: Path) -> None:
     paths = [tmp_path / f"marks-rank{rank}.jsonl" for rank in (0, 1)]
     for rank, path in enumerate(paths):
         made(path, rank)

@@ -81,7 +81,7 @@ def test_a_step_can_be_drawn(reader: Reader, path: Path) -> None:
 
 
 @one_sample
-def test_plain_and_packed_tell_the_same(reader: Reader, path: Path, tmp_path: Path) -> None:
+def test_plain_and_gzip_files_read_the_same(reader: Reader, path: Path, tmp_path: Path) -> None:
     plain, packed = tmp_path / path.stem, tmp_path / "packed"
     plain.write_bytes(text_of(path))
     packed.write_bytes(gzip.compress(text_of(path)))
@@ -136,7 +136,7 @@ def repeat(kind: str, path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b" \n", b"hello", b"[1, 2]", b'{"a": 1}', b"\0" * 100, b"\x1f\x8b", b"a,b\n1,2\n"]
 )
-def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_trace_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "what\x1b[31m.json"
     path.write_bytes(data)
     with pytest.raises(UsageError, match="name a Horovod timeline") as problem:
@@ -146,7 +146,7 @@ def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, data: bytes) -> No
     assert reader_of(path) is None
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read 'none\.json'"):
         read_trace(tmp_path / "none.json")
     assert reader_of(tmp_path / "none.json") is None

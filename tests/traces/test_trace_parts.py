@@ -34,7 +34,7 @@ def test_every_column_of_a_record_is_its_own() -> None:
     assert breakdowns(columns(1.0))[0].compute_s is None
 
 
-def test_the_mean_is_over_all_steps_and_only_of_what_everybody_knows() -> None:
+def test_mean_parts_cover_all_steps_and_parts_known_everywhere() -> None:
     one = columns(1.0, 2.0, compute=[0.5, 1.0], input=[0.1, 0.1])
     other = columns(6.0, compute=[3.0])
     mean = mean_parts([one, other])
@@ -70,7 +70,7 @@ def test_each_moment_of_a_step_counts_once_in_the_order_of_its_parts() -> None:
     assert (given.exposed_s, given.hidden_s) == (1.0, 5.0)
 
 
-def test_parts_that_are_not_known_are_other() -> None:
+def test_unknown_parts_count_as_other() -> None:
     (record,) = breakdowns(parts_of(Activities(compute=None, optimizer=None, exchange=None, input=None), [1.0], [3.0]))
     assert (record.step_s, record.other_s) == (2.0, 2.0)
     assert {record.compute_s, record.optimizer_s, record.exposed_s, record.hidden_s, record.input_s} == {None}

@@ -100,7 +100,7 @@ def _is_same(one: Knobs, other: Knobs) -> bool:
 
 
 def _same_place(one: Knobs, other: Knobs) -> bool:
-    """Whether cycle time and fusion threshold are practically equal."""
+    """Compare cycle time and fusion threshold up to rounding."""
     cycles = one.cycle_time_ms, other.cycle_time_ms
     fusions = one.fusion_threshold_mb, other.fusion_threshold_mb
     return math.isclose(*cycles, rel_tol=_SAME, abs_tol=_SAME) and math.isclose(*fusions, rel_tol=_SAME, abs_tol=_SAME)
@@ -146,7 +146,7 @@ def _settings(samples: Sequence[Sample], fixed: dict[str, float]) -> tuple[tuple
 
 
 def _is_outside(knobs: Knobs, fixed: dict[str, float]) -> bool:
-    """Whether autotune itself went beyond its space; what a user fixed may lie anywhere."""
+    """Check whether autotune itself went beyond its space; what a user fixed may lie anywhere."""
     values = ((CYCLE, knobs.cycle_time_ms, CYCLE_SPACE_MS), (FUSION, knobs.fusion_threshold_mb, FUSION_SPACE_MB))
     return any(
         name not in fixed and not low - _ROUNDING <= value <= high + _ROUNDING for name, value, (low, high) in values
@@ -154,7 +154,7 @@ def _is_outside(knobs: Knobs, fixed: dict[str, float]) -> bool:
 
 
 def _careful_score(setting: Setting, noise: Noise | None) -> float:
-    """What a setting reaches for all we know, less one standard error; nothing where Horovod could not be set so."""
+    """Return the score less one standard error; 0 for values that cannot be set in Horovod."""
     if setting.knobs.cycle_time_ms <= 0 or setting.knobs.fusion_threshold_mb < 0:
         return 0.0
     if setting.smoothed is not None and setting.error is not None:
@@ -169,7 +169,7 @@ def _needed(noise: Noise, first: Setting, second: Setting) -> float:
 
 
 def _luck(noise: Noise, best: Setting, settings: int) -> float:
-    """By how much the best of equal settings leads their median by chance, with one-sided confidence."""
+    """Lead of the best of equal settings over their median that chance explains, with one-sided confidence."""
     error = noise.relative / math.sqrt(best.samples)
     return _as_lead(t_width(noise.freedom, 2 * MEASURED ** (1 / settings) - 1) * error)
 
@@ -187,7 +187,7 @@ def _verdict(lead_next: float | None, needed: float | None, lead_median: float |
 
 
 def _switch(name: str, settings: Sequence[Setting]) -> Switch:
-    """What a switch did, over pairs of settings that differ in nothing else."""
+    """Gain of a switch, over pairs of settings that differ in nothing else."""
     by_others: dict[tuple[bool, ...], list[Setting]] = {}
     for each in settings:
         others = tuple(value for other, value in each.knobs.switches.items() if other != name)

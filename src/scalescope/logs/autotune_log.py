@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a file holds."""
+    """Contents of a log file."""
 
     columns: tuple[str, ...]
     rows: list[Row]  # Samples only
@@ -34,7 +34,7 @@ class Log(NamedTuple):
 
 
 def is_autotune_log(beginning: str) -> bool:
-    """Whether one of the first lines names the columns of an autotune log."""
+    """Check whether one of the first lines names the columns of an autotune log."""
     return any(_header(line) for line in beginning.splitlines()[:_BEGINNING])
 
 

@@ -1,4 +1,4 @@
-"""How much samples of Horovod's autotune scatter, and what a setting reaches when its neighbours are asked too."""
+"""Noise of the samples of Horovod's autotune, and scores smoothed over neighbouring settings."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -11,13 +11,12 @@ _COUNT = r"(?:(?:n|num|number|no|of|total|mpi) )*"
 # Headings are matched in lower case with single spaces, `/` as ` per `, without units of time and words such as mean.
 MEANINGS = {
     "recomputed": r"phase .*|.*efficiency.*|.* (?:low|high|ideal|linear)|interval|what|threads per rank|warmup steps"
-    r"|baseline (?:np|engine)",
+    r"|baseline (?:np|engine)|speed ?ups?",
     "engine": r"engine|framework",
     "scaling": r"scaling",
     "speedup_train": r"speed ?ups? train.*",
     "speedup_steady": rf"speed ?ups? (?:steady|throughput|{_EXAMPLE}).*",
     "speedup_end_to_end": r"speed ?ups? (?:end|total|wall).*",
-    "speedup": r"speed ?ups?",
     "global_batch": r"(?:global|total|effective) batch(?: ?size)?",
     "worker_batch": rf"(?:local )?batch(?: ?size)? per {_WORKER}|local batch(?: ?size)?",
     "batch": r"batch(?: ?size)?",
@@ -28,7 +27,6 @@ MEANINGS = {
     "nodes": rf"{_COUNT}(?:nodes?|hosts?)",
     "launches": r"launches",
     "steps": rf"{_COUNT}steps",
-    "epoch_s": r"(?:time )?(?:per )?epoch(?: time)?",
     "step_s": r"(?:time )?(?:per )?(?:step|iter(?:ation)?)(?: time)?",
     "fixed_s": r"fixed",
     "init_s": r"(?:init(?:iali[sz]ation)?|setup|startup)(?: time)?",
@@ -57,7 +55,7 @@ def meaning_of(heading: str) -> Meaning | None:
     name = next((name for name, pattern in MEANINGS.items() if re.fullmatch(pattern, text)), None)
     if name is None or (units and name in ("np", "nodes")):  # GPU hours
         return None
-    if name in ("epoch_s", "step_s") and not units and "time" not in words:  # their number
+    if name == "step_s" and not units and "time" not in words:  # their number
         return None
     scale = SECONDS_PER[units[0]] if units else 1.0
     return Meaning(name, 1 / scale if "rate" in name else scale)

@@ -118,7 +118,7 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
 
 
 def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
-    """Who told the numbers of processes."""
+    """Report where the numbers of processes come from."""
 
     def counted(counts: Sequence[int]) -> str:
         apart = sorted(set(counts))
@@ -133,7 +133,7 @@ def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
 
 
 def _unlike(readings: Sequence[Reading]) -> str:
-    """Which two logs tell different things."""
+    """Name two logs that hold different quantities."""
     told = [next(name for kind, name in _KINDS.items() if getattr(reading, kind)) for reading in readings]
     other = next(index for index, kind in enumerate(told) if kind != told[0])
     return (

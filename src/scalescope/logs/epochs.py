@@ -1,8 +1,7 @@
-"""What epochs tell: the excess of the first, when more processes begin to pay, and which cost it is."""
+"""Findings from epoch times: the excess of the first epoch, and after how many epochs more processes pay."""
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 
 from scalescope.records.scaling import Curve, ScalingPoint
 from scalescope.text import listed, plural
@@ -14,7 +13,7 @@ _WORTH = 0.1  # Of a steady epoch: less excess is none
 
 
 def first_epoch_excess(curve: Curve) -> dict[int, float]:
-    """By number of processes: seconds that warm-up epochs took beyond steady ones."""
+    """Seconds that warm-up epochs took beyond steady ones, by number of processes."""
     excess = {}
     for point in curve.points:
         if curve.work_unit == "epochs" and point.step_s and point.warmup_steps is not None:
@@ -23,7 +22,7 @@ def first_epoch_excess(curve: Curve) -> dict[int, float]:
 
 
 def break_even_epochs(curve: Curve) -> dict[int, int | None]:
-    """By number of processes: after how many epochs they have overtaken the baseline; None: never."""
+    """Epochs after which the baseline is overtaken, by number of processes; None: never."""
     found: dict[int, int | None] = {}
     for point in curve.points:
         if curve.work_unit == "epochs" and "train" in point.break_even:
@@ -33,7 +32,7 @@ def break_even_epochs(curve: Curve) -> dict[int, int | None]:
 
 
 def excess_sentence(curve: Curve) -> str:
-    """How the first epoch's excess depends on the number of processes; empty when nothing is known."""
+    """Describe how the first epoch's excess depends on the number of processes; empty when nothing is known."""
     excess = first_epoch_excess(curve)
     steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
     if not excess or not any(point.warmup_steps for point in curve.points):
@@ -53,17 +52,11 @@ def excess_sentence(curve: Curve) -> str:
                 f"{beginning} {_listed(excess, after)}, {_listed(excess, before, bare=True)}: the excess appears at "
                 f"{appears} processes{growth}, a one-time cost of starting several processes"
             )
-    said = f"{beginning} {_listed(excess, counts)}"
-    if all(excess[np] > _WORTH * steady[np] for np in counts) and _are_alike(list(excess.values())):
-        return f"{said}: the excess is about the same everywhere, so it is not a cost of using several processes"
-    rising = all(excess[np] < excess[more] for np, more in pairwise(counts))
-    if rising and excess[counts[-1]] > _ALIKE * max(excess[first], 0.0):
-        return f"{said}: the excess grows with the processes, so starting them costs more the more there are"
-    return said
+    return f"{beginning} {_listed(excess, counts)}"
 
 
 def _repeated(curve: Curve) -> bool:
-    """Whether there are several runs of anything, or nothing to compare."""
+    """Check whether there are several runs of anything, or nothing to compare."""
     return len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
 
 
@@ -91,7 +84,7 @@ def _are_alike(values: list[float]) -> bool:
 
 
 def testing_sentence(curve: Curve) -> str:
-    """What testing takes after every epoch and whether more processes shorten it; empty where no log tells."""
+    """Report the time of testing per epoch and its speedup; empty where no log tells."""
     tests = {
         point.np: point.phases["evaluation"] / point.steps
         for point in curve.points
@@ -107,7 +100,7 @@ def testing_sentence(curve: Curve) -> str:
 
 
 def slower_sentences(curve: Curve) -> list[str]:
-    """Where a whole training was slower than the baseline's although a steady epoch is faster."""
+    """Report trainings that were slower than the baseline's although a steady epoch is faster."""
     found = []
     baseline = curve.baseline
     for point in curve.points if baseline else ():

@@ -55,7 +55,7 @@ def head(path: Path) -> str:
 
 
 def whole(path: Path, largest: int = 1 << 25) -> str:
-    """All of a small UTF-8 file, without a byte order mark."""
+    """Read a small UTF-8 file, without its byte order mark."""
     head(path)
     shown = plain(str(path))
     if path.stat().st_size > largest:

@@ -64,7 +64,7 @@ _HEADING = re.compile(
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log tells."""
+    """Times and rates of one log."""
 
     name: str
     np: int
@@ -98,7 +98,7 @@ class Section(NamedTuple):
 
 
 def sections(path: Path, pattern: str) -> list[Section]:
-    """What headings divide a file into, where they tell apart logs of different numbers of processes; else nothing."""
+    """Divide a file at its headings, where these name different numbers of processes; else nothing."""
     headings = [(number, int(told[1] or told[2])) for number, text in lines(path) if (told := _HEADING.match(text))]
     ends = [number for number, _ in headings[1:]] + [sys.maxsize]
     parts = [Section(np, number, end) for (number, np), end in zip(headings, ends, strict=False)]
@@ -107,7 +107,7 @@ def sections(path: Path, pattern: str) -> list[Section]:
 
 
 def read_log(path: Path, np: int, pattern: str, section: Section | None = None) -> Reading:
-    """Everything of use in a log; one line that names the next action when there is nothing."""
+    """Read epochs, steps and rates of a log; one line that names the next action when there are none."""
     head(path)
     name = plain(path.name)
     told, sample = _find(path, pattern, section)
@@ -141,7 +141,7 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
 
 
 def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[Found]], list[str]]:
-    """What lines tell, by its name, and some of the lines."""
+    """Collect the numbers that lines tell, by name, and some of the lines."""
     patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
     told: dict[str, list[Found]] = {}
     sample: list[str] = []
@@ -200,31 +200,25 @@ def _typical(sample: Sequence[str]) -> str:
 
 
 def _epochs(told: Sequence[Found], np: int, name: str) -> tuple[list[Found], list[str]]:
-    """One time per epoch: what a bar overwrote is forgotten, and of several processes the slowest counts."""
+    """Keep one time per epoch: the last that a bar showed on a line, and of all processes the slowest.
+
+    Raises:
+        UsageError: Epochs stand there again that are not those of every process.
+    """
     shown: dict[object, Found] = {}
     for index, each in enumerate(told):
         shown[(each.line, each.epoch) if each.epoch is not None else index] = each
-    found = list(shown.values())
-    numbers = [each.epoch for each in found]
-    if None in numbers or len(set(numbers)) == len(numbers):
-        return found, []
-    notes = []
-    if {numbers.count(number) for number in set(numbers)} == {np}:
-        notes.append(f"'{name}' tells every epoch {np} times, once per process: the slowest counts")
-    else:
-        # The count starts again; processes that are one epoch apart do not count as that.
-        starts = [0]
-        for at in range(1, len(found)):
-            epoch, before, first = (found[index].epoch or 0 for index in (at, at - 1, starts[-1]))
-            if epoch < before - 1 or (epoch < before and epoch <= first):
-                starts.append(at)
-        if len(starts) > 1:
-            notes.append(f"'{name}' holds {len(starts)} trainings one after the other: the last is read")
-        found = found[starts[-1] :]
-        if len({each.epoch for each in found}) < len(found):
-            notes.append(f"'{name}' tells epochs several times: the slowest counts")
-    slowest: dict[int | None, Found] = {}
-    for each in found:
-        if each.epoch not in slowest or each.value > slowest[each.epoch].value:
-            slowest[each.epoch] = each
-    return list(slowest.values()), notes
+    by_epoch: dict[int | None, list[Found]] = {}
+    for each in shown.values():
+        by_epoch.setdefault(each.epoch, []).append(each)
+    counts = {len(times) for times in by_epoch.values()}
+    if None in by_epoch or counts <= {1}:
+        return list(shown.values()), []
+    if counts != {np}:
+        again = next(times[1] for times in by_epoch.values() if len(times) > 1)
+        raise UsageError(
+            f"'{name}' line {again.line} tells epoch {again.epoch} again, and not every epoch once per process "
+            f"({np}): keep the lines of one training, or of one process"
+        )
+    slowest = [max(times, key=lambda each: each.value) for times in by_epoch.values()]
+    return slowest, [f"'{name}' tells every epoch {np} times, once per process: the slowest counts"]

@@ -1,4 +1,4 @@
-"""Whose a rate is when a table or a log does not say."""
+"""Decides whether a rate is per worker or in total when a table or a log does not say."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ _GROWS = 1.1
 
 
 def whose_rate(name: str, rates: Mapping[int, float], *, rename: str) -> tuple[bool, str]:
-    """Whether rates by number of processes are totals, and why; `rename` says how to overrule, {} is the right word."""
+    """Decide whether rates by number of processes are totals, and why; `rename` says how to overrule it."""
     fewest, most = min(rates), max(rates)
     each, total = rename.format("per_worker"), rename.format("total")
     if fewest == most:

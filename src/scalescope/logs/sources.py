@@ -1,4 +1,4 @@
-"""Whatever a user has: the kind of a path is recognised, and read."""
+"""Detects the kind of each path that a user names, and reads it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Literal
 import msgspec
 
 from scalescope.errors import SeveralJobs, UsageError
+from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head
-from scalescope.logs.tables import is_heading, read_table
+from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Measurement
@@ -29,7 +30,7 @@ class _Header(msgspec.Struct):
 
 
 def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
-    """What tables, logs or measurements say about scaling; `np` and `pattern` tell how logs are to be read."""
+    """Read tables, logs or measurements as scaling curves; `np` and `pattern` tell how logs are to be read."""
     files = [_record_in(Path(path)) for path in paths]
     if not files:
         raise UsageError(f"name something to explain: {UNDERSTOOD}")
@@ -55,7 +56,7 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
 
 
 def recognise(path: Path) -> Kind:
-    """What a file is, by what it holds; one line that says what is understood when it is something else."""
+    """Detect the kind of a file by its contents; one line that says what is understood when it is another."""
     beginning = head(path)
     if trainer_reader(path):
         return "log"

@@ -1,6 +1,5 @@
 """Scaling tables that people have: CSV, TSV or Markdown in, curves and what had to be assumed out."""
 
-import csv
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -11,27 +10,24 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.logs.cells import Cells, cells_of
 from scalescope.logs.columns import KNOWN, Meaning, meaning_of
-from scalescope.logs.files import whole
 from scalescope.logs.rates import whose_rate
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.run import TRAIN
-from scalescope.records.scaling import SPEEDUPS, Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.stats import fit_line
 from scalescope.text import plain, plural
-from scalescope.units import format_seconds, is_possible, parse_clock
+from scalescope.units import format_seconds, is_possible
 
-_SEPARATORS = "\t,|"
-# Nothing, a comment, the rule below a heading of Markdown.
-_NOT_A_ROW = re.compile(r"\s*(?:$|#|\|?[\s:|-]+$)")
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
 _NUMBER = re.compile(
     r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d*)?(?:e[+-]?\d+)?)"
     r"\s*(?:s|secs?|seconds?|x|%|\N{MULTIPLICATION SIGN}|(?:\N{PLUS-MINUS SIGN}|\+/?-).*)?"
 )  # 1,234.5 and 163 s and 1.72x and 190 +- 3
-_TELLING = ("rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "epoch_s", "step_s")
+_TELLING = ("rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "step_s")
 _ROUNDING = 0.01  # Of the total: people round their times
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
 _SLIP = 0.01  # What a table states is mentioned when it differs by more
@@ -45,15 +41,8 @@ _FIGURES: dict[str, tuple[Callable[["Row"], float | None], bool]] = {
 }
 
 
-class Cells(NamedTuple):
-    """A heading and its rows as text; rows by their line, as long as the heading."""
-
-    heading: list[str]
-    rows: list[tuple[int, list[str]]]
-
-
 class Row(msgspec.Struct, kw_only=True):
-    """What one row says; None where it says nothing."""
+    """Values of one row; None where it has none."""
 
     line: int
     cells: tuple[str, ...]
@@ -73,7 +62,6 @@ class Row(msgspec.Struct, kw_only=True):
     steps: float | None = None
     rate: float | None = None  # Of all processes together
     bare_rate: float | None = None  # Of all or of each: the table does not say
-    epoch_s: float | None = None
     step_s: float | None = None
     claims: dict[str, float] = {}  # Speedups that the table states, by the column's meaning
 
@@ -107,7 +95,7 @@ def read_table(path: Path) -> Scaling:
         UsageError: It holds no scaling table, or a cell makes no sense; it names the next action.
     """
     name = plain(path.name)
-    rows, rate_heading, findings, warnings = _rows(_cells_of(path, name), name)
+    rows, rate_heading, findings, warnings = _rows(cells_of(path, name), name)
     groups = _groups(rows)
     curves, said = [], _total_rates(groups, rate_heading)
     for group in groups:
@@ -126,83 +114,6 @@ def read_table(path: Path) -> Scaling:
     )
 
 
-# From text to cells
-
-
-def is_heading(line: str) -> bool:
-    """Whether a line names columns, process counts among them, as no line of a log does."""
-    cells, _ = _split(line)
-    names = [meaning.name for cell in cells if (meaning := meaning_of(cell))]
-    return "np" in names and len(names) > 1 and len(names) >= len(cells) / 2
-
-
-def _split(heading: str) -> tuple[list[str], str]:
-    """The cells of a heading and their separator: the character that leaves the most names understood."""
-    heading = heading.lstrip("# ")[:10_000]
-    ways = [(_cells(heading, separator), separator) for separator in _SEPARATORS if separator in heading]
-    return max(ways, key=lambda way: sum(meaning_of(cell) is not None for cell in way[0]), default=([], ""))
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    if separator == "|":
-        return [cell.strip().strip("*`").strip() for cell in line.strip().strip("|").split("|")]
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
-
-
-def _cells_of(path: Path, name: str) -> Cells:
-    """The table of a file; several of the same process counts, as papers split them, become one."""
-    lines = list(enumerate(whole(path).splitlines(), start=1))
-    try:
-        starts = [number for number, line in lines if is_heading(line)]
-        starts = starts or [number for number, line in lines if not _NOT_A_ROW.match(line)][:1]
-        tables = [_below(lines[start - 1 :], name, set(starts)) for start in starts]
-    except csv.Error as problem:
-        raise UsageError(f"'{name}' is no table ({problem}): check its quotes") from None
-    if not tables:
-        raise UsageError(f"'{name}' has no heading: name its columns {KNOWN}")
-    heading, rows = tables[0]
-    for table in tables[1:]:
-        at, other_at = (_np_column(each.heading) for each in (Cells(heading, rows), table))
-        more = {cells[other_at]: cells[:other_at] + cells[other_at + 1 :] for _, cells in table.rows}
-        if sorted(more) != sorted(cells[at] for _, cells in rows) or len(more) < len(table.rows):
-            raise UsageError(
-                f"'{name}' holds {len(tables)} tables of different process counts: keep one of them in a file"
-            )
-        heading = heading + table.heading[:other_at] + table.heading[other_at + 1 :]
-        rows = [(line, cells + more[cells[at]]) for line, cells in rows]
-    return Cells(heading, rows)
-
-
-def _below(lines: list[tuple[int, str]], name: str, starts: set[int]) -> Cells:
-    """The heading in the first line and the rows below it, up to a line of text."""
-    heading, separator = _split(lines[0][1])
-    if not any(map(meaning_of, heading)):
-        raise UsageError(
-            f"'{name}' has no heading that is understood: separate cells by commas or tabs and name columns {KNOWN}"
-        )
-    rows = []
-    for number, line in lines[1:]:
-        if _NOT_A_ROW.match(line):
-            continue
-        if number in starts or not (separator in line or line.lstrip()[:1].isdigit()):
-            break
-        cells = _cells(line, separator)
-        if any(cells[len(heading) :]):
-            raise UsageError(
-                f"'{name}' line {number} has {len(cells)} cells where the heading has {len(heading)}: "
-                "put numbers with separators, such as 1,234, into quotes"
-            )
-        if any(cells):
-            rows.append((number, (cells + [""] * len(heading))[: len(heading)]))
-    if not rows:
-        raise UsageError(f"'{name}' has a heading and no rows: add one row per number of processes")
-    return Cells(heading, rows)
-
-
-def _np_column(heading: Sequence[str]) -> int:
-    return next(at for at, cell in enumerate(heading) if (meaning := meaning_of(cell)) and meaning.name == "np")
-
-
 # From cells to rows
 
 
@@ -210,10 +121,6 @@ def _rows(table: Cells, name: str) -> tuple[list[Row], str, list[str], list[str]
     """Rows with meaning; what the table calls its rate; what was assumed; warnings."""
     columns, left_out = _columns(table, name)
     findings = []
-    if "time" in columns:
-        columns["total_s"] = columns.pop("time")
-        heading = plain(table.heading[columns["total_s"][0]], 40)
-        findings.append(f"'{heading}' is read as the time of the whole job; name it train_s if it is the training's")
     if left_out:
         names = ", ".join(f"'{plain(table.heading[at], 40)}'" for at in left_out)
         findings.append(f"not understood and left out: {'column' if len(left_out) == 1 else 'columns'} {names}")
@@ -256,17 +163,15 @@ def _rows(table: Cells, name: str) -> tuple[list[Row], str, list[str], list[str]
 
 
 def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], list[int]]:
-    """By meaning: where a column stands and the factor of its cells; then those without a meaning."""
+    """Locate columns by meaning, with the factor of their cells; then list those without a meaning."""
     found: dict[str, tuple[int, float]] = {}
     left_out = []
     meanings = [meaning_of(heading) or Meaning("") for heading in table.heading]
-    several = sum(meaning.name == "np" for meaning in meanings) > 1
     for at, (heading, meaning) in enumerate(zip(table.heading, meanings, strict=True)):
         cells = [cells[at] for _, cells in table.rows]
         if meaning.name == "recomputed":
             continue
-        named = several and meaning.name == "np" and not any(cell[:1].isdigit() for cell in cells)  # A100
-        if not meaning.name or named:
+        if not meaning.name:
             left_out += [at] if heading or any(cells) else []
         elif meaning.name in found and meaning.name.startswith("speedup"):
             left_out.append(at)
@@ -278,11 +183,17 @@ def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], lis
             )
         else:
             found[meaning.name] = at, meaning.scale
-    if "time" in found and "total_s" in found:
-        left_out.append(found.pop("time")[0])
+    if "time" in found:
+        at, _ = found.pop("time")
+        if not set(_TELLING) & set(found):
+            raise UsageError(
+                f"'{name}': column '{plain(table.heading[at], 40)}' does not say which time it is: name it train_s for "
+                "the training's, total_s for the whole job's, step_s for a step's"
+            )
+        left_out.append(at)
     if "np" not in found:
         raise UsageError(f"'{name}' has no column of process counts: name one np, or gpus, ranks or workers")
-    if not {*_TELLING, "time"} & set(found):
+    if not set(_TELLING) & set(found):
         raise UsageError(f"'{name}' has neither times nor rates: name its columns {KNOWN}")
     return found, left_out
 
@@ -293,9 +204,8 @@ def _number(cell: str, meant: str, scale: float, where: str) -> float | None:
     if text in _MISSING:
         return None
     try:
-        told = re.fullmatch(r"\d+:\d\d:\d\d(?:\.\d+)?", text)
         found = _NUMBER.fullmatch(text)
-        value = parse_clock(text) if told else float(found[1].replace(",", "")) if found else math.nan
+        value = float(found[1].replace(",", "")) if found else math.nan
     except ValueError:
         value = math.nan
     if math.isnan(value):
@@ -360,11 +270,9 @@ def _told_apart(rows: Sequence[Row], heading: Sequence[str], left_out: Sequence[
 def _groups(rows: Sequence[Row]) -> list[Group]:
     """One group per scaling, batch and engine, in the table's order; an engine `none` is the baseline of the others."""
     together: dict[tuple[str, float | None], dict[str, list[Row]]] = {}
-    for scaling in dict.fromkeys(row.scaling for row in rows):
-        alike = [row for row in rows if row.scaling == scaling]
-        for row, (key, each) in zip(alike, _batches(alike, scaling), strict=True):
-            row.worker_batch = each
-            together.setdefault((scaling, key), {}).setdefault(row.engine, []).append(row)
+    for row in rows:
+        key, row.worker_batch = _batch(row)
+        together.setdefault((row.scaling, key), {}).setdefault(row.engine, []).append(row)
     engined = any(row.engine != "none" for row in rows)
     # One process without an engine, and nothing that says to which curve it belongs: the baseline of all.
     shared = [
@@ -387,27 +295,20 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
     return groups
 
 
-def _batches(rows: Sequence[Row], scaling: str) -> list[tuple[float | None, float | None]]:
-    """By row: the batch that rows of a curve have in common, and that of a process, None where that is not known.
+def _batch(row: Row) -> tuple[float | None, float | None]:
+    """The batch that a curve keeps, and that of a process, None where the table does not say.
 
-    Strong scaling keeps the sum over all processes, weak scaling what each one has. Of all ways to read a batch without
-    another word the one with the fewest different ones is taken.
+    Strong scaling keeps the sum over all processes, weak scaling what each one has, and a column that says no more than
+    `batch` is that. Without a scaling, rows with the same number are one curve.
     """
-    each = [row.worker_batch or (row.global_batch / row.np if row.global_batch else row.batch) for row in rows]
-    bare = [row.batch if row.worker_batch is None and row.global_batch is None else None for row in rows]
-    divided = [batch / row.np if batch else None for row, batch in zip(rows, bare, strict=True)]
-    ways = [(each, scaling), (divided, scaling)] if any(bare) else [(each, scaling)]
-    ways += [] if scaling else [(each, "strong")]
-    readings: list[list[tuple[float | None, float | None]]] = [
-        [
-            (round(batch * (row.np if kept == "strong" else 1), 6), batch) if batch else (None, None)
-            for row, batch in zip(rows, batches, strict=True)
-        ]
-        for batches, kept in ways
-    ]
-    if any(bare) and not scaling:
-        readings.insert(0, [(batch, None) for batch in bare])
-    return min(readings, key=lambda reading: len({key for key, _ in reading}))
+    each = row.worker_batch or (row.global_batch / row.np if row.global_batch else None)
+    if row.scaling == "strong":
+        total = row.global_batch or (each * row.np if each else row.batch)
+        return (round(total, 6), total / row.np) if total else (None, None)
+    if row.scaling == "weak":
+        each = each or row.batch
+        return (round(each, 6) if each else None), each
+    return row.worker_batch or row.global_batch or row.batch, each
 
 
 def _total_rates(groups: Sequence[Group], heading: str) -> list[str]:
@@ -428,13 +329,9 @@ def _total_rates(groups: Sequence[Group], heading: str) -> list[str]:
 
 
 def _rates_from_times(group: Group) -> tuple[str, list[str]]:
-    """What work is counted in; without rates, epochs or steps per second take their place, said in sentences."""
+    """Take steps per second where there are no rates; the unit of work, and a sentence on what had to be assumed."""
     if any(row.rate is not None for row in group.rows):
         return "samples", []
-    if any(row.epoch_s is not None for row in group.rows):
-        for row in group.rows:
-            row.rate = 1 / row.epoch_s if row.epoch_s else None
-        return "epochs", ["an epoch is taken as the same work at every number of processes"]
     timed = [row for row in group.rows if row.step_s]
     batches = all(row.worker_batch for row in timed)
     for row in timed:
@@ -486,7 +383,7 @@ def _curve(group: Group, unit: str) -> Curve:
 
 
 def _works(group: Group) -> tuple[list[float], bool]:
-    """How much work each row did, and whether that is more than a placeholder.
+    """Estimate the work of each row; the flag is False for a placeholder.
 
     Steps times samples in tables of our own; or else what describes times and rates best: T = F + work / rate.
     """
@@ -511,7 +408,7 @@ def _works(group: Group) -> tuple[list[float], bool]:
 
 
 def _is_ours(rows: Sequence[Row]) -> bool:
-    """Whether launches were summed up here: then steps and one-time cost are known, and there is nothing to fit."""
+    """Check for a table of our own: steps and one-time cost are known, and there is nothing to fit."""
     return all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows)
 
 
@@ -569,7 +466,7 @@ def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, 
 
 
 def _what_is_compared(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """What speedups are relative to, and which work is taken to be the same."""
+    """State what speedups are relative to, and which work is taken to be the same."""
     if curve.baseline_np is None:
         only = plural(curve.points[0].np, "process")
         return [f"there are rows for {only} only, nothing to compare with: add the others"]
@@ -624,7 +521,7 @@ def _lack_of_fit(curve: Curve, rows: Sequence[Row]) -> list[str]:
 
 
 def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """What the table says otherwise than its own numbers do: tables of people contain slips."""
+    """Report stated speedups that differ from those of the table's own times and rates."""
     baseline = (curve.baseline_np, curve.baseline_engine)
     base = next((row for row in rows if (row.np, row.engine) == baseline), None)
     repeated = any((row.launches or 1) > 1 for row in rows) or len({(row.np, row.engine) for row in rows}) < len(rows)
@@ -633,8 +530,8 @@ def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
     computed = {(point.np, point.engine): point.speedup for point in curve.points}
     found = []
     for claimed in dict.fromkeys(name for row in rows for name in row.claims):
-        name = claimed.removeprefix("speedup_") if claimed != "speedup" else _closest(computed, rows)
-        if name not in SPEEDUPS or (name != "steady" and curve.scaling == "weak"):  # there people mean many things
+        name = claimed.removeprefix("speedup_")
+        if name != "steady" and curve.scaling == "weak":  # there people mean many things
             continue
         figure, more_is_faster = _FIGURES[name]
         base_claim, base_figure = base.claims.get(claimed, 1.0), figure(base)
@@ -650,12 +547,3 @@ def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
                 )
     more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
     return found[:_SHOWN] + more
-
-
-def _closest(computed: dict[tuple[int, str], dict[str, Estimate]], rows: Sequence[Row]) -> str:
-    """Which speedup a column means that says no more than `speedup`: the one it agrees with best."""
-    claims = [(row.claims["speedup"], computed[row.np, row.engine]) for row in rows if "speedup" in row.claims]
-    known = [name for name in SPEEDUPS if all(name in values for _, values in claims)]
-    return min(
-        known, key=lambda name: sum(abs(math.log(claim / values[name].value)) for claim, values in claims), default=""
-    )

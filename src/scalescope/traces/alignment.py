@@ -167,7 +167,7 @@ def _drift(times: Times, difference: Times) -> float:
 
 
 def _alike(first: _Sequence, mine: _Sequence) -> bool:
-    """Whether both ranks have the same collectives in the same order."""
+    """Check that both ranks have the same collectives in the same order."""
     return np.array_equal(first.keys, mine.keys)
 
 
@@ -204,7 +204,7 @@ def _nearest(first: _Sequence, mine: _Sequence, within: float) -> tuple[NDArray[
 
 
 def _closest(wanted: Times, times: Times) -> NDArray[np.int64]:
-    """For each wanted moment the index of the closest one."""
+    """Find the index of the closest moment for each wanted one."""
     order = np.argsort(times, kind="stable")
     right = np.clip(np.searchsorted(times[order], wanted), 0, len(times) - 1)
     left = np.maximum(right - 1, 0)

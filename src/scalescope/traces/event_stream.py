@@ -56,13 +56,13 @@ class EventStream(Generic[Event]):
         self._reasons: list[str] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process; decoders are made there anew."""
+        """Pickle for another process, which makes the decoders anew."""
         state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
         return EventStream, (self.path, self._event_type), state
 
     @property
     def loss(self) -> Loss:
-        """What could not be read so far."""
+        """Events and bytes that could not be read so far."""
         return Loss(events=self._lost_events, bytes=self._lost_bytes, reason="; ".join(self._reasons))
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -74,8 +74,12 @@ class EventStream(Generic[Event]):
         return self._many.decode(b"".join((b"[", piece, b"]")))
 
     def batches(self, sound: Callable[[bytes], Batch], careful: Callable[[list[Event]], Batch]) -> Iterator[Batch]:
-        """The same in another form: `sound` makes it of events with commas between them and may raise what
-        `decoded` raises, `careful` of what was kept of a damaged piece."""
+        """Iterate over lists of events in another form.
+
+        Args:
+            sound: Converts events with commas between them; may raise what `decoded` raises.
+            careful: Converts the events that were kept of a damaged piece.
+        """
         bytes(_LARGEST_FREED)
         source = TraceBytes(self.path)
         pieces = iter(source)
@@ -174,7 +178,7 @@ class EventStream(Generic[Event]):
             return None, *self._careful(data, final=False)
 
     def _careful(self, data: bytes, *, final: bool) -> tuple[list[Event], int, bool]:
-        """The same for data in which something is wrong; the last event is left to the next chunk unless final."""
+        """Decode data in which something is wrong; the last event is left to the next chunk unless final."""
         events: list[Event] = []
         starts = [found.end() - 1 for found in _ANY_BORDER.finditer(data)]
         first = data.find(b"{")
@@ -247,7 +251,7 @@ class EventStream(Generic[Event]):
 
 
 def beginning_of(path: Path) -> bytes:
-    """Its first 64 KiB, unpacked, without what may stand before the first bracket."""
+    """Read the first 64 KiB, unpacked, from the first bracket on."""
     beginning = b""
     for piece in TraceBytes(path):
         beginning += piece
@@ -257,12 +261,12 @@ def beginning_of(path: Path) -> bytes:
 
 
 def is_object(text: bytes) -> bool:
-    """Whether the events lie in an object with keys of its own, as PyTorch's profiler writes them."""
+    """Check whether the events lie in an object with keys of its own, as PyTorch's profiler writes them."""
     return any(key in text for key in _OBJECT_KEYS)
 
 
 def last_border(data: bytes) -> tuple[int, int]:
-    """Where the last event but one ends and where the last one begins; 0 and 0 when there are fewer than two."""
+    """Find where the last event but one ends and the last one begins; 0 and 0 for fewer than two."""
     size = 1 << 14
     while True:
         start = max(0, len(data) - size)
@@ -281,7 +285,7 @@ def halves(piece: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _closing(data: bytes, start: int, limit: int) -> int | None:
-    """Where the object that begins at `start` ends, None when it does not end before the limit."""
+    """Find where the object that begins at `start` ends; None when it does not end before the limit."""
     depth = 0
     for token in _TOKEN.finditer(data, start, limit):
         letter = data[token.start()]

@@ -1,4 +1,4 @@
-"""Who came late to the collectives that ranks have in common, and how long the others waited and did nothing else."""
+"""Late arrivals of ranks at collectives, and how long the others waited and did nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Lateness:
 
     @property
     def median_late_s(self) -> tuple[float, ...]:
-        """For each rank the median over steps of how long others waited for it, over collectives without steps."""
+        """Median over steps of how long others waited for each rank, over collectives without steps."""
         rows = self.held_up_s if len(self.held_up_s) else self.late_s
         return tuple(np.median(rows, axis=0).tolist()) if len(rows) else ()
 
@@ -62,7 +62,7 @@ class Lateness:
 
 
 def stands_out(later_s: Times, step_s: float) -> bool:
-    """Whether a rank that is so much later than every other one, step by step, is late for more than chance.
+    """Test whether a rank that is later than every other one, step by step, is late by more than chance.
 
     In nearly all steps, by more than steps differ (the fewer there are the more), and long enough to matter.
     """
@@ -100,7 +100,7 @@ def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
 
 
 class _Waits:
-    """How long ranks waited for others at collectives, on the common clock.
+    """Waits of ranks for others at collectives, on the common clock.
 
     A rank waits from its own start until the other one's, but no longer than it takes more than the shortest rank:
     that needs one clock only, so an error between clocks makes no wait.
@@ -125,12 +125,12 @@ class _Waits:
         return np.asarray(np.maximum(np.minimum(last, self._until) - self._starts, 0.0).max(axis=1))
 
     def for_the_last(self) -> tuple[Times, ...]:
-        """Of every rank in its own steps."""
+        """Waits of every rank in its own steps."""
         last = self._starts.max(axis=1) if len(self._starts) else np.zeros(0)
         return tuple(self._waited(rank, last, *self._steps[rank]) for rank in range(self._starts.shape[1]))
 
     def for_each(self) -> Times:
-        """In each step of the first rank, for every rank: the mean of the others' waits for it."""
+        """Mean of the others' waits for every rank, in each step of the first rank."""
         count = self._starts.shape[1]
         looked_at = np.unique(np.linspace(0, count - 1, min(count, _MOST_WAITING)).astype(int)).tolist()
         columns = [

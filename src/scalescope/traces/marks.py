@@ -47,7 +47,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RankMarks:
-    """When one rank did what, in seconds since 1970."""
+    """Activities of one rank, in seconds since 1970."""
 
     path: Path
     rank: int
@@ -136,7 +136,7 @@ def separate(trace: Trace, marks: Sequence[RankMarks]) -> list[Trace]:
 
 
 def _last_arrivals(marks: Sequence[RankMarks], offsets: Sequence[float]) -> dict[int, float]:
-    """By step, when the last rank had its gradients, on the first rank's clock; only steps that every rank tells of."""
+    """Moments when the last rank had its gradients, on the first rank's clock; only steps that every rank tells of."""
     last: dict[int, float] = {}
     if len(marks) < 2:
         return last
@@ -202,7 +202,7 @@ def _before_backward(marks: RankMarks) -> Intervals:
 
 
 def _clock_offset(marks: RankMarks, first: RankMarks) -> float:
-    """By how much a rank on another host is ahead: gradients are there on all ranks at the same time."""
+    """Estimate by how much a rank on another host is ahead: gradients are there on all ranks at the same time."""
     if marks.host == first.host:
         return 0.0
     _, ours, theirs = np.intersect1d(marks.numbers, first.numbers, return_indices=True)

@@ -1,4 +1,4 @@
-"""What a reader makes of one trace file: one rank (or what rank 0 saw), its steps and where their time goes."""
+"""One trace file as read: one rank (or what rank 0 saw), its steps and where their time goes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,7 +17,7 @@ from scalescope.records.timeline import Breakdown, Span, exposed
 
 @dataclass(frozen=True)
 class Activities:
-    """What one rank did, as sets of moments; None where the source cannot tell."""
+    """Activities of one rank, as sets of moments; None where the source cannot tell."""
 
     compute: Intervals | None = None
     optimizer: Intervals | None = None
@@ -53,7 +53,7 @@ class Parts:
 
 
 def exposed_of(activities: Activities) -> Intervals:
-    """When a rank exchanged and did nothing else."""
+    """Moments in which a rank exchanged and did nothing else."""
     busy = [each for each in (activities.compute, activities.optimizer) if each is not None]
     return exposed(activities.exchange or NOTHING, joined(NOTHING, *busy))
 
@@ -87,7 +87,7 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike, alone: 
 
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
-    """The same as records, in seconds when the parts are."""
+    """Convert parts to records, in seconds when the parts are."""
     columns = [parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other]
     lists = [repeat(None) if column is None else column.tolist() for column in (*columns, parts.waiting)]
     return [
@@ -132,7 +132,7 @@ class Collectives:
 
 
 class HeldUp(NamedTuple):
-    """For whom alone the others waited in a Horovod timeline, where it names the rank; one entry per step and rank."""
+    """Waits for one rank alone in a Horovod timeline, where it names the rank; one entry per step and rank."""
 
     step: NDArray[np.int64]
     rank: NDArray[np.int64]

@@ -82,7 +82,7 @@ class TraceBytes:
 
 
 class Places:
-    """Which pieces of a file hold which stretch of time, so that one step can be looked at again without the rest."""
+    """Index of the pieces of a file by time, so that one step can be read again without the rest."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []

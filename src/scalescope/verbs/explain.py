@@ -59,7 +59,6 @@ def explain(
     from scalescope.diagnosis.sources import explain as read_sources
     from scalescope.errors import SeveralJobs
     from scalescope.jobs.folders import check, mark_of, result_folder
-    from scalescope.studies.results import read_results
 
     files, folder = [Path(path) for path in request.paths], Path(request.folder) if request.folder else None
     if request.workload or request.command:
@@ -89,6 +88,8 @@ def explain(
         except SeveralJobs:
             if not several or export or estimate or counts or request.pattern:  # of one job
                 raise
+            from scalescope.studies.results import read_results  # It knows all verbs, which takes a while to import
+
             return [read_results([path])[0] for path in files]
         if folder and not export:
             results.enter_context(result_folder("explain", folder, also=also))

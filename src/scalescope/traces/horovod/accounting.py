@@ -35,7 +35,7 @@ _ALL_TIME = np.array([-np.inf]), np.array([np.inf])
 
 @dataclass
 class Found:
-    """What is kept of every step and message; times in microseconds."""
+    """Results of every step and message; times in microseconds."""
 
     start: list[Times] = field(default_factory=list)
     end: list[Times] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Accounting:
         return find(submissions, operations, self._gradients).ascending(self._latest)
 
     def _is_one_of(self, names: tuple[str, ...]) -> NDArray[np.bool_]:
-        """For every name of the vocabulary."""
+        """Mark the names of the vocabulary that are among these."""
         return np.array([name in names for name in self.vocabulary.names], dtype=bool)
 
     def _count(self, rows: Rows, ticks: Ticks, marks: Times, steps: Steps) -> None:
@@ -188,7 +188,7 @@ class Accounting:
         return Ticks(*(column[now] for column in ticks))
 
     def _count_ticks(self, ticks: Ticks) -> None:
-        """Which rank was the last one, how often."""
+        """Count how often each rank was the last one."""
         last, counts = np.unique(ranks(self.vocabulary)[ticks.name], return_counts=True)
         for rank, often in zip(last.tolist(), counts.tolist(), strict=True):
             if rank >= 0:
@@ -214,6 +214,6 @@ def _moments(rows: Rows, which: NDArray[np.bool_]) -> Intervals:
 
 
 def _after(rows: Rows, horizon: float) -> Rows:
-    """What of the rows lies after the horizon."""
+    """Cut off what lies before the horizon."""
     late = rows.only(rows.end > horizon)
     return replace(late, begin=np.maximum(late.begin, int(horizon))) if len(late) else NO_ROWS

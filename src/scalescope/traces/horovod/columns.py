@@ -32,7 +32,7 @@ _BYTES = {
 
 
 class Arguments(msgspec.Struct, gc=False):
-    """What an event may carry."""
+    """Arguments that an event may carry."""
 
     name: str = ""
     dtype: str = ""
@@ -74,7 +74,7 @@ def joined_columns(first: Columns, second: Columns) -> Columns:
 
 @dataclass
 class Vocabulary:
-    """What the file has named so far."""
+    """Names seen in the file so far."""
 
     names: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -169,12 +169,12 @@ def ranks(vocabulary: Vocabulary) -> Numbers:
 
 
 def backend_of(vocabulary: Vocabulary) -> str:
-    """Who carried out the collectives, or an empty text."""
+    """Library that carried out the collectives, or an empty text."""
     used = {name.split("_")[0].lower() for name in vocabulary.names if group_of(name) == COLLECTIVE}
     return next((backend for backend in _BACKENDS if backend in used), "")
 
 
 def device_of(vocabulary: Vocabulary) -> Literal["cpu", "cuda"]:
-    """Where the tensors lay."""
+    """Device of the tensors."""
     on_device = any(name in _DEVICE_NAMES or name.startswith("NCCL_") for name in vocabulary.names)
     return "cuda" if on_device else "cpu"

@@ -32,12 +32,12 @@ class Rows:
         return [getattr(self, name) for name in _COLUMNS]
 
     def only(self, which: NDArray[np.bool_] | Numbers) -> "Rows":
-        """Some of them."""
+        """Rows selected by mask or index."""
         at = np.flatnonzero(which) if which.dtype == bool else which
         return Rows(*(column.take(at) for column in self._columns()))
 
     def in_order(self, which: NDArray[np.bool_]) -> "Rows":
-        """Some of them, in the order in which they began."""
+        """Rows selected by mask, in the order in which they began."""
         at = np.flatnonzero(which)
         return self.only(at[np.argsort(self.order[at], kind="stable")])
 
@@ -56,7 +56,7 @@ _COLUMNS = [each.name for each in fields(Rows)]
 
 
 def together(parts: list[Rows]) -> Rows:
-    """All of them, one part after the other."""
+    """Concatenate parts."""
     if len(parts) == 1:
         return parts[0]
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
@@ -88,12 +88,12 @@ class Pairing:
 
     @property
     def earliest_open(self) -> float:
-        """When the first activity began that has not ended."""
+        """Begin of the earliest activity that has not ended."""
         begins = self._open.time[self._open.kind == BEGIN]
         return float(begins.min()) if len(begins) else np.inf
 
     def add(self, columns: Columns) -> Rows:
-        """What has ended with these events."""
+        """Pair the next events; return the activities that have ended with them."""
         before, count = self._open, len(columns.kind)
         kept = np.flatnonzero(columns.kind != MARK)
         kind = np.concatenate([before.kind, columns.kind[kept]])
@@ -135,7 +135,7 @@ class Pairing:
     def _depths(
         self, order: Numbers, kind: NDArray[np.int8], tensor: Numbers
     ) -> tuple[Numbers, Numbers, NDArray[np.int8], Numbers]:
-        """How many activities of the tensor are open with the event; ends without a begin are left out."""
+        """Count the open activities of the tensor at each event; ends without a begin are left out."""
         if not len(kind):
             return tensor, order, kind, tensor
         change = _CHANGE[kind]
@@ -184,12 +184,12 @@ class Pairing:
 
 
 def _narrow(tensor: Numbers) -> NDArray[np.integer]:
-    """The same numbers in as few bytes as they need: sorting small ones is much faster."""
+    """Convert to the smallest integers that hold the numbers: sorting these is much faster."""
     return tensor.astype(np.uint16) if not len(tensor) or tensor.max() < 1 << 16 else tensor
 
 
 def _matched(depth: Numbers, kind: NDArray[np.int8]) -> tuple[Numbers, Numbers]:
-    """Where activities begin and where the same ones end, in events that are sorted by tensor."""
+    """Match begins and ends of activities, in events that are sorted by tensor."""
     starts, ends = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     real = kind != TICK
     deepest = int(depth[real].max()) if real.any() else 0

@@ -43,7 +43,7 @@ MOST_ACTIVITIES = 500_000
 
 
 def recognises(beginning: bytes) -> bool:
-    """Whether a file that begins so is a timeline: a list of events without threads, or one that has just begun."""
+    """Recognise a timeline by its beginning: a list of events without threads, or one that has just begun."""
     inside = beginning.removeprefix(b"[").lstrip()
     if beginning.startswith(b"{") and is_object(beginning):
         return False
@@ -74,7 +74,7 @@ class HorovodStream:
         return self._events.again(pieces, self._sound, self.vocabulary.columns)
 
     def _sound(self, piece: bytes) -> Columns:
-        """By array operations where that is possible, otherwise event by event, in as small parts as needed."""
+        """Read columns by array operations where possible, otherwise event by event, in parts as small as needed."""
         columns = self._scanner.columns(piece)
         if columns is not None:
             return columns
@@ -84,7 +84,7 @@ class HorovodStream:
 
     @property
     def loss(self) -> Loss:
-        """What could not be read."""
+        """Events and bytes that could not be read."""
         loss, strange = self._events.loss, self.vocabulary.strange
         if not strange:
             return loss
@@ -94,7 +94,7 @@ class HorovodStream:
 
 
 def read(path: Path, marks: RankMarks | None = None) -> Trace:
-    """Everything that a timeline tells; files that are cut or damaged are read as far as they go.
+    """Read a timeline; files that are cut or damaged are read as far as they go.
 
     Marks of its ranks are laid next to it afterwards (traces/marks.py).
     """
@@ -174,7 +174,7 @@ def _notes(accounting: Accounting) -> tuple[str, ...]:
 
 
 def _window(stream: HorovodStream, start_s: float, end_s: float) -> tuple[Span, ...]:
-    """What happened between two moments, one span for all tensors of a message; the longest when there are many."""
+    """Spans between two moments, one for all tensors of a message; the longest when there are many."""
     pairing = Pairing()
     start, end = start_s * 1e6, end_s * 1e6
     kept: list[Rows] = []

@@ -45,7 +45,7 @@ class Responses:
 
 
 class Message(NamedTuple):
-    """What is kept of messages until the end of the file, in few bytes."""
+    """Columns of messages that are kept until the end of the file, in few bytes."""
 
     name: NDArray[np.int32]
     bytes: Numbers
@@ -101,12 +101,12 @@ def _narrow_to_collectives(collectives: Rows, first: Numbers, start: Numbers, en
 
 
 def message_of(rows: Rows, first: Numbers) -> Numbers:
-    """Which message each row belongs to, by the first places of the messages; -1 before the first."""
+    """Find the message of each row, by the first places of the messages; -1 before the first."""
     return np.asarray(np.searchsorted(first, rows.order, side="right") - 1)
 
 
 def within(moments: NDArray[np.float64], starts: NDArray[np.float64], ends: NDArray[np.float64]) -> Numbers:
-    """In which of the windows, which ascend, each moment lies; -1 for none."""
+    """Find the window, of ascending ones, in which each moment lies; -1 for none."""
     if not len(starts):
         return np.full(len(moments), -1)
     at = np.searchsorted(starts, moments, side="right") - 1

@@ -154,7 +154,7 @@ def _size(text: bytes) -> int | None:
 
 
 def _closing(piece: bytes, letters: NDArray[np.uint8], starts: Numbers) -> Numbers:
-    """Where the braces close; one comma, and at most one line break, stands between events."""
+    """Find where the braces close; one comma, and at most one line break, stands between events."""
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:] - 2
     ends[:-1] -= letters[starts[1:] - 1] == ord("\n")

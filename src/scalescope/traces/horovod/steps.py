@@ -49,7 +49,7 @@ class Steps:
     end: Times
 
     def only(self, which: NDArray[np.bool_]) -> "Steps":
-        """Some of them."""
+        """Steps selected by mask or index."""
         return Steps(self.start[which], self.last_submission[which], self.end[which])
 
     def before(self, moment: float) -> "Steps":
@@ -104,7 +104,7 @@ def find(submissions: Rows, operations: Rows, gradients: Gradients) -> Steps:
 
 
 def _idle_before(submissions: Rows, operations: Rows) -> Numbers:
-    """For how long nothing was under way when a tensor was submitted; negative when something was, 0 at the start."""
+    """Idle time before each submission of a tensor; negative when something was under way, 0 at the start."""
     order = np.argsort(operations.begin, kind="stable")
     ended = np.append(_LONG_AGO, np.maximum.accumulate(operations.end[order]))
     earlier = np.searchsorted(operations.begin[order], submissions.begin)
@@ -114,7 +114,7 @@ def _idle_before(submissions: Rows, operations: Rows) -> Numbers:
 
 
 def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> list[int]:
-    """Where steps begin, in submissions of gradients.
+    """Find the submissions of gradients at which steps begin.
 
     When a tensor comes again, a new step has begun: there, when that tensor may be the first of a step; otherwise
     after the tensor's previous submission, where one was submitted that may be the first, or else after the longest
@@ -141,7 +141,7 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
 
 @dataclass(frozen=True)
 class Block:
-    """What Horovod's thread did in some steps, one entry per step; times in microseconds."""
+    """Activity of Horovod's thread in some steps, one entry per step; times in microseconds."""
 
     start: Times
     groups: NDArray[np.float64]  # One column per group of activities
