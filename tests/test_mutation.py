@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks import mutants
 from benchmarks.mutation import KINDS, Fault, Mutant, draw, faults, is_another_program
-from benchmarks.table import Unfinished
+from benchmarks.shared import Unfinished
 
 ROOT = Path(__file__).parents[1]
 
