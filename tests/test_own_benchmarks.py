@@ -1,16 +1,33 @@
-"""What the benchmarks of measuring make of launches that are there: no launch is made here."""
+"""The benchmarks' sections are there, and what those of measuring make of launches: no launch is made here."""
 
+import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 from benchmarks import agent, coverage
+from benchmarks.__main__ import FILES
 from benchmarks.shared import lab_of
 
 import hosts
 import needs
 from measurement.observed import launch, measurement
 from scalescope.records.store import save
+
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "benchmarks.md"
+
+
+def test_every_section_is_a_function_of_its_file() -> None:
+    missing = [name for name, file in FILES.items() if not hasattr(importlib.import_module(f"benchmarks.{file}"), name)]
+    assert missing == []
+
+
+def test_sections_that_the_page_names_in_its_headings_can_be_run() -> None:
+    headings = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
+    named = {name for line in headings for name in re.findall(r"`(\w+)`", line)}
+    assert len(named) > 10
+    assert named <= set(FILES)
 
 
 def test_what_the_agent_adds_is_the_median_pair_of_blocks_by_the_mean_over_ranks(tmp_path: Path) -> None:
