@@ -20,7 +20,7 @@ from scalescope.tuner.space import ON_REQUEST, Space
 
 FOLDER = Path("results") / "bench" / "tune_planted"
 SMALL = TuneRequest(
-    workload=WorkloadSpec(model="benchmarks.models:small_tensors", inputs=("96",)), np=2, batch=16, search=ON_REQUEST
+    workload=WorkloadSpec(model="benchmarks/models.py:small_tensors", inputs=("96",)), np=2, batch=16, search=ON_REQUEST
 )
 TRANSFORMER = TuneRequest(workload=MODEL, np=2, batch=16, search=ON_REQUEST)
 # Of each: for how many seconds its steps are noted, all with the default.

@@ -22,7 +22,7 @@ STEPS, ROUNDS, AGAIN, CELLS = 6, 4, 4, 20
 
 
 DECISIONS = 40
-TENSORS = WorkloadSpec(model="benchmarks.models:small_tensors", model_args={"layers": 30}, inputs=("96",))
+TENSORS = WorkloadSpec(model="benchmarks/models.py:small_tensors", model_args={"layers": 30}, inputs=("96",))
 TRANSFORMER = WorkloadSpec(model="transformer", model_args={"layers": 2, "width": 128, "vocab": 2000, "sequence": 32})
 
 
