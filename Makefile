@@ -8,8 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 # Root on Debian can have everything, so there no test may be skipped.
 REQUIRE_ALL := $(shell [ "$$(id -u)" = 0 ] && grep -qsx ID=debian /etc/os-release && echo 1 || echo 0)
-# Most launches leave a core idle, so tests share the cores; those that compare times run alone.
+# Most launches leave a core idle, so tests share the cores; those that compare times run alone. Quick tests leave none idle.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+QUICK := --numprocesses logical --dist loadfile --no-loadscope-reorder
 # Others may need the cores too: tests that failed run once more with nothing of ours beside them, are named, and count then.
 ONCE_MORE = --cache-clear || { [ $$? = 1 ] && echo "make test: what failed runs once more, alone" && \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --verbose; }
@@ -44,7 +45,7 @@ test-scripts: setup .venv-scripts/.python
 	.venv-scripts/bin/python -m pytest tests/user_scripts --numprocesses 2 --dist worksteal
 
 check: lint
-	$(BIN)/python -m pytest -m "not launches" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not launches" $(QUICK)
 
 goldens: .venv/.python
 	SCALESCOPE_GOLDENS=write $(BIN)/python -m pytest -q tests/report/test_golden.py tests/cli/test_golden_commands.py tests/cli/test_sample_outputs.py
@@ -52,7 +53,7 @@ goldens: .venv/.python
 lint: .venv/.python
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 bench: setup
 	$(BIN)/python -m benchmarks $(SECTION)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -11,8 +13,8 @@ import msgspec
 import numpy as np
 
 from benchmarks.accuracy_ranks import AccuracyTask, Case, Truth
-from benchmarks.table import print_table
-from scalescope.engines import find_engine
+from benchmarks.shared import lab_of, print_table
+from scalescope.engines import find_engine, knobs_of
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe import Group, findings, read_lines
 from scalescope.estimation.probe_ranks import Line
@@ -20,7 +22,7 @@ from scalescope.estimation.profile import assemble, read_blocks
 from scalescope.estimation.profile_ranks import Block, Model
 from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.cluster import Cluster
-from scalescope.records.job import Knobs
+from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.store import complete_lines
 from scalescope.simulator.compute import contention
@@ -43,7 +45,7 @@ FOLDER = Path("results") / "bench" / "accuracy"
 POINTS = Path("results") / "bench" / "points"  # What `intervals` counts, a file for each section
 
 
-def run() -> list[dict[str, Any]]:
+def accuracy() -> list[dict[str, Any]]:
     """DDP over gloo on two ranks of this machine."""
     rows = compare((*CASES, *LATER), Group(backend="gloo", ranks=2, nodes=1), 5, FOLDER / "gloo")
     print_table(rows)
@@ -196,3 +198,95 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "half-width %": median(row["half-width %"] for row in rows),
         "in 90 % interval": f"{sum(row['covered'] for row in rows)} of {len(rows)}",
     }
+
+
+UNSEEN_CASES = (
+    Case(workload=WorkloadSpec(model="benchmarks.models:Recurrent", inputs=("32x64",)), batches=(8, 32, 128)),
+    Case(workload=WorkloadSpec(model="benchmarks.models:Separable", inputs=("3x32x32",)), batches=(4, 16, 64)),
+    Case(workload=WorkloadSpec(model="benchmarks.models:Halving", inputs=("3x32x32",)), batches=(4, 16, 64)),
+)
+UNSEEN_ROUNDS = 5
+
+
+def accuracy_unseen() -> list[dict[str, Any]]:
+    """Three models at three batch sizes; the goal is a mean error of 4 %."""
+    rows = compare(UNSEEN_CASES, Group(backend="gloo", ranks=2, nodes=1), UNSEEN_ROUNDS, FOLDER / "unseen")
+    print_table(rows)
+    keep_points("accuracy_unseen", rows)
+    return [{"models": "not built in", **summary(rows)}]
+
+
+HOROVOD_CASES = (
+    Case(workload=WorkloadSpec(model="mlp"), batches=(32, 128)),
+    Case(workload=WorkloadSpec(model="cnn"), batches=(16, 64)),
+    Case(workload=WorkloadSpec(model="transformer"), batches=(4, 8)),
+    Case(workload=WorkloadSpec(model="resnet18"), batches=(4, 8)),
+)
+HOROVOD_BACKENDS = ("horovod-gloo", "horovod-mpi")
+HOROVOD_ROUNDS = 3
+
+
+def accuracy_horovod() -> list[dict[str, Any]]:
+    """Both controllers, one after the other; launches with Horovod and without take turns."""
+    rows, points = [], []
+    for backend in HOROVOD_BACKENDS:
+        group, knobs = Group(backend=backend, ranks=2, nodes=1), knobs_of(backend)
+        folder = FOLDER / backend
+        plain = [folder / f"plain{number}" for number in range(HOROVOD_ROUNDS)]
+        ours = [folder / f"horovod{number}" for number in range(HOROVOD_ROUNDS)]
+        for without, with_horovod in zip(plain, ours, strict=True):
+            launch(_task(Knobs(engine="ddp"), ("profile",)), Group(backend="gloo", ranks=2, nodes=1), without)
+            launch(_task(knobs, ("probe", "truth")), group, with_horovod)
+        found = analyse(HOROVOD_CASES, group, knobs, plain, ours)
+        print_table(found)
+        points += found
+        keep_points("accuracy_horovod", points)
+        rows.append({"backend": backend, **summary(found)})
+    return rows
+
+
+def _task(knobs: Knobs, parts: tuple[str, ...]) -> AccuracyTask:
+    return AccuracyTask(
+        cases=HOROVOD_CASES, engine=knobs.engine, knobs=dict(knobs.values), rounds=1, sizes=SIZES, parts=parts
+    )
+
+
+RATES = {"200 Mbit/s": "200mbit", "1 Gbit/s": "1gbit"}
+EMULATED = "benchmarks/models.py:emulated"
+HOSTS_CASES = (
+    Case(workload=WorkloadSpec(model=EMULATED), batches=(8, 16, 32)),
+    Case(workload=WorkloadSpec(model=EMULATED, model_args={"layers": 4, "kilobytes": 2048}), batches=(16, 64)),
+    Case(
+        workload=WorkloadSpec(model=EMULATED, model_args={"layers": 60, "kilobytes": 64, "microseconds": 50.0}),
+        batches=(8, 32),
+    ),
+)
+_LARGEST = 16 << 20  # Bytes: larger messages take seconds on the slow link, and none of the models sends one
+
+
+def accuracy_hosts() -> list[dict[str, Any]]:
+    """One laboratory per rate; the ranks are started from its first host, as a user would."""
+    rows, points = [], []
+    for name, rate in RATES.items():
+        with lab_of(2, rate) as lab:
+            words = [sys.executable, "-m", "benchmarks.accuracy", *lab.names, rate]
+            done = lab.run("h1", words, check=True, stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        print_table(found)
+        points += found
+        keep_points("accuracy_hosts", points)
+        rows.append({"link": name, **summary(found)})
+    return rows
+
+
+def inside(names: list[str], rate: str) -> list[dict[str, Any]]:
+    """On the first host: the comparison itself."""
+    hosts = tuple(Host(name, 2) for name in names)
+    group = Group(backend="gloo", ranks=2 * len(hosts), nodes=len(hosts), hosts=hosts)
+    sizes = [size for size in SIZES if size <= _LARGEST]
+    rows = compare(HOSTS_CASES, group, 3, FOLDER / rate, sizes)
+    return [{**row, "sign right": bool(row["sign right"]), "covered": bool(row["covered"])} for row in rows]
+
+
+if __name__ == "__main__":
+    print(json.dumps(inside(sys.argv[1:-1], sys.argv[-1])))

@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.accuracy import FOLDER, joined_blocks, keep_points, launch, read_truth, rows_of, summary
 from benchmarks.accuracy_ranks import AccuracyTask, Case
-from benchmarks.table import print_table
+from benchmarks.shared import print_table
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe import Group, findings, read_lines
 from scalescope.estimation.profile import assemble
@@ -27,7 +27,7 @@ RANKS = (2, 4, 8, 16)
 ROUNDS = 3
 
 
-def run() -> list[dict[str, Any]]:
+def accuracy_cores() -> list[dict[str, Any]]:
     """Numbers of ranks take turns in a launch of each model; what 8 and 16 show is used where the table says so."""
     cores = len(os.sched_getaffinity(0))
     ranks = tuple(count for count in RANKS if count <= cores)

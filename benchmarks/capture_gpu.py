@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.table import print_table
+from benchmarks.shared import print_table
 
 FIRST, STEPS, TOTAL = 80, 40, 180  # Of the captured steps
 SETTLED = 40  # Steps after which compilation and clocks have settled
@@ -25,7 +25,7 @@ HOOK = Path(__file__).parents[1] / "src" / "scalescope" / "agent" / "hook"
 WINDOWS = {"untraced": "", "light": f"{FIRST}:{STEPS}:10", "full": f"{FIRST}:{STEPS}:10:full"}
 
 
-def run(*options: str, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+def capture_gpu(*options: str, rounds: int = ROUNDS) -> list[dict[str, Any]]:
     """One row per kind of capture, medians over rounds in which the kinds take turns."""
     out = Path(os.environ.get("OUT") or Path("results") / "bench" / "capture_gpu")
     details: list[dict[str, Any]] = []
@@ -92,4 +92,4 @@ def _steps(folder: Path) -> list[float]:
 
 
 if __name__ == "__main__":
-    print_table(run(*sys.argv[1:]))
+    print_table(capture_gpu(*sys.argv[1:]))

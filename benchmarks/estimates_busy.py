@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.accuracy import keep_points
-from benchmarks.command import scalescope
-from benchmarks.table import Unfinished, print_table
+from benchmarks.shared import Unfinished, print_table, scalescope
 from scalescope.records.prediction import Advice, Cell
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EFFICIENCY_GOAL
@@ -45,7 +44,7 @@ while True:
 """  # One core is busy about a third of the time
 
 
-def run() -> list[dict[str, Any]]:
+def estimates_busy() -> list[dict[str, Any]]:
     """Ten estimates; those that an interrupted run finished are kept."""
     folder = FOLDER / "busy"
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from benchmarks.mutation import Mutant, draw, faults, is_another_program
-from benchmarks.table import Unfinished, print_table
+from benchmarks.shared import Unfinished, print_table
 from scalescope import host
 from scalescope.records.store import drop_torn_line
 
@@ -48,7 +48,7 @@ _NO_TESTS = 5  # pytest's exit code where nothing was selected
 _UNNOTICED = {"elsewhere": "noticed", "survived": "no"}
 
 
-def run() -> list[dict[str, Any]]:
+def mutants() -> list[dict[str, Any]]:
     """One row per room; what survived stands above them."""
     seed, count = int(os.environ.get("SEED", SEED)), int(os.environ.get("MUTANTS", MUTANTS))
     rooms = tuple(filter(None, os.environ.get("ROOMS", "").split(",")))

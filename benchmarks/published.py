@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.table import print_table
+from benchmarks.shared import print_table
 from scalescope.engines import find_engine
 from scalescope.estimation.step_time import profile_from_step_times
 from scalescope.records.cluster import Cluster
@@ -42,7 +42,7 @@ SMALL_BUCKETS = {
 }
 
 
-def run() -> list[dict[str, Any]]:
+def published() -> list[dict[str, Any]]:
     """Predicted against published, every model and number of GPUs."""
     cluster = load_cluster(CLUSTER)
     rows: list[dict[str, Any]] = []

@@ -11,24 +11,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import trace_files, trace_horovod, trace_kineto
-from benchmarks.command import scalescope_words
-from benchmarks.table import print_table
+from benchmarks import trace_files, trace_floors
+from benchmarks.shared import print_table, scalescope_words
 
 MEGABYTES = 200
 REPEATS = 5
 RANKS = 8
 
 
-def run() -> list[dict[str, Any]]:
+def trace_explain() -> list[dict[str, Any]]:
     """A row per kind of trace: CPU seconds, the fastest of some with floor and command alternating, and peak memory."""
     files = {
-        "Horovod timeline, long training": (trace_horovod.FLOOR, trace_files.horovod(MEGABYTES)),
-        "Horovod timeline, repeated": (trace_horovod.FLOOR, trace_files.horovod_repeated(MEGABYTES)),
+        "Horovod timeline, long training": (trace_floors.HOROVOD, trace_files.horovod(MEGABYTES)),
+        "Horovod timeline, repeated": (trace_floors.HOROVOD, trace_files.horovod_repeated(MEGABYTES)),
     }
     for name in ("gloo, CPU", "NCCL, CUDA"):
-        path = trace_files.kineto(trace_kineto.SAMPLES[name], MEGABYTES)
-        files[f"profiler trace, {name}"] = (trace_kineto.FLOOR, path)
+        path = trace_files.kineto(trace_files.PROFILER_TRACES[name], MEGABYTES)
+        files[f"profiler trace, {name}"] = (trace_floors.KINETO, path)
     small = trace_files.SAMPLES / "horovod" / "mpi_cnn.json.gz"
     command(small)  # leaves the bytecode
     startup = min(command(small)[0] for _ in range(REPEATS))
@@ -39,7 +38,7 @@ def run() -> list[dict[str, Any]]:
 
 def many_ranks(megabytes: int, count: int, repeats: int) -> list[dict[str, Any]]:
     """Files of many ranks, read on one core and on all: wall seconds of the whole command, the fastest of some."""
-    files = [str(path) for path in trace_files.ranks(trace_kineto.SAMPLES["gloo, CPU"], megabytes, count)]
+    files = [str(path) for path in trace_files.ranks(trace_files.PROFILER_TRACES["gloo, CPU"], megabytes, count)]
     everything = sorted(os.sched_getaffinity(0))
     rows = []
     for cores in (everything[:1], everything):
@@ -57,7 +56,7 @@ def _row(name: str, floor: str, path: Path, startup: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         export = ("--export", str(Path(folder) / "steps.json"))
         rounds = [
-            (trace_kineto.measured(floor, path)["cpu"], command(path), command(path, *export)) for _ in range(REPEATS)
+            (trace_floors.measured(floor, path)["cpu"], command(path), command(path, *export)) for _ in range(REPEATS)
         ]
     decoding = min(each[0] for each in rounds)
     explaining, memory = min(each[1] for each in rounds)

@@ -10,6 +10,10 @@ from isal import igzip
 
 FOLDER = Path("results") / "bench" / "traces"
 SAMPLES = Path("tests") / "data" / "traces"
+PROFILER_TRACES = {
+    "gloo, CPU": SAMPLES / "kineto" / "gloo_small" / "rank0.json.gz",
+    "NCCL, CUDA": SAMPLES / "kineto" / "nccl" / "rank0.json.gz",
+}
 _TIME = re.compile(rb'("ts": ?)(-?\d+(?:\.\d+)?)')
 _STEP = re.compile(rb'("ProfilerStep#)(\d+)"')
 

@@ -44,7 +44,7 @@ class Event(msgspec.Struct, gc=False):
     ph: str = ""
 
 
-def run() -> list[dict[str, Any]]:
+def trace_fuzz() -> list[dict[str, Any]]:
     """A row for the cuts and one per reader; what failed is shown with its kind of exception."""
     trace_files.FOLDER.mkdir(parents=True, exist_ok=True)
     rows = [_cuts(trace_files.SAMPLES / "horovod" / "gloo_ops.json")]

@@ -10,9 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.command import scalescope_words
-from benchmarks.namespaces import lab_of
-from benchmarks.table import Unfinished, print_table
+from benchmarks.shared import Unfinished, lab_of, print_table, scalescope_words
 from scalescope.records.run import Measurement
 from scalescope.records.store import load
 from scalescope.records.tuning import Tuning, Values
@@ -45,7 +43,7 @@ CASES = (
 )
 
 
-def run() -> list[dict[str, Any]]:
+def tune_example() -> list[dict[str, Any]]:
     """One case in a run of this section, since it takes minutes; the next one goes on with the next."""
     left = [case for case in CASES if not _finished(case).exists()]
     if not left:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.tune_grid import Landscape, Truth
+from benchmarks.tune_landscape import Landscape, Truth
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Values
 from scalescope.tuner.blocks import Block, Outcome, SampleRequest

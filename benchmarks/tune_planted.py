@@ -4,23 +4,25 @@ import math
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.tune_grid import TOLERANCE
-from benchmarks.tune_horovod import MID
-from benchmarks.tune_landscapes import SMALL
-from benchmarks.tune_online import Trained, while_training
+from benchmarks.tune_landscape import TOLERANCE, Trained, while_training
 from benchmarks.tune_peers import Draw, decide
-from benchmarks.tune_section import RESULTS
+from benchmarks.tune_recorded import TRANSFORMER as MODEL
+from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.space import ON_REQUEST, Space
 
-FOLDER = RESULTS / "tune_planted"
-TRANSFORMER = TuneRequest(workload=MID, np=2, batch=16, search=ON_REQUEST)
+FOLDER = Path("results") / "bench" / "tune_planted"
+SMALL = TuneRequest(
+    workload=WorkloadSpec(model="benchmarks/models.py:small_tensors", inputs=("96",)), np=2, batch=16, search=ON_REQUEST
+)
+TRANSFORMER = TuneRequest(workload=MODEL, np=2, batch=16, search=ON_REQUEST)
 # Of each: for how many seconds its steps are noted, all with the default.
 TRAININGS = {"200 small tensors": (SMALL, 150.0), "a small transformer": (TRANSFORMER, 150.0)}
 _AT_ONCE, _STEPS = 5, 50
@@ -50,7 +52,7 @@ class Decided(NamedTuple):
     samples: int
 
 
-def run() -> list[dict[str, Any]]:
+def tune_planted() -> list[dict[str, Any]]:
     """The real steps, then every planted case on a stretch of them; half of the cases have a prior."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     noises = [noise_of(name, request, seconds) for name, (request, seconds) in TRAININGS.items()]

@@ -26,7 +26,7 @@ BEFORE = 9  # Steps of a block when a pair's deviation of 10 % was noted: median
 GOALS = {-0.02: "<= 0.5", 0.0: "<= 2.5", 0.05: ">= 50", 0.13: ">= 95"}
 
 
-def run() -> list[dict[str, Any]]:
+def tune_power() -> list[dict[str, Any]]:
     """Pairs that vary on their own, pairs of blocks of steps, then whole searches."""
     rows = []
     for where, most in (("while training", ONLINE.most_pairs), ("by relaunch", OFFLINE.most_pairs)):

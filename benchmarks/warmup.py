@@ -35,7 +35,7 @@ class Found(NamedTuple):
     miss: int  # Steps by which the end that was found is late; below 0 when it is early
 
 
-def run() -> list[dict[str, Any]]:
+def warmup() -> list[dict[str, Any]]:
     sets = [_found_in_traces(np.random.default_rng(seed)) for seed in SEEDS]
     found = [each for one_set in sets for each in one_set]
     rows = [_row(f"warm-up: {shape}", [each for each in found if each.trace.shape == shape]) for shape in SHAPES]

@@ -47,14 +47,14 @@ def test_measure_returns_records_and_shows_its_progress(tmp_path) -> None:
     assert [each.round for each in more.runs] == [1, 2]
 
 
-def test_what_was_read_is_studied_drawn_and_tabulated_alike(tmp_path) -> None:
+def test_what_explain_read_can_be_drawn_and_tabulated(tmp_path) -> None:
     scaling = scalescope.explain(Path(__file__).parents[1] / "examples" / "data" / "lab11.csv")
     assert scaling.curves[0].fit
     assert "30.10" in scalescope.tabulate(scaling, "latex")
     assert any(path.name == "speedup.png" for path in scalescope.draw(scaling, tmp_path))
 
 
-def test_one_thing_is_measured(tmp_path) -> None:
+def test_measure_refuses_a_model_together_with_a_command(tmp_path) -> None:
     for arguments in ({}, {"model": "mlp", "command": ["true"]}):
         with pytest.raises(UsageError, match="one thing"):
             scalescope.measure(**arguments, folder=tmp_path)

@@ -21,7 +21,7 @@ def test_a_planted_change_is_found_where_it_is(seed: int) -> None:
     assert found[0][1:] == (pytest.approx(0.1, rel=0.03), pytest.approx(0.13, rel=0.03))
 
 
-def test_steady_steps_have_no_change() -> None:
+def test_steady_steps_have_no_change_point() -> None:
     assert [seed for seed in range(40) if change_points(steps(120, 0.1, seed=seed, noise=0.08))] == []
 
 
@@ -46,14 +46,14 @@ def test_slow_steps_at_equal_distances_are_a_period() -> None:
     assert found.excess_s == pytest.approx(0.06, rel=0.2)
 
 
-def test_slow_steps_here_and_there_are_none() -> None:
+def test_slow_steps_at_random_places_are_no_period() -> None:
     times = steps(200, 0.1)
     for index in (3, 17, 80, 95, 171):
         times[index] = 0.3
     assert slow_period(times) is None
 
 
-def test_few_steps_say_nothing() -> None:
+def test_few_steps_have_no_change_point_and_no_period() -> None:
     assert change_points([0.1] * 5 + [0.2] * 5) == []
     assert slow_period([0.1, 0.5, 0.1]) is None
 

@@ -143,7 +143,7 @@ def test_horovodrun_starts_horovod_on_two_hosts(hosts):
     assert lines == BOTH_RANKS, ran.stderr
 
 
-def test_a_lab_takes_everything_with_it(hosts):
+def test_removing_a_lab_removes_its_namespaces_and_processes(hosts):
     lab = hosts(2)
     namespace = lab.namespace("h2")
     ours = lab.popen("h2", ["sleep", "1000"])
@@ -158,7 +158,7 @@ def test_a_lab_takes_everything_with_it(hosts):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_lab_goes_with_its_test_process(hosts, tmp_path, number):
+def test_a_lab_is_removed_when_its_test_process_is_killed(hosts, tmp_path, number):
     """Told to end, the process removes its lab; killed, it leaves that to the next one."""
     (tmp_path / "test_lab.py").write_text(LAB_THAT_WAITS)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -204,7 +204,7 @@ def test_slurm_starts_horovod_over_pmix(slurm):
     assert sorted(ran.stdout.splitlines()) == [line.replace("h", "n", 1) for line in BOTH_RANKS], ran.stderr
 
 
-def test_slurm_takes_everything_with_it(tmp_path):
+def test_removing_slurm_ends_its_daemons_and_jobs(tmp_path):
     needs.slurm()
     cluster = Slurm()
     task_file = tmp_path / "task"

@@ -95,7 +95,7 @@ def test_without_a_topology_every_hyperthread_is_a_core(tmp_path):
 
 
 @pytest.mark.launches
-def test_the_file_alone_answers_on_another_host():
+def test_host_py_runs_alone_on_another_host():
     file = Path(sys.modules["scalescope.host"].__file__)
     answer = subprocess.run(
         [sys.executable, "-I", "-S", "-"], input=file.read_text(), capture_output=True, text=True, check=True

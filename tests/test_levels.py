@@ -9,14 +9,14 @@ from scalescope.stats import MEASURED, PREDICTED, half_width, normal_width, perc
 PACKAGE = Path(scalescope.__file__).parent
 
 
-def test_widths_are_the_tabled_ones() -> None:
+def test_interval_widths_are_those_of_published_tables() -> None:
     assert normal_width(0.95) == pytest.approx(1.959964, abs=1e-6)
     assert normal_width(0.90) == pytest.approx(1.644854, abs=1e-6)
     assert t_width(4, 0.95) == pytest.approx(2.776445, abs=1e-6)
     assert half_width([1.0, 2.0, 3.0], 0.90) == pytest.approx(2.919986 / 3**0.5, abs=1e-6)
 
 
-def test_levels_in_words() -> None:
+def test_confidence_levels_are_written_in_percent() -> None:
     assert [percent(level) for level in (MEASURED, PREDICTED, 0.995)] == ["95 %", "90 %", "99.5 %"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks import mutants
 from benchmarks.mutation import KINDS, Fault, Mutant, draw, faults, is_another_program
-from benchmarks.table import Unfinished
+from benchmarks.shared import Unfinished
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,11 +65,11 @@ def test_each_place_is_changed_by_itself(kind: str, source: str, expected: list[
     "source",
     ['"""What."""', "a: int\n'''Its unit is 1.'''", "f'{a + 1} of {min(b)}'", "def f(a: 'b < c') -> None: ..."],
 )
-def test_wording_is_left_alone(source: str) -> None:
+def test_wording_is_not_mutated(source: str) -> None:
     assert faults(source.encode()) == []
 
 
-def test_what_an_error_says_is_left_alone_and_the_error_itself_is_not() -> None:
+def test_the_text_of_an_error_is_not_mutated_but_raising_it_is() -> None:
     found = faults(b"def f(a):\n    b\n    raise E(f'{a}', a + 1)\n")
     assert [(each.kind, each.old) for each in found] == [("early return", ""), ("dropped", "raise E(f'{a}', a + 1)")]
 
@@ -147,7 +147,7 @@ def test_most():
 
 
 @pytest.mark.launches
-def test_what_quick_tests_notice_is_told_by_room_and_kept_for_the_next_run(
+def test_noticed_mutants_are_counted_by_room_and_kept_for_the_next_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time of so few tests

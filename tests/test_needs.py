@@ -21,7 +21,7 @@ launches = pytest.mark.launches
 
 
 @pytest.mark.parametrize(("variable", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
-def test_what_is_missing_skips_or_fails(variable, outcome, monkeypatch, tmp_path):
+def test_a_missing_program_skips_the_test_or_fails_it_where_all_is_required(variable, outcome, monkeypatch, tmp_path):
     monkeypatch.setenv("SCALESCOPE_REQUIRE_ALL", variable)
     needs.need(True, "nothing")
     needs.programs("sh")

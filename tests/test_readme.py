@@ -43,7 +43,7 @@ def prediction(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
     return msgspec.json.decode((folder / "estimate.json").read_bytes(), type=Prediction)
 
 
-def test_everyone_who_comes_finds_a_command() -> None:
+def test_readme_has_a_command_for_every_kind_of_input() -> None:
     for word in (
         "script",
         "profiler traces",

@@ -45,7 +45,7 @@ def test_the_epochs_on_two_gpus_come_in_two_kinds() -> None:
     assert [mode.seconds for mode in judged.modes] == pytest.approx([0.676, 0.8957], rel=1e-3)
 
 
-def test_clusters_one_percent_apart_are_not_reported() -> None:
+def test_modes_one_percent_apart_are_not_reported() -> None:
     judged = steadiness(FOUR_GPUS)
     assert (judged.kind, judged.sentence, judged.modes) == ("even", "", ())
 
@@ -95,7 +95,7 @@ def test_modes_depend_on_neither_order_nor_unit(epochs: list[float], unit: float
 
 @pytest.mark.parametrize(("count", "total"), [(60, 0.15), (300, 0.08), (30_000, 0.05)])
 @pytest.mark.parametrize("slower", [True, False])
-def test_drift_is_found_and_reported(count: int, total: float, slower: bool) -> None:
+def test_drift_is_found_with_its_size(count: int, total: float, slower: bool) -> None:
     rng = np.random.default_rng(count)
     course = np.linspace(0, math.log1p(total), count)
     steps = np.exp(0.02 * correlated(rng, count, 0.5) + course)

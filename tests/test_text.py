@@ -44,7 +44,7 @@ def test_escapes_go_and_tabs_stay() -> None:
         ("grün", "grün"),
     ],
 )
-def test_plain_text(text: str, clean: str) -> None:
+def test_plain_text_has_no_markup_and_no_control_characters(text: str, clean: str) -> None:
     assert plain(text, 20) == clean
 
 
@@ -54,7 +54,7 @@ def test_plain_text_is_printable_and_short(text: str, longest: int) -> None:
     assert len(plain(text, longest)) <= longest
 
 
-def test_plurals() -> None:
+def test_nouns_follow_their_count() -> None:
     assert [plural(1, "launch"), plural(2, "launch"), plural(3_000, "step")] == [
         "1 launch",
         "2 launches",

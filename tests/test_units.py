@@ -21,7 +21,7 @@ from scalescope.units import format_bytes, format_seconds, parse_counts, parse_s
         ("1,2..4,8", (1, 2, 3, 4, 8)),
     ],
 )
-def test_counts_as_people_write_them(text: str, counts: tuple[int, ...]) -> None:
+def test_lists_and_ranges_of_counts_are_read(text: str, counts: tuple[int, ...]) -> None:
     assert parse_counts(text, "--np") == counts
 
 
@@ -39,7 +39,7 @@ def test_counts_come_back_sorted_and_once(numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("20ms", 0.02), ("2min", 120)]
 )
-def test_seconds(text: str, seconds: float) -> None:
+def test_durations_are_read_in_every_unit(text: str, seconds: float) -> None:
     assert parse_seconds(text, "--timeout") == pytest.approx(seconds)
 
 
@@ -49,7 +49,7 @@ def test_a_bad_time_names_its_option(text: str) -> None:
         parse_seconds(text, "--timeout")
 
 
-def test_numbers_for_people() -> None:
+def test_numbers_are_shortened_for_people() -> None:
     assert [format_seconds(value) for value in (3725, 125, 1.5, 0.0123, 4.2e-6)] == [
         "1 h 02 min",
         "2 min 05 s",

@@ -135,7 +135,7 @@ def test_a_slow_beginning_is_no_warmup_where_steps_as_slow_come_back(
     assert found == [warmup] * 4
 
 
-def test_a_change_in_the_middle_is_reported_and_no_warmup() -> None:
+def test_a_change_in_the_middle_is_a_change_point_and_no_warmup() -> None:
     for seed in range(10):
         durations = warmed([1.25] * 45, 100, seed, deviation=0.02)
         assert warmup_steps(durations) <= 1
@@ -149,7 +149,7 @@ def test_slow_drift_is_no_warmup(drift: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_only_ratios_count(seed: int) -> None:
+def test_warmup_does_not_depend_on_the_unit_of_time(seed: int) -> None:
     durations = warmed([6.0, 2.0, 1.4], 60, seed)
     assert warmup_steps([each * 1e-4 for each in durations]) == warmup_steps(durations)
 

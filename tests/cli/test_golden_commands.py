@@ -61,7 +61,9 @@ def test_help(shell: CommandLine, verb: str) -> None:
     compare(f"help/{verb or 'scalescope'}.txt", done.stdout)
 
 
-def test_no_option_goes_without_a_word(shell: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_that_disappears_is_named_in_the_changelog(
+    shell: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each stays, or the CHANGELOG names its replacement."""
     monkeypatch.setenv("COLUMNS", "400")
     lines = []

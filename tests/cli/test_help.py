@@ -32,7 +32,7 @@ def test_the_version_is_shown(capsys) -> None:
     assert capsys.readouterr().out == f"scalescope {__version__}\n"
 
 
-def test_only_the_first_dashes_part_the_command() -> None:
+def test_the_command_begins_after_the_first_double_dash() -> None:
     assert split_at_dashes(["measure", "--np", "2"]) == (["measure", "--np", "2"], ())
     words = ["measure", "--", "srun", "--", "x", "--help"]
     assert split_at_dashes(words) == (["measure"], ("srun", "--", "x", "--help"))
@@ -45,7 +45,7 @@ def test_no_words_show_the_help(capsys) -> None:
     assert "measure" in captured.out + captured.err
 
 
-def test_nothing_typed_is_the_help_and_no_error_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bare_scalescope_prints_its_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     shown = capsys.readouterr()
     assert "COMMAND" in shown.out + shown.err

@@ -88,20 +88,20 @@ def training(request: Any, *but: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("request_", [MEASURED, SCRIPT, TUNED], ids=["model", "script", "tuned"])
 @pytest.mark.parametrize("verb", ["measure", "explain", "tune"])
-def test_a_training_comes_back_from_every_verb_that_launches_it(request_, verb: str) -> None:
+def test_the_next_command_repeats_the_training_after_every_verb_that_launches_it(request_, verb: str) -> None:
     again = pasted(retyped(verb, request_, np=4, batch=8 if request_.workload else ()))
     assert training(again) == training(request_)
     assert again.np == (4 if verb == "tune" else (4,))
 
 
-def test_an_estimate_comes_back_and_is_measured_with_its_engine_and_knobs() -> None:
+def test_the_next_command_after_estimate_measures_with_its_engine_and_knobs() -> None:
     assert pasted(retyped("estimate", ESTIMATED)) == ESTIMATED
     measured = pasted(retyped("measure", ESTIMATED, np=(1, 4), batch=32, scaling=("strong",)))
     assert training(measured, *AROUND) == training(ESTIMATED, *AROUND, "command") | {"command": ()}
     assert (measured.np, measured.batch, measured.scaling) == ((1, 4), (32,), ("strong",))
 
 
-def test_what_belongs_to_one_run_is_not_typed_again() -> None:
+def test_the_next_command_leaves_out_options_of_one_run() -> None:
     request = msgspec.structs.replace(
         MEASURED, seed=3, launches=2, precision=0.1, budget_s=9.0, trace=True, folder="out"
     )
@@ -110,7 +110,7 @@ def test_what_belongs_to_one_run_is_not_typed_again() -> None:
     assert pasted(retyped("measure", request, trace=True)).trace
 
 
-def test_times_that_a_study_shared_out_are_typed_as_people_write_them() -> None:
+def test_the_next_command_writes_durations_with_units() -> None:
     request = msgspec.structs.replace(MEASURED, budget_s=33.10440147900226)
     line = retyped("measure", request, **of_run(request))
     assert "--budget 33.1s" in line
@@ -121,7 +121,7 @@ def test_times_that_a_study_shared_out_are_typed_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("finding", "verb"), [("exposed_communication", "tune"), ("input_bound", "measure"), ("", "measure")]
 )
-def test_explain_goes_on_with_its_first_finding(finding: str, verb: str) -> None:
+def test_the_next_command_after_explain_follows_its_first_finding(finding: str, verb: str) -> None:
     found = Finding(id=finding, sentence="", evidence={}, change="", gain=None)
     explanation = msgspec.structs.replace(made_explanation.ddp(), findings=(found,) if finding else ())
     line = after_traces(explanation, SCRIPT)
@@ -129,7 +129,7 @@ def test_explain_goes_on_with_its_first_finding(finding: str, verb: str) -> None
     assert training(pasted(line)) == training(SCRIPT)
 
 
-def test_a_capture_is_asked_for_where_the_finding_says_so() -> None:
+def test_the_next_command_captures_where_a_finding_needs_it() -> None:
     change = "Find the rank that is late: `scalescope explain --np N --engine horovod -- COMMAND`."
     found = Finding(id="negotiation", sentence="", evidence={}, change=change, gain=None)
     explanation = msgspec.structs.replace(made_explanation.bare_horovod(), findings=(found,))
@@ -138,7 +138,7 @@ def test_a_capture_is_asked_for_where_the_finding_says_so() -> None:
     assert training(again) == training(SCRIPT)
 
 
-def test_traces_in_a_folder_of_ours_tell_how_they_were_made(tmp_path: Path) -> None:
+def test_the_next_command_after_traces_of_ours_repeats_how_they_were_captured(tmp_path: Path) -> None:
     request = msgspec.structs.replace(SCRIPT, env={})
     save(Plan(request=request, cwd=str(tmp_path), since_ns=0), tmp_path / "plan.json")
     (tmp_path / "traces" / "ddp-np2").mkdir(parents=True)
@@ -178,14 +178,16 @@ def test_measure_makes_sure_before_it_explains_poor_scaling(changes, part, tmp_p
 @pytest.mark.parametrize(
     "path", ["traces/kineto/gloo_small", "traces/horovod/mpi_cnn.json.gz", "autotune/gloo_fusion_held.csv"]
 )
-def test_a_file_that_names_no_script_leads_to_a_placeholder(scalescope: CommandLine, path: str) -> None:
+def test_the_next_command_after_a_bare_file_has_a_placeholder_for_the_script(
+    scalescope: CommandLine, path: str
+) -> None:
     said = scalescope.in_this_process("explain", str(Path(__file__).parents[1] / "data" / path)).stdout
     assert "train.py" not in said
     assert said.splitlines()[-1].startswith("Next: scalescope ")
     assert said.splitlines()[-1].endswith(" -- COMMAND")
 
 
-def test_a_table_that_was_drawn_leads_to_a_placeholder(scalescope: CommandLine) -> None:
+def test_the_next_command_after_a_drawn_table_has_a_placeholder_for_the_script(scalescope: CommandLine) -> None:
     table = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
     said = scalescope.in_this_process("explain", str(table), "-o", "out", "--formats", "svg").stdout
     assert said.splitlines()[-1].endswith(" -- COMMAND")

@@ -108,6 +108,6 @@ def test_an_empty_argument_is_refused_and_one_of_the_training_is_its_own(scalesc
         (lambda: probe_request(slots=100_000), "--slots takes a whole number up to 4,096"),
     ],
 )
-def test_python_refuses_the_same(asked: Any, says: str) -> None:
+def test_the_api_refuses_what_the_command_line_refuses(asked: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         asked()

@@ -55,7 +55,7 @@ def test_the_lines_of_horovods_autotune_page_are_taken_after_tune(asked, line: s
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_without_the_word_horovodrun_they_ask_for_the_same(asked, line: str) -> None:
+def test_horovodruns_options_mean_the_same_without_the_word_horovodrun(asked, line: str) -> None:
     request = asked(line.removeprefix("horovodrun "))
     assert request == TuneRequest(command=TRAIN, np=4, oversubscribe=True, **LINES[line])
 

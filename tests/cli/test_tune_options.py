@@ -45,7 +45,7 @@ def told(scalescope: CommandLine, monkeypatch: pytest.MonkeyPatch):
     return complain
 
 
-def test_little_is_needed(asked) -> None:
+def test_tune_needs_only_a_model_or_a_command(asked) -> None:
     assert asked(*SCRIPT) == TuneRequest(command=("python", "train.py"))
     assert asked("cnn") == TuneRequest(workload=WorkloadSpec(model="cnn"))
 
@@ -236,7 +236,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_bad_words_are_told_before_anything_starts(words, part, told, tmp_path: Path) -> None:
+def test_bad_options_of_tune_are_refused_before_anything_starts(words, part, told, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.yaml").write_text("params:\n  cycle_time: 5\n")
     (tmp_path / "horovod.yaml").write_text("params:\n  cycle_time_ms: 5\n")

@@ -109,7 +109,7 @@ def test_file_whose_reading_fails_is_one_line(scalescope: CommandLine, line: str
 
 
 @pytest.mark.launches  # measure asks an interpreter for torch before it looks at the folder
-def test_functions_refuse_them_as_the_command_line_does(tmp_path: Path) -> None:
+def test_api_refuses_unusable_paths_as_the_command_line_does(tmp_path: Path) -> None:
     for call in (
         lambda path: api.explain(path),
         lambda path: api.explain([TRACE], estimate=path),

@@ -15,72 +15,8 @@ class Net(torch.nn.Module):
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["measure"], "name one thing to measure"),
-        (["measure", "resnet19"], "resnet18"),
-        (["measure", "no_such_file.py:Net"], "no_such_file.py"),
-        (["measure", "net.py:Net", "--input", "8"], "--model-arg width="),
-        (["measure", "net.py:Net", "--model-arg", "width=4", "--input", "9"], "--input"),
-        (["measure", "net.py:Net", "--model-arg", "width=4"], "--input"),
-        (["measure", "net.py:Not", "--input", "8"], "Net"),
-        (["measure", "gpt", "--input", "float32:16"], "int64"),
-        (["measure", "mlp", "--np", "64"], "--oversubscribe"),
-        (["measure", "mlp", "--np", "zero"], "--np"),
-        (["measure", "mlp", "--batch", "0"], "--batch"),
-        (["measure", "mlp", "--engine", "dpp"], "did you mean ddp"),
-        (["measure", "mlp", "--engine", "none"], "--engine takes ddp, horovod"),
-        (["measure", "mlp", "--launcher", "toruchrun"], "did you mean torchrun"),
-        (["measure", "mlp", "--launcher", "own"], "after --"),
-        (["measure", "mlp", "--knob", "bucket=3"], "bucket_cap_mb"),
-        (["measure", "mlp", "--knob", "bucket_cap_mb=-3"], "from 0.001 to 4096 MiB"),
-        (["measure", "mlp", "--hosts", "a,b"], "a:2,b:2"),
-        (["measure", "mlp", "--env", "A"], "NAME=VALUE"),
-        (["measure", "mlp", "--scaling", "strong", "--np", "2", "--batch", "31"], "cannot be shared by 2 processes"),
-        (["measure", "mlp", "--device", "tpu"], "cpu, cuda or auto"),
-        (["measure", "mlp", "--timeout", "soon"], "10m"),
-        (["measure", "mlp", "--steps", "0"], "--steps"),
-        (["measure", "mlp", "--no-such-option"], "--no-such-option"),
-        (["mesure", "mlp"], "mesure"),
-        (["measure", "--pattern", "(", "--", "true"], "regular expression"),
-        (["measure", "--pattern", "(?P<speed>x)", "--", "true"], "(?P<step_s>...)"),
-        (["measure", "--np", "1", "--", "no_such_program_at_all"], "no program 'no_such_program_at_all'"),
-        (["measure", "--np", "1", "--", sys.executable, "x.py", "{batch}"], "--batch"),
-        (["measure", "--np", "2", "--", sys.executable, "-u", "nosuch.py"], "no file 'nosuch.py'"),
-        (["explain", "--np", "2", "--", sys.executable, "nosuch.py", "net.py"], "no file 'nosuch.py'"),
-        (["tune", "--np", "2", "--", sys.executable, "no/such.py"], "no file 'no/such.py'"),
-        (["study", "--np", "2", "--", "env", "A=1", sys.executable, "nosuch"], "no file 'nosuch'"),
-        (["measure", "mlp", "--loss", "nope", "-o", "new/out"], "no loss 'nope'"),
-        (["estimate", "mlp", "--loss", "nope", "--np", "1,2", "--quiet"], "no loss 'nope'"),
-        (["measure", "--np", "1", "--launcher", "mpirun", "--", "srun", "x"], "leave --launcher mpirun out"),
-        (["measure", "--np", "1", "--model-arg", "a=1", "--", "true"], "let your command do it"),
-        (["measure", "mlp", "--launcher", "mpirun", "--engine", "horovod", "--knob", "controller=gloo"], "horovodrun"),
-        (["measure", "mlp", "--launcher", "horovodrun", "--hosts", "a:1,b:1", "--ssh", "rsh"], "with ssh alone"),
-        (["measure", "--"], "no command after --"),
-    ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
-)
-def test_one_line_and_exit_code_2_and_nothing_on_disk(scalescope, monkeypatch, words: list[str], says: str) -> None:
-    (scalescope.folder / "net.py").write_text(MODEL)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    check_refusal(scalescope.in_this_process(*words, code=2), says)
-    assert {path.name for path in scalescope.folder.iterdir()} - {"__pycache__"} == {"net.py"}
-    sys.modules.pop("net", None)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["measure"], "name one thing to measure"),
-        (["mesure", "mlp"], "mesure"),
-        (["measure", "--"], "no command after --"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_the_same_from_a_process_of_its_own(scalescope, words: list[str], says: str) -> None:
-    check_refusal(scalescope(*words, code=2), says)
+def test_a_process_of_its_own_refuses_alike(scalescope) -> None:
+    check_refusal(scalescope("mesure", "mlp", code=2), "mesure")
 
 
 def check_refusal(done, says: str) -> None:
@@ -105,7 +41,7 @@ def test_a_script_that_cannot_be_measured(scalescope, script: str, says: str) ->
     assert "Traceback" not in done.stderr.splitlines()[0]
 
 
-def test_a_model_that_is_never_built_is_given_up(scalescope) -> None:
+def test_a_model_that_is_never_built_times_out(scalescope) -> None:
     (scalescope.folder / "endless.py").write_text("import time\ndef build():\n    time.sleep(600)\n")
     done = scalescope("measure", "endless.py:build", "--input", "8", "--np", "2", "--timeout", "2s", code=1)
     assert done.stderr.startswith("scalescope: the model endless.py:build made no step within 2 s in one process")

@@ -13,7 +13,7 @@ from scalescope.records.store import decode
 from scalescope.show import document_of, terminal
 
 
-def test_people_read_a_table_and_the_next_command():
+def test_doctor_shows_a_table_and_the_next_command():
     shown = subprocess.run([sys.executable, "-m", "scalescope", "doctor"], capture_output=True, text=True)
     assert shown.returncode == 0
     assert shown.stderr == ""
@@ -24,7 +24,7 @@ def test_people_read_a_table_and_the_next_command():
     assert lines[-1].startswith("Next: scalescope measure cnn --np 1")
 
 
-def test_programs_read_one_document(scalescope, this_machine, monkeypatch):
+def test_doctor_prints_one_json_document(scalescope, this_machine, monkeypatch):
     monkeypatch.setattr("scalescope.jobs.machine.describe_machine", lambda: this_machine)  # as it was found before
     shown = scalescope.in_this_process("doctor", "--json")
     checkup = decode(shown.stdout.encode(), Checkup, "stdout")
@@ -34,7 +34,7 @@ def test_programs_read_one_document(scalescope, this_machine, monkeypatch):
     assert all(remedy.command in shown.stderr for remedy in checkup.remedies)
 
 
-def test_commands_stay_whole_in_a_narrow_terminal(this_machine, monkeypatch):
+def test_doctor_keeps_commands_whole_in_a_narrow_terminal(this_machine, monkeypatch):
     """Without mpirun there is a long command to copy."""
     monkeypatch.setenv("COLUMNS", "40")
     shown = printed(msgspec.structs.replace(this_machine, mpi=None))
@@ -42,7 +42,7 @@ def test_commands_stay_whole_in_a_narrow_terminal(this_machine, monkeypatch):
     assert any("openmpi" in line and len(line) > 36 for line in offered)
 
 
-def test_names_of_the_system_are_not_markup(this_machine):
+def test_doctor_shows_names_of_the_system_without_markup(this_machine):
     shown = printed(msgspec.structs.replace(this_machine, hostname="[bold]box[/bold][/]"))
     assert "machine [bold]box[/bold][/]," in shown
     assert document_of(check_up(msgspec.structs.replace(this_machine, hostname="box"))).answer.startswith(

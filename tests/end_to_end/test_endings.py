@@ -117,7 +117,7 @@ def test_resuming_ends_orphans_of_its_folder_and_no_others(lab: CommandLine, ver
 
 
 @pytest.mark.parametrize("words", [("estimate", "mlp", "--np", "1"), ("probe", "--slots", "2")], ids=lambda w: w[0])
-def test_a_profile_and_a_probe_without_progress_are_given_up(lab: CommandLine, words: tuple[str, ...]) -> None:
+def test_a_profile_and_a_probe_without_progress_time_out(lab: CommandLine, words: tuple[str, ...]) -> None:
     """Importing torch takes longer than this, so that there is no progress in time."""
     done = lab.in_this_process(*words, "--timeout", "1s", "-o", "out", code=1)
     assert "nothing happened for 1 s: raise --timeout" in done.stderr
@@ -173,7 +173,7 @@ scalescope.cli.main()
 """As far as it can be seen here: without the functions that only Linux has."""
 
 
-def test_another_system_is_told_in_one_line(lab: CommandLine) -> None:
+def test_a_system_that_is_not_linux_is_refused_in_one_line(lab: CommandLine) -> None:
     words = [sys.executable, "-c", MACOS, "measure", "--np", "1", "--", "true"]
     done = subprocess.run(words, cwd=lab.folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
@@ -191,7 +191,7 @@ def test_arguments_that_are_not_utf8_are_told_in_one_line(lab: CommandLine) -> N
 OLD_KERNEL = f"import os; del os.pidfd_open; {WITHOUT_PICTURES}"
 
 
-def test_a_kernel_without_pidfds_does(lab: CommandLine) -> None:
+def test_a_kernel_without_pidfds_is_supported(lab: CommandLine) -> None:
     needs.programs("sh")
     words = [sys.executable, "-c", OLD_KERNEL, "measure", *OWN, "--launches", "1", "--", "sh", "-c", STEPS]
     done = subprocess.run(words, cwd=lab.folder, capture_output=True, text=True, timeout=120)

@@ -88,7 +88,7 @@ def test_a_batch_that_does_not_fit_is_marked(scalescope: CommandLine) -> None:
 
 
 def test_a_dry_run_starts_nothing(scalescope: CommandLine) -> None:
-    done = scalescope("estimate", "mlp", "--np", "1,2", "--verify", "2", "--dry-run", "-o", "out")
+    done = scalescope.in_this_process("estimate", "mlp", "--np", "1,2", "--verify", "2", "--dry-run", "-o", "out")
     assert "taken here" in done.stdout
     assert "2 cells" in done.stdout
     assert not (scalescope.folder / "out").exists()

@@ -94,7 +94,9 @@ def write_svhn(folder: Path) -> None:
     ("dataset", "write"),
     [("cifar10", write_cifar10_python), ("cifar10", write_cifar10_binary), ("svhn", write_svhn)],
 )
-def test_real_files(examples: Forked, tmp_path: Path, dataset: str, write: object) -> None:
+def test_an_example_learns_from_real_files_of_a_dataset(
+    examples: Forked, tmp_path: Path, dataset: str, write: object
+) -> None:
     assert callable(write)
     write(tmp_path)
     options = ["--dataset", dataset, "--data", tmp_path, "--batch-size", "10", "--epochs", "3"]

@@ -16,7 +16,7 @@ LAB11 = str(DATA / "lab11.csv")
 CIFAR10 = [str(DATA / f"cifar10-{name}.log") for name in ("1gpu", "2gpus", "4gpus")]
 
 
-def test_a_table_as_json(scalescope) -> None:
+def test_json_of_a_table_has_its_speedups_and_fit(scalescope) -> None:
     document = json.loads(scalescope.in_this_process("explain", LAB11, "--json").stdout)
     assert document["kind"] == "table"
     rounded = {name: round(values["32"], 2) for name, values in document["speedup"].items()}
@@ -30,7 +30,7 @@ def test_a_table_as_json(scalescope) -> None:
     assert [point["np"] for point in document["points"]] == [1, 2, 4, 8, 16, 32]
 
 
-def test_logs_as_json(scalescope) -> None:
+def test_json_of_logs_has_first_epoch_excess_and_break_even(scalescope) -> None:
     document = json.loads(scalescope.in_this_process("explain", *CIFAR10, "--json").stdout)
     assert document["kind"] == "logs"
     assert {np: round(excess, 1) for np, excess in document["first_epoch_excess_s"].items()} == {
@@ -44,7 +44,7 @@ def test_logs_as_json(scalescope) -> None:
     assert document["fit"] is None
 
 
-def test_what_people_see(scalescope) -> None:
+def test_details_and_quiet_answers_of_a_table(scalescope) -> None:
     shown = " ".join(scalescope("explain", LAB11, "--details").stdout.split())
     for words in ("30.10", "11.64", "1.85", "8.83 ± 0.98 s", "31,280 ± 416", "63 %", "the table says 1.72 at 2"):
         assert words in shown
@@ -160,7 +160,7 @@ def test_neither_torch_nor_horovod_is_needed() -> None:
     assert not {"torch", "horovod"} & set(done.stderr.split())
 
 
-def test_from_python() -> None:
+def test_explain_of_files_from_python() -> None:
     scaling = package.explain([LAB11])
     assert scaling.source == "table"
     assert package.explain(CIFAR10, np=[1, 2, 4]).source == "logs"

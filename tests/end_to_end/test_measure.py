@@ -50,7 +50,7 @@ def check_throughput(point: dict) -> None:
     assert point["throughput"] == pytest.approx(point["global_batch"] * steps / point["phases"]["steady_s"])
 
 
-def test_a_model_on_ddp_with_its_baseline_strong_and_weak(measured) -> None:
+def test_a_model_is_measured_on_ddp_with_its_baseline_strong_and_weak(measured) -> None:
     scalescope, stdout, _ = measured
     found = json.loads(stdout)
     points = found["points"]
@@ -117,7 +117,7 @@ def test_explain_recognises_a_measurement(measured) -> None:
 
 
 @pytest.mark.parametrize("controller", ["gloo", "mpi"])
-def test_a_model_on_horovod(scalescope, controller: str) -> None:
+def test_a_model_is_measured_on_horovod(scalescope, controller: str) -> None:
     needs.horovod()
     needs.openmpi()
     words = ("--engine", "horovod", "--knob", f"controller={controller}", "--knob", "cycle_time_ms=2", "--batch", "2")
@@ -148,7 +148,7 @@ def test_the_examples_train_and_run_unchanged(scalescope, script: str) -> None:
     assert_learned(epochs_of(output.read_text()))
 
 
-def test_the_users_own_launch_line(scalescope, scripts) -> None:
+def test_the_users_own_launch_line_is_measured(scalescope, scripts) -> None:
     line = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {{np}} {scripts / 'ddp.py'}"
     done = scalescope("measure", "--np", "2", "--steps", "12", "--json", "--", *shlex.split(line))
     (point,) = document(done)["points"]

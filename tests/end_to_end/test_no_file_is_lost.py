@@ -173,6 +173,6 @@ def test_a_probe_does_not_disturb_another_or_replace_its_cluster(scalescope: Com
     assert "already holds a probe: choose another folder" in refused(scalescope, *RUN["probe"])
 
 
-def test_nothing_is_left_of_a_request_that_cannot_be(scalescope: CommandLine) -> None:
+def test_a_refused_request_leaves_no_folder(scalescope: CommandLine) -> None:
     assert "no backend" in refused(scalescope, "probe", "--backend", "smoke")
     assert list(scalescope.folder.glob("results/*")) == []

@@ -26,14 +26,14 @@ def measured(scalescope, script, *words: str) -> tuple[dict, str]:
     return point, (scalescope.folder / "out" / point["folder"] / "command.txt").read_text()
 
 
-def test_ranks_that_a_script_spawns(scalescope, scripts) -> None:
+def test_ranks_that_a_script_spawns_are_measured(scalescope, scripts) -> None:
     point, line = measured(scalescope, scripts / "spawns_ranks.py")
     assert (point["engine_seen"], point["np"], point["steps"], point["exchanges"]) == ("ddp", 2, 8, True)
     assert "torch.distributed.run" not in line
     assert not any("as it is" in warning for warning in point["warnings"])  # its source tells: nothing was tried first
 
 
-def test_ranks_that_a_script_starts_by_running_itself_again(scalescope, scripts) -> None:
+def test_ranks_that_a_script_starts_by_running_itself_are_measured(scalescope, scripts) -> None:
     point, line = measured(scalescope, scripts / "reruns_itself.py")
     assert (point["engine_seen"], point["np"], point["steps"]) == ("ddp", 2, 8)
     assert "torch.distributed.run" not in line
@@ -61,7 +61,7 @@ def test_a_script_that_fails_under_a_launcher_alone_and_never_exchanges(scalesco
     assert not any(line.startswith("weak scaling") for line in lines[:answer]), "the answer stands above its table"
 
 
-def test_an_asked_for_plain_start(scalescope) -> None:
+def test_a_plain_start_is_used_when_it_is_asked_for(scalescope) -> None:
     (scalescope.folder / "train.py").write_text(ALONE_UNDER_A_LAUNCHER)
     done = scalescope.in_this_process("measure", "--engine", "none", "--dry-run", "--", sys.executable, "train.py")
     title, line = done.stdout.splitlines()

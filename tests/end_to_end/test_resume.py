@@ -67,7 +67,7 @@ def test_killed_at_random_moments_nothing_finished_is_lost_or_repeated(scalescop
     assert len(load(folder / "measurement.json", Measurement).runs) == 4
 
 
-def test_a_torn_line_is_no_launch(scalescope) -> None:
+def test_a_torn_line_is_launched_again(scalescope) -> None:
     command = write_training(scalescope.folder)
     scalescope("measure", *QUICK, "--batch", "2,4", *command)
     runs = scalescope.folder / "out" / "runs.jsonl"
@@ -117,7 +117,7 @@ def test_a_folder_in_which_nothing_was_measured_may_be_used_again(scalescope) ->
     assert "already holds a measurement" in again.stderr
 
 
-def test_it_goes_on_from_anywhere_as_it_was_begun(scalescope) -> None:
+def test_a_measurement_is_resumed_from_any_folder_with_its_own_options(scalescope) -> None:
     scalescope("measure", *QUICK, *write_training(scalescope.folder))
     words = scalescope.words("measure", "--resume", str(scalescope.folder / "out"), "--launches", "2", "--json")
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
@@ -133,7 +133,7 @@ def test_a_script_with_too_few_steps_is_told_so(scalescope) -> None:
     assert "only 3 steps" in done.stderr
 
 
-def test_a_measurement_goes_on_only_on_its_machine(scalescope) -> None:
+def test_resuming_with_another_torch_is_refused_and_on_another_host_is_warned(scalescope) -> None:
     scalescope("measure", *QUICK, *write_training(scalescope.folder))
     path = scalescope.folder / "out" / "plan.json"
     plan = load(path, Plan)
@@ -153,7 +153,7 @@ def test_a_measurement_goes_on_only_on_its_machine(scalescope) -> None:
     assert noted in warning
 
 
-def test_fewer_cores_are_another_machine(scalescope) -> None:
+def test_resuming_with_fewer_cores_is_refused(scalescope) -> None:
     needs.need(len(os.sched_getaffinity(0)) > 1, "two cores")
     (scalescope.folder / "out").mkdir()
     here, cores = str(scalescope.folder), os.sched_getaffinity(0)

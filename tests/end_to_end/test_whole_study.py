@@ -51,7 +51,7 @@ def resumed(tmp_path_factory) -> Resumed:
     return Resumed(line, killed, written, before, json.loads(done.stdout), done.stderr)
 
 
-def test_a_killed_study_keeps_what_was_finished_and_does_it_once(resumed: Resumed) -> None:
+def test_a_killed_study_keeps_finished_parts_and_does_not_repeat_them(resumed: Resumed) -> None:
     folder = resumed.line.folder / "out"
     assert resumed.killed.part("estimate").state == "done"
     assert resumed.killed.part("measure").state == "running"
@@ -62,7 +62,7 @@ def test_a_killed_study_keeps_what_was_finished_and_does_it_once(resumed: Resume
     assert resumed.line.processes() == []
 
 
-def test_it_ends_with_every_part_the_answer_and_the_page(resumed: Resumed) -> None:
+def test_a_resumed_study_ends_with_every_part_the_answer_and_the_page(resumed: Resumed) -> None:
     parts = {part["name"]: part for part in resumed.document["parts"]}
     assert list(parts) == ["estimate", "measure", "explain", "tune", "check", "refine", "strong", "engines"]
     assert parts["estimate"]["state"] == parts["measure"]["state"] == "done"
@@ -76,7 +76,7 @@ def test_it_ends_with_every_part_the_answer_and_the_page(resumed: Resumed) -> No
     assert 'data-figure="map' in page
 
 
-def test_the_ending_is_a_screen_and_the_first_screen_of_the_page(resumed: Resumed) -> None:
+def test_the_answer_of_a_study_fits_a_screen_and_opens_its_page(resumed: Resumed) -> None:
     ending = resumed.said[resumed.said.index(resumed.document["answer"]["sentence"]) :]
     assert len(ending.strip().splitlines()) <= 20
     assert "Page: out/report.html" in ending

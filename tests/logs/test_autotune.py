@@ -123,7 +123,7 @@ def test_a_fresh_log_of_horovod_is_read(tmp_path: Path) -> None:
 
 def test_planted_noise_is_found(tmp_path: Path) -> None:
     for truth in (flat, sloping):
-        found = [judged(tmp_path, planted_log(truth, 0.05, seed)).noise for seed in range(30)]
+        found = [judged(tmp_path, planted_log(truth, 0.05, seed)).noise for seed in range(16)]
         assert 0.8 < median(noise.relative / 0.05 for noise in found if noise) < 1.25
         assert {noise.source for noise in found if noise} == {"repeats", "neighbours"}
 
@@ -148,10 +148,10 @@ def test_a_switch_that_turns_the_landscape_round_is_not_taken_for_noise(tmp_path
 
 def test_the_best_of_equal_settings_is_not_called_clear(tmp_path: Path) -> None:
     verdicts = Counter(
-        judged(tmp_path, planted_log(flat, 0.05, seed, samples)).verdict for seed in range(40) for samples in (9, 21)
+        judged(tmp_path, planted_log(flat, 0.05, seed, samples)).verdict for seed in range(20) for samples in (9, 21)
     )
     assert verdicts["clear"] == 0
-    assert verdicts["noise"] > 70
+    assert verdicts["noise"] > 35
 
 
 def test_a_setting_that_is_much_better_is_called_clear(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_setting_that_is_much_better_is_called_clear(tmp_path: Path) -> None:
 
 def test_the_recommended_setting_is_truly_better_than_the_luckiest_sample(tmp_path: Path) -> None:
     gains = []
-    for seed in range(60):
+    for seed in range(40):
         record = judged(tmp_path, planted_log(sloping, 0.2, seed))
         chosen, better = (
             sloping(record.settings[at].knobs.cycle_time_ms, record.settings[at].knobs.fusion_threshold_mb)

@@ -65,7 +65,7 @@ def test_a_log_cut_anywhere_keeps_every_whole_row(tmp_path: Path) -> None:
     every = scores(read_autotune(WALKED))
     first = data.index(b"\n", data.index(b"\n") + 1) + 1
     ends_of_rows = [at + 1 for at in range(first, len(data)) if data[at : at + 1] == b"\n"]
-    for end in sorted({*range(first, len(data), 61), *ends_of_rows} - {len(data)}):
+    for end in sorted({*range(first, len(data), 211), *ends_of_rows} - {len(data)}):
         record = judged(tmp_path, data[:end])
         assert scores(record) == every[: data[:end].count(b"\n") - 1]
         assert record.lost.events == (data[end - 1 : end] != b"\n")
@@ -113,10 +113,10 @@ def test_a_file_too_large_for_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_very_many_rows_are_read(tmp_path: Path) -> None:
-    rows = [f"0,0,0, 1,5,{fusion / 75:.6g},{100 + fusion % 7}" for fusion in range(3_000)]
+    rows = [f"0,0,0, 1,5,{fusion / 75:.6g},{100 + fusion % 7}" for fusion in range(1_000)]
     record = judged(tmp_path, "\n".join([HEADER, *rows, ""]))
-    assert len(record.samples) == 3_000
-    assert sum(setting.samples for setting in record.settings) == 3_000
+    assert len(record.samples) == 1_000
+    assert sum(setting.samples for setting in record.settings) == 1_000
 
 
 row_like = st.lists(
@@ -129,7 +129,7 @@ row_like = st.lists(
 @given(
     lines=st.lists(st.one_of(row_like, st.just(HEADER), st.text(max_size=20)), max_size=20), tail=st.binary(max_size=8)
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_files_raise_usage_errors_only(tmp_path: Path, lines: list[str], tail: bytes) -> None:
     text = "\n".join([HEADER, "0,0,0, 1,5,4,89.7", *lines])
     try:

@@ -1,5 +1,6 @@
 """Predictions, timelines and clusters made by hand: what maps, charts and the terminal are tried on."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -95,6 +96,7 @@ def single() -> Prediction:
     return predicted(counts=(2,), batches=(32,), slots=2)
 
 
+@functools.cache
 def large() -> Prediction:
     """64 x 1,024 cells on 8 nodes."""
     return predicted("resnet50", counts=range(1, 65), batches=range(1, 1025), slots=8, network_s=0.05)

@@ -15,7 +15,7 @@ RANKS = np.array([1.0, 2.0, 16.0, 64.0, 1000.0])
 
 
 def drawn(count: int, seed: int, kind: str) -> np.ndarray:
-    """Steps that vary by 2 %; spikes: one in fifty takes half as long again on average, as in benchmarks.simulated."""
+    """Steps that vary by 2 %; spikes: one in fifty takes half as long again on average, as in benchmarks.coverage."""
     rng = np.random.default_rng(seed)
     steps = np.exp(rng.normal(0, 0.02, count))
     if kind == "spikes":

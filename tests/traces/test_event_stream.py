@@ -51,7 +51,7 @@ def test_a_file_cut_anywhere_keeps_every_complete_event(tmp_path: Path) -> None:
     while (position := source.find("{", position)) >= 0:
         _, position = decoder.raw_decode(source, position)
         ends.append(position)
-    for size in range(1, len(text), 97):
+    for size in range(1, len(text), 389):
         events, stream = read(path, text[:size])
         complete = bisect_right(ends, size)
         assert len(events) == complete
@@ -63,7 +63,7 @@ def test_a_file_cut_anywhere_keeps_every_complete_event(tmp_path: Path) -> None:
 
 
 def test_an_object_is_read_with_what_stands_around_its_events(tmp_path: Path) -> None:
-    events = [{"ph": "X", "name": f"n{number}", "args": {"list": [{"a": 1}, {"b": 2}]}} for number in range(50_000)]
+    events = [{"ph": "X", "name": f"n{number}", "args": {"list": [{"a": 1}, {"b": 2}]}} for number in range(12_000)]
     whole = {"schemaVersion": 1, "traceEvents": events, "traceName": "here", "more": [{"ph": "no"}, {"ph": "no"}]}
     found, stream = read(tmp_path / "t.json", json.dumps(whole, indent=1).encode())
     assert [event.name for event in found] == [event["name"] for event in events]
@@ -74,8 +74,8 @@ def test_an_object_is_read_with_what_stands_around_its_events(tmp_path: Path) ->
 
 def test_borders_within_strings_and_lists_do_not_split_events(tmp_path: Path) -> None:
     one = {"ph": "B", "name": '},{"ph":"no"},{', "args": [{"ph": "no"}, {"ph": "no"}]}
-    found, stream = read(tmp_path / "t.json", json.dumps([one] * 40_000).encode())
-    assert len(found) == 40_000
+    found, stream = read(tmp_path / "t.json", json.dumps([one] * 15_000).encode())
+    assert len(found) == 15_000
     assert {event.name for event in found} == {one["name"]}
     assert stream.loss.events == 0
 
@@ -118,7 +118,7 @@ def test_gzip_is_recognised_by_its_bytes_and_may_be_cut_or_damaged(tmp_path: Pat
         assert some == whole[: len(some)]
         assert len(some) > 0.7 * size / len(packed) * len(whole)
         assert "gzip data ends early" in stream.loss.reason
-    damaged = bytearray(gzip.compress(text * 5, 1))
+    damaged = bytearray(gzip.compress(text * 2, 1))
     damaged[len(damaged) // 2 : len(damaged) // 2 + 50] = b"\0" * 50
     some, stream = read(tmp_path / "damaged.gz", bytes(damaged))
     assert stream.loss.reason

@@ -30,7 +30,7 @@ def body(name: str) -> bytes:
 
 def test_a_timeline_cut_anywhere_is_read(tmp_path: Path) -> None:
     text, path = text_of("gloo_ops"), tmp_path / "cut.json"
-    for size in range(1, len(text), 401):
+    for size in range(1, len(text), 1201):
         path.write_bytes(text[:size])
         trace = read(path)
         assert trace.loss.reason
@@ -197,7 +197,7 @@ USUAL = (
 )
 """One event of every kind as Horovod writes them."""
 DAMAGES = [(length, bytes([new])) for length in (0, 1) for new in b',{}":[]\\09 '] + [
-    (length, b"") for length in range(1, 9)
+    (length, b"") for length in (1, 2, 4, 8)
 ]
 """How many bytes are lost at a place, and what stands there instead."""
 NOT_LOOKED_AT = (
@@ -227,7 +227,7 @@ def test_the_array_scan_refuses_what_decoding_refuses() -> None:
     assert 100 < taken < 0.2 * len(USUAL) * len(DAMAGES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from(["gloo_ops", "mpi_ops"]),
     st.lists(st.tuples(st.integers(0, 66_000), st.integers(0, 40), st.binary(max_size=8)), max_size=6),

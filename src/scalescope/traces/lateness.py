@@ -16,7 +16,7 @@ _LATE_SHARE = 0.05
 _LATE_STEPS = 0.95
 _FEWEST_STEPS = 8
 # Lateness of neighbouring steps is alike. So many deviations it must be, plus these over the number of steps: of two
-# equal ranks whose lateness is correlated by 0.9 that names one in 1 to 4 of 100 traces (benchmarks/explain_truth.py).
+# equal ranks whose lateness is correlated by 0.9 that names one in 1 to 4 of 100 traces (bench explain_truth).
 _DEVIATIONS, _DEVIATIONS_OF_FEW = 1.0, 50.0
 _OWN_SHARE = 0.25  # Of the time lost that a straggler must have spent on something of its own
 _MOST_WAITING = 16  # Ranks whose waits for one rank are looked at, evenly chosen

@@ -225,7 +225,7 @@ class SampleLog:
             str(sample.index),
             sample.phase,
             "" if sample.pair is None else str(sample.pair),
-            *("default" if values[name] is None else shown_value(values[name]) for name in self._knobs),
+            *("default" if (value := values[name]) is None else shown_value(value) for name in self._knobs),
             _milliseconds(sample.step_s),
             _milliseconds(sample.error_s),
             "" if speedup is None else f"{speedup:.4f}",

@@ -1,4 +1,4 @@
-"""Estimates in a row of models that are not built in, each followed by real launches: do they repeat, and do they hold?
+"""Estimates in a row of models that are not built in, each followed by real launches: do they repeat, do they hold?
 
 `REVISION=COMMIT` makes estimates and launches with the source of another commit, into a folder of its own.
 """
@@ -15,15 +15,17 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
 from typing import Any
 
+import numpy as np
+
 from benchmarks.accuracy import keep_points
-from benchmarks.structure import ROOT, source_at
-from benchmarks.table import Unfinished, print_table
+from benchmarks.shared import ROOT, Unfinished, print_table, source_at
 from scalescope import host
+from scalescope.jobs.train_model import LAUNCH_S, is_enough
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.profile import ModelProfile
 from scalescope.records.run import QUIET, Run
 from scalescope.records.store import load, load_lines
-from scalescope.stats import PREDICTED, normal_width
+from scalescope.stats import PREDICTED, half_width, normal_width
 
 FOLDER = (Path("results") / "bench" / "estimates_repeat").absolute()
 MODELS = {"Recurrent": ("32x64", 32), "Separable": ("3x32x32", 16), "Halving": ("3x32x32", 16)}  # Inputs and batch
@@ -32,7 +34,7 @@ COUNT = 5
 SECONDS = 18 * 60.0  # A run of this section begins no estimate after this; the next run continues
 
 
-def run() -> list[dict[str, Any]]:
+def estimates_repeat() -> list[dict[str, Any]]:
     """All estimates and launches; those of an interrupted run are kept."""
     revision = os.environ.get("REVISION", "")
     folder = FOLDER / (revision or "here")
@@ -54,7 +56,7 @@ def _make(folder: Path, model: str, number: int, source: Path) -> None:
     if done.exists():
         return
     inputs, batch = MODELS[model]
-    words = (f"benchmarks.unseen:{model}", "--input", inputs, "--np", NP, "--batch", str(batch))
+    words = (f"benchmarks.models:{model}", "--input", inputs, "--np", NP, "--batch", str(batch))
     mark = f"{time.time():.0f}"
     kept: dict[str, Any] = {}
     for verb, more in (("estimate", ()), ("measure", ("--launches", "1"))):
@@ -164,12 +166,12 @@ def _variances(made: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
         for name, (values, errors) in parts.items():
             rows.append({"model": model, "part": name, "within %": 100 * median(errors), "between %": _spread(values)})
         runs = [run for one in kept for run in load_lines(Path(one["measure folder"]) / "runs.jsonl", Run)]
-        for engine, np in dict.fromkeys((each.point.engine, each.point.np) for each in runs):
-            of = [each for each in runs if (each.point.engine, each.point.np) == (engine, np)]
+        for engine, ranks in dict.fromkeys((each.point.engine, each.point.np) for each in runs):
+            of = [each for each in runs if (each.point.engine, each.point.np) == (engine, ranks)]
             rows.append(
                 {
                     "model": model,
-                    "part": f"launches, {engine} np {np}",
+                    "part": f"launches, {engine} np {ranks}",
                     "within %": 100 * median(_known_within(each.blocks) for each in of),
                     "between %": _spread([each.mean_step_s for each in of]),
                 }
@@ -191,3 +193,65 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     z, share = normal_width(PREDICTED), count / of
     middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+STUDIES, LAUNCHES, STEP_S = 200, 5, 0.05
+LOOKS = 20
+BETWEEN = 0.025  # Relative standard deviation from launch to launch (estimates_repeat)
+CASES = {"quiet": (0.03, 0.3), "noisy": (0.08, 0.3), "slow drift": (0.03, 0.9)}  # Noise of steps, and their memory
+
+
+def launch_length() -> list[dict[str, Any]]:
+    """Simulated studies of five launches each, then the launches that estimates_repeat kept."""
+    print_table([_simulated(name, *case) for name, case in CASES.items()])
+    runs = [run for path in sorted(FOLDER.glob("here/measure-*/runs.jsonl")) for run in load_lines(path, Run)]
+    if not runs:
+        print("no real launches yet: make bench SECTION=estimates_repeat")
+    kinds = dict.fromkeys((run.point.engine, run.point.np) for run in runs)
+    return [
+        _real(f"{engine} np {np}", [run for run in runs if (run.point.engine, run.point.np) == (engine, np)])
+        for engine, np in kinds
+    ]
+
+
+def _simulated(name: str, noise: float, memory: float) -> dict[str, Any]:
+    random = np.random.default_rng(7)
+    count = int(LAUNCH_S / STEP_S)
+    looks = range(count // LOOKS, count + 1, count // LOOKS)
+    share, bias = [], []
+    spreads: dict[str, list[float]] = {"whole": [], "early": []}
+    for _ in range(STUDIES):
+        means: dict[str, list[float]] = {"whole": [], "early": []}
+        for _ in range(LAUNCHES):
+            pace, innovations = random.normal(1.0, BETWEEN), random.normal(0.0, noise, count)
+            level, durations = 0.0, []
+            for innovation in innovations:
+                level = memory * level + float(innovation)
+                durations.append(STEP_S * pace * max(1 + level, 0.1))
+            early = next((durations[:at] for at in looks if is_enough(durations[:at])), durations)
+            share.append(sum(early) / sum(durations))
+            for kind, made in (("whole", durations), ("early", early)):
+                means[kind].append(fmean(made[len(made) // 5 :]))
+            bias.append(means["early"][-1] / means["whole"][-1] - 1)
+        for kind, values in means.items():
+            spreads[kind].append(stdev(values) / fmean(values))
+    return {
+        "simulated": name,
+        "studies": STUDIES,
+        "time of 10 s launches": fmean(share),
+        "spread of theirs": fmean(spreads["early"]) / fmean(spreads["whole"]),
+        "bias %": 100 * fmean(bias),
+    }
+
+
+def _real(name: str, runs: Sequence[Run]) -> dict[str, Any]:
+    steady_s = [run.phases["steady"] for run in runs]
+    within = [100 * half_width(list(map(math.log, run.blocks))) for run in runs if len(run.blocks) > 1]
+    return {
+        "real launches": name,
+        "of": len(runs),
+        "median s of steps": median(steady_s),
+        "ended before 10 s": sum(seconds < 0.95 * LAUNCH_S for seconds in steady_s),
+        "mean known within %": median(within),
+        "worst %": max(within),
+    }
