@@ -249,8 +249,8 @@ def _with_predicted_steps(results: Results) -> Results:
     """Every traced step gets the predicted one next to it, where there is a profile to predict it from."""
     profile, cluster, explanations = results.profile, results.cluster, []
     for each, batch in zip(results.explanations, results.traced_batches, strict=True):
-        known = profile and cluster and batch is not None and each.engine in exchanging()
-        if known and not each.predicted_step:
+        can_predict = each.engine in exchanging() and not each.predicted_step
+        if profile and cluster and batch is not None and can_predict:
             knobs = Knobs(engine=each.engine, values=find_engine(each.engine).values_for(each.backend))
             step = predicted_step(profile, cluster, knobs, each.world_size or len(each.ranks), batch)
             each = msgspec.structs.replace(each, predicted_step=step)
