@@ -87,7 +87,7 @@ def test_the_search_gets_a_plan_and_the_model_stays_as_it_was(
     assert place == tmp_path / "out"
     assert begun == [[sys.executable, "-m", "scalescope", "tune", "--join", str(place)]]
     asked = load(place / PLAN, TunePlan).request
-    assert (asked.np, asked.engine, asked.knobs) == (1, "ddp", ("gradient_as_bucket_view=True",))
+    assert (asked.np, asked.engine, asked.knobs) == (1, "ddp", ("gradient_as_bucket_view=true",))
     assert (asked.max_samples, asked.steps_per_sample, asked.folder) == (5, 6, str(place))
     assert (place / "training").is_dir()
     assert process.happened == ["input closed", "waited 120.0"]

@@ -148,14 +148,7 @@ def search_for(folder: Path, progress: Progress) -> Tuning | None:
     prepare()
     request = load(folder / PLAN, TunePlan).request
     over = threading.Event()
-
-    def wait_for_the_end() -> None:
-        """Rank 0 holds the other end of our input, until it closes it or dies."""
-        while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
-            pass
-        over.set()
-
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
     search = OnlineSearch(
         request, folder, folder / TRAINING, fixed_knobs(DDP.name, request.knobs), progress, over.is_set
     )
@@ -166,6 +159,13 @@ def search_for(folder: Path, progress: Progress) -> Tuning | None:
         if search.has_given_up:
             return None
         raise
+
+
+def _wait_for_the_end(over: threading.Event) -> None:
+    """Wait until rank 0, which holds the other end of our input, closes it or dies."""
+    while os.read(0, 4096):  # not through sys.stdin, whose lock would be in the way when this process ends first
+        pass
+    over.set()
 
 
 def _finish(search: "subprocess.Popen[bytes]") -> None:

@@ -221,11 +221,12 @@ class SampleLog:
         """One more row; it is on disk when this returns."""
         speedup = default_step_s / sample.step_s if default_step_s and sample.step_s else None
         values = {**self._defaults, **self._fixed, **sample.values}
+        shown = ["default" if (value := values[name]) is None else shown_value(value) for name in self._knobs]
         row = (
             str(sample.index),
             sample.phase,
             "" if sample.pair is None else str(sample.pair),
-            *("default" if (value := values[name]) is None else shown_value(value) for name in self._knobs),
+            *shown,
             _milliseconds(sample.step_s),
             _milliseconds(sample.error_s),
             "" if speedup is None else f"{speedup:.4f}",
