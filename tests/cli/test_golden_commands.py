@@ -66,7 +66,8 @@ def test_no_option_goes_without_a_word(shell: CommandLine, monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", "400")
     lines = []
     for verb in VERBS:
-        shown = shell.in_this_process(verb, "--help").stdout
+        usual = shell.in_this_process(verb, "--help").stdout
+        shown = shell.in_this_process(verb, "--help-all").stdout if "--help-all" in usual else usual
         for names in re.findall(r"^│ +((?:-[-\w,]+ +)+)", shown, flags=re.MULTILINE):
             lines.append(" ".join([verb, *names.replace(",", " ").split()]) + "\n")
     compare("options.txt", "".join(sorted(lines)))

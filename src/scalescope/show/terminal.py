@@ -1,5 +1,6 @@
 """Documents on the terminal: the answer with its reasons on one screen, everything with --details."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from rich.text import Text
 from scalescope.show.document import Bar, Column, Document, Item, Section, Table, cell, shown_columns, shown_rows
 from scalescope.text import clean, plural
 
+WIDTH = 100  # Where there is no terminal
 _WARNINGS = 3  # Shown without --details; one of them may be why the figures mean something else
 _WORDS = 24  # Letters that a column of words needs: it is wrapped
 _LEAST_BAR, _MOST_BAR = 8, 40  # Letters of a bar
@@ -49,8 +51,10 @@ class _Tidied:
 
 
 def open_console(**options: Any) -> Console:
-    """A rich Console for text that others may have written; options as Console takes them."""
+    """Make a rich Console for text that others may have written; options as Console takes them."""
     console = Console(**options)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH
     console.push_render_hook(_Tidy())
     return console
 
