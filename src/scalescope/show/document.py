@@ -62,6 +62,7 @@ class Figure(NamedTuple):
     caption: str  # What to see in it
     draw: Callable[..., Any]  # An altair chart of the results, or None where there is nothing to draw
     on_page: bool = True
+    leads: bool = False  # Shows the answer: it stands next to it on the page
     zooms: bool = False
 
 

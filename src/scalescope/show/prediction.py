@@ -29,6 +29,7 @@ DOES_NOT_FIT_COLOUR = "#dddddd"
 READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
 _ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
+_FEW_LAUNCHED = 3  # Cells whose measured speedup stands below a map
 _AS_FAST = 0.005  # A regret below it would read 0 %
 
 
@@ -39,6 +40,7 @@ class Mapped(NamedTuple):
     checked: Prediction  # With what was measured
     step: Timeline | None  # Of the recommended cell
     most_cells: int
+    launched: str  # What launches gave for cells that are predictions here
 
 
 def document(
@@ -66,7 +68,8 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+    launched = launched_words(prediction, measured)
+    facts += [launched, trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
     return Document(
         answer=sentence(prediction),
         why=[efficient, check_words(prediction) or trust, memory],
@@ -92,12 +95,23 @@ def document(
                 ),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
+            Mapped(prediction, checked, step, most_cells or MOST_CELLS, launched),
         ),
         more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
+
+
+def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
+    """`cells are predictions; launches measured 1.73x with 2 processes ...`; empty where the map says the same."""
+    told = []
+    for cell in prediction.cells if measured else ():
+        point = same_point(measured, cell, prediction.engine) if measured and cell.np > 1 else None
+        steady = point.speedup.get("steady") if point else None
+        if steady and (launched := speedup_number(steady.value)) != (mapped := speedup_number(cell.speedup)):
+            told.append(f"{launched}x with {_named(cell)} on {cell.np:,} processes (map: {mapped}x)")
+    return f"cells are predicted speedups; launches measured {'; '.join(told[:_FEW_LAUNCHED])}" if told else ""
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:

@@ -562,6 +562,7 @@ CHARTS = (
         "scaling",
         "Work that grows with the processes: the further below the dashed line, the more is lost.",
         lambda scaling: throughput_chart(scaling, "weak"),
+        leads=True,
     ),
     Figure(
         "batch",

@@ -324,7 +324,11 @@ def _kind(tuning: Tuning, sample: Sample) -> str:
 
 CHARTS = (
     Figure(
-        "landscape", "tuning", "Step time over the knobs that matter; the ring marks what was found.", landscape_chart
+        "landscape",
+        "tuning",
+        "Step time over the knobs that matter; the ring marks what was found.",
+        landscape_chart,
+        leads=True,
     ),
     Figure(
         "convergence",
