@@ -91,7 +91,7 @@ class Section(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but figures, which the terminal does not show."""
+        """True if there is nothing but figures, which the terminal does not show."""
         return not (self.lines or self.facts or self.items or self.code or any(table.rows for table in self.tables))
 
 

@@ -35,7 +35,7 @@ _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accou
 
 
 def document(explanation: Explanation) -> Document:
-    """Where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
+    """Describe where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
     findings, whole, horovod = by_gain(explanation.findings), explanation.accounting, explanation.horovod
     others = [_with_gain(each, explanation) for each in findings[1:]]
     changes, ranks = _over_time(explanation), _rank_lines(explanation)
@@ -168,7 +168,7 @@ def _reading(explanation: Explanation) -> list[str]:
 
 
 def _traced(explanation: Explanation) -> str:
-    """What was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
+    """Describe what was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
     ranks, size = explanation.ranks, explanation.world_size
     of = f" of {size:,}" if size is not None else ""
     who = f"{plural(len(ranks), 'rank')}{of}"
@@ -405,7 +405,7 @@ def _rank_lines(explanation: Explanation) -> list[str]:
 
 
 def straggler_words(explanation: Explanation) -> str:
-    """Who is late, or why nobody is named; empty where there is nothing to say."""
+    """Name who is late, or say why nobody is named; empty where there is nothing to say."""
     note, late = plain(explanation.straggler_note, 200), explanation.straggler
     if late is None:
         return f"straggler: {note}" if note else ""
@@ -451,7 +451,7 @@ def _every_step(explanation: Explanation) -> Table:
 
 
 def _json(explanation: Explanation) -> dict[str, Any]:
-    """What `--json` prints: units are SI and in the names; accounting is in fractions of the step.
+    """The JSON of an explanation: units are SI and in the names; accounting is in fractions of the step.
 
     What the source cannot separate is absent, and its time is in other; without steps the accounting is empty.
     """

@@ -242,7 +242,7 @@ def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, s
 
 
 def _harmless(value: Any) -> Any:
-    """What the template is given, unless it is ours: no terminal escapes, no letters that turn others round."""
+    """Make text of others harmless: no terminal escapes, no letters that turn others round."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return clean(value) if len(value) <= _LONGEST else clean(value[:_LONGEST]) + "..."

@@ -172,7 +172,7 @@ def asked_batch(cell: Cell) -> int:
 
 
 def is_slower(cell: Cell) -> bool:
-    """Whether one process alone is faster, as far as two digits tell."""
+    """True if one process alone is faster, as far as two digits tell."""
     return cell.speedup < READS_AS_ONE
 
 
@@ -408,7 +408,7 @@ def configuration(cell: Advice | Check) -> str:
 
 
 def advice_words(prediction: Prediction) -> str:
-    """What the recommended configuration reaches, and what it gives up against the fastest."""
+    """Say what the recommended configuration reaches, and what it gives up against the fastest."""
     advice, cell = prediction.recommended, recommended_cell(prediction)
     if advice is None:
         return "nothing fits into memory" if prediction.trusted else "nothing, because the map is not to be trusted"
@@ -455,7 +455,7 @@ def memory_words(prediction: Prediction) -> str:
 
 
 def trust_words(prediction: Prediction) -> str:
-    """How wrong the last checks were; empty when this map has the first ones."""
+    """Say how wrong the last checks were; empty when this map has the first ones."""
     known = prediction.calibration
     if known is None and prediction.checks:
         return ""
@@ -472,7 +472,7 @@ def trust_words(prediction: Prediction) -> str:
 
 
 def check_words(prediction: Prediction) -> str:
-    """How the cells that were run came out; empty without any."""
+    """Summarize the cells that were run; empty without any."""
     checks = prediction.checks
     if not checks:
         return ""
@@ -502,7 +502,7 @@ _Sign = Literal[-1, 0, 1]  # Surely less, the intervals do not tell, surely more
 
 
 def map_words(prediction: Prediction) -> list[str]:
-    """What can be seen in the map and why, a sentence each; none of a map of one process or one not to be trusted."""
+    """Say what can be seen in the map and why, a sentence each; none where it is not to be trusted."""
     if not prediction.trusted:
         return []
     maps = grids(prediction)
@@ -546,7 +546,7 @@ def _where_they_pay(grid: Grid) -> str:
 
 
 def _node_boundary(grid: Grid) -> str:
-    """What the first row on more nodes reaches, next to the last one before it."""
+    """Compare the first row on more nodes with the last one before it."""
     nodes = grid.nodes()
     several = [np for np in nodes if np > 1]
     if not several:
@@ -584,7 +584,7 @@ def _node_boundary(grid: Grid) -> str:
 
 
 def _larger_batches(grid: Grid) -> str:
-    """Whether the row of the most processes gets better to the right, and what communication has to do with it."""
+    """Say whether the row of the most processes gets better to the right, and what communication has to do with it."""
     rows = [cells for np in grid.counts if np > 1 and len(cells := _row(grid, np)) > 1]
     if not rows:
         return ""
@@ -607,7 +607,7 @@ def _larger_batches(grid: Grid) -> str:
 
 
 def _slower_apart(grid: Grid, cell: Cell) -> str:
-    """What the rest of a step takes against one process with the same batch; empty where the map does not tell."""
+    """Compare the rest of a step with that of one process with the same batch; empty where the map does not tell."""
     alone = next((each for each in _row(grid, 1) if each.batch == cell.batch), None)
     rest = (cell.step_s - cell.exposed_s) / alone.step_s - 1 if alone else 0.0
     return f", and the rest takes {100 * rest:.0f} % longer than on one process" if rest > _VISIBLE else ""

@@ -128,7 +128,7 @@ def _relative(estimate: Estimate) -> float:
 
 
 def shortcomings(study: Study) -> list[str]:
-    """What a reviewer would ask for."""
+    """List what a reviewer would ask for."""
     told = []
     short = [row for row in study.rows if row.steps is not None and row.steps < FEWEST_STEPS]
     if short:

@@ -60,7 +60,7 @@ def open_console(**options: Any) -> Console:
 
 
 def show(document: Document, console: Console, *, details: bool = False) -> None:
-    """What stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
+    """Show what stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
     if details:
         for section in document.sections:
             _section(section, console)
