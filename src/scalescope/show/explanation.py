@@ -478,11 +478,16 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         document |= _shares_json(parts)
         if possibly is not None:
             document["possibly_hidden_communication"] = possibly / parts.step_s if parts.step_s > 0 else 0.0
+    ranks = [
+        {"rank": each.rank, "steps": each.steps, "step_s": each.parts.step_s, **_shares_json(each.parts)}
+        | ({} if each.late_s is None else {"late_s": each.late_s})
+        for each in explanation.per_rank
+    ]
     return {
         **document,
         "lost": _plain(explanation.lost),
         "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
-        "per_rank": [_rank_json(account) for account in explanation.per_rank],
+        "per_rank": ranks,
         "transfers": [_known(transfer) for transfer in explanation.transfers],
         "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
@@ -498,11 +503,6 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "shown_step": explanation.shown_index,
         "notes": list(explanation.notes),
     }
-
-
-def _rank_json(account: RankAccount) -> dict[str, Any]:
-    told = {"rank": account.rank, "steps": account.steps, "step_s": account.parts.step_s, **_shares_json(account.parts)}
-    return told if account.late_s is None else {**told, "late_s": account.late_s}
 
 
 def _shares_json(parts: Breakdown) -> dict[str, Any]:

@@ -24,6 +24,7 @@ MOST_BYTES = 3_000_000  # Of a page: it is sent by mail
 MOST_CELLS = 1600  # Of the maps on a page: it stays below MOST_BYTES, and nobody reads more
 _BEGINNING = b"<!DOCTYPE html>"
 _OURS = b'content="scalescope '  # In the head of every page of ours
+_PARTS = ("lines", "facts", "figures", "tables", "items", "code")  # Of a section, any of which makes it worth showing
 _LONGEST_HEADLINE = 90  # Characters
 _LONGEST = 3000  # Characters of any text; a command may be long
 _ZOOMED = "wheel![event.ctrlKey]"  # A bare wheel scrolls the page
@@ -134,7 +135,7 @@ def _chapters(
                 title if name in title else f"{title} ({name})",
                 document,
                 each.follow,
-                [section for section in sections if _has_something(section)],
+                [section for section in sections if any(section[part] for part in _PARTS)],
                 lead,
             )
         )
@@ -159,10 +160,6 @@ def _halves(answer: str) -> tuple[str, str]:
     """The part of an answer that is read from afar, up to a colon, a bracket or the end of a sentence; and the rest."""
     found = re.match(rf"(.{{20,{_LONGEST_HEADLINE}}}?(?:[:.;]|(?= \())) (.*)", answer, re.DOTALL)
     return (found[1], found[2]) if found else (answer, "")
-
-
-def _has_something(section: Mapping[str, Any]) -> bool:
-    return any(section[part] for part in ("lines", "facts", "figures", "tables", "items", "code"))
 
 
 def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any]:

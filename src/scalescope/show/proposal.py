@@ -71,12 +71,12 @@ def check_proposal(results: Sequence[Results], path: Path) -> Results:
     first = next((each for each in results if studies(each)), None)
     if first is None:
         raise UsageError("--proposal needs a measurement of two or more sizes: scalescope measure --np 1,2,4 ...")
-    if path.suffix.lower() != ".pdf":
-        raise UsageError(f"--proposal writes a PDF: name a file such as {path.with_suffix('.pdf')}")
     with reading(path):
         is_other = path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-"))
     if is_other:
         raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
+    if path.suffix.lower() != ".pdf":
+        raise UsageError(f"--proposal writes a PDF: name a file such as {path.with_suffix('.pdf')}")
     return first
 
 

@@ -37,7 +37,9 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     """
     documents = _documents(results, most_cells)
     sections = [section for each in documents.values() for section in each.sections]
-    sections += [*_check_sections(results), _environment(results), _citation(results)]
+    if checked := check_words(results):
+        sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
+    sections += [_environment(results), _citation(results)]
     omitted = [*results.missing, *(omission_lines(results.study) if results.study else [])]
     told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
     if not told:
@@ -247,11 +249,6 @@ def check_words(results: Results) -> str:
         f"{format_seconds(check.a)} with the default: {1 / ratio.value:.2f}x{sure}, "
         f"{verdict.get(check.verdict, 'not decided')}."
     )
-
-
-def _check_sections(results: Results) -> list[Section]:
-    words = check_words(results)
-    return [Section("check", "The tuned setting, launched on its own", lines=[words])] if words else []
 
 
 # --- the parts of a study ---

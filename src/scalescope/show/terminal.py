@@ -64,7 +64,11 @@ def show(document: Document, console: Console, *, details: bool = False) -> None
     if details:
         for section in document.sections:
             _section(section, console)
-        _bullets("Warnings", document.warnings, console, "yellow")
+        if document.warnings:
+            console.print()
+            say(console, "Warnings", "bold yellow")
+        for warning in document.warnings:
+            bullet(console, warning, "yellow")
     else:
         for table in document.brief:
             _table(table, console, table.few)
@@ -97,14 +101,6 @@ def _section(section: Section, console: Console) -> None:
         _item(at, item, console)
     for text in section.code:
         console.print(Text(encoded(text, console)), soft_wrap=True)
-
-
-def _bullets(heading: str, lines: Sequence[str], console: Console, style: str) -> None:
-    if lines:
-        console.print()
-        say(console, heading, f"bold {style}")
-        for line in lines:
-            bullet(console, line, style)
 
 
 def _table(table: Table, console: Console, most: int) -> None:
