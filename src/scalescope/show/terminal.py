@@ -53,7 +53,7 @@ class _Tidied:
 def open_console(**options: Any) -> Console:
     """Make a rich Console for text that others may have written; options as Console takes them."""
     console = Console(**options)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if not console.is_terminal and not {"COLUMNS", "width"} & {*os.environ, *options}:
         console.width = WIDTH
     console.push_render_hook(_Tidy())
     return console
