@@ -69,7 +69,7 @@ def test_the_stub_lists_the_keywords_of_every_verb() -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_every_option_is_typed_and_passed_by_one_name(verb: Verb) -> None:
     command = typer.main.get_command(application()).commands[verb.name]
-    typed = {parameter.name for parameter in command.params} - {"context", *verb.takes}
+    typed = {parameter.name for parameter in command.params} - {"context", "help_all", *verb.takes}
     passed = {option.keyword for option in options_of(verb.request) if not option.opt.after_dashes}
     short = {"max_np", "max_batch", "offline"}
     assert typed - short == passed - ({"model"} if verb.name == "explain" else set())

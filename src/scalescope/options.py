@@ -67,7 +67,8 @@ class Opt(NamedTuple):
     place: bool = False  # A file or folder that was there then: not even typed again for the same verb
     always: bool = False  # Typed back even where it is the default
     again: bool = False  # May be given anew with --resume
-    hidden: bool = False
+    rare: bool = False  # In --help-all only
+    hidden: bool = False  # In no help: horovodrun has it
     also: tuple[Also, ...] = ()
     horovodrun: tuple[str, ...] = ()  # Flags of horovodrun with the same meaning
     was: str = ""  # Former name, refused with the new one
@@ -173,7 +174,7 @@ def parameters(request: type[msgspec.Struct], only: Sequence[str] = ()) -> list[
                 help=opt.help,
                 metavar=None if kind.is_flag else opt.metavar or kind.metavar,
                 rich_help_panel=opt.group or None,
-                hidden=opt.hidden,
+                hidden=opt.hidden or opt.rare,
             )
         found.append(_parameter(option.keyword, annotation, info, default))
         for also in opt.also:

@@ -6,7 +6,7 @@ import pytest
 
 from scalescope import __version__
 from scalescope.cli import run, split_at_dashes
-from scalescope.options import options_of
+from scalescope.options import GROUPS, options_of
 from scalescope.verbs import VERBS
 
 
@@ -19,12 +19,33 @@ def test_help_lists_every_verb_with_a_sentence(capsys) -> None:
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_every_option_of_a_verb_is_explained(verb, capsys) -> None:
-    assert run([verb.name, "--help"]) == 0
+    rare = any(option.opt.rare for option in options_of(verb.request)) or "verbose" in verb.takes
+    assert run([verb.name, "--help-all" if rare else "--help"]) == 0
     shown = re.sub(r"[│\s]+", " ", capsys.readouterr().out)
     for option in options_of(verb.request):
         shown_elsewhere = verb.name == "explain" and option.keyword == "model"  # in the help of its files
         if not option.opt.hidden and not option.opt.after_dashes and not shown_elsewhere:
             assert option.opt.help.split()[0] in shown, option.keyword
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_help_shows_at_most_32_options_in_the_usual_order(verb, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run([verb.name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    groups = [group or "Options" for group in GROUPS]
+    panels = [name for name in re.findall(r"^╭─ (\w+)", shown, re.MULTILINE) if name != "Arguments"]
+    assert panels == sorted(panels, key=groups.index)
+    assert len(re.findall(r"^│[ *]+--[a-z]", shown, re.MULTILINE)) <= 32
+    assert not re.search(r"…|<\w+>", shown)
+
+
+def test_rare_options_are_in_help_all_and_those_of_horovodrun_in_neither(capsys) -> None:
+    for flag in ("--help", "--help-all"):
+        assert run(["tune", flag]) == 0
+        shown = capsys.readouterr().out
+        assert ("--gp-noise" in shown) == (flag == "--help-all")
+        assert "--autotune-" not in shown
 
 
 def test_the_version_is_shown(capsys) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from command_line import CommandLine
 
+KEPT = Path(__file__).parents[1] / "data" / "kept"
 DEEP = "[" * 10_000 + "]" * 10_000
 SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "kineto" / "gloo_small" / "rank0.json.gz"
 
@@ -74,6 +75,18 @@ def test_numbers_that_no_training_has_are_refused(
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
     assert re.search(rf"'{name}' line [12]\b", done.stderr)
+
+
+@pytest.mark.parametrize("field", ["wall_s", "step_s", "mean_step_s"])
+def test_a_measurement_with_times_that_no_launch_has_is_refused(scalescope: CommandLine, field: str) -> None:
+    record = json.loads((KEPT / "study" / "measure" / "measurement.json").read_text())
+    for run in record["runs"]:
+        run[field] = 1e308
+    (scalescope.folder / "measurement.json").write_text(json.dumps(record))
+    done = scalescope.in_this_process("explain", "measurement.json", code=2)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(rf"measurement.json is not a readable .*{field}", done.stderr)
 
 
 def test_scores_that_no_training_has_are_left_out(scalescope: CommandLine) -> None:

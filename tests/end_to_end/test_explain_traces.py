@@ -149,6 +149,7 @@ def test_a_slow_loader_is_found(scalescope: CommandLine) -> None:
     document = captured(scalescope, "ddp", "--loader-ms", "60")
     assert document["findings"][0]["id"] == "input_bound"
     assert document["accounting"]["input"] > 0.3
+    assert explained(scalescope, "out")["findings"] == document["findings"]  # from its result folder
 
 
 def test_a_long_cycle_is_found(scalescope: CommandLine) -> None:

@@ -149,6 +149,25 @@ def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     assert "Predicted and measured steps" in page_of([Results(name="x", prediction=prediction, scaling=curves())])
 
 
+def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
+    prediction = made_predictions.both()
+    told = Read(page_of([Results(name="x", prediction=prediction, scaling=curves())])).text
+    assert re.search(r"launches measured [\d.]+x with .* on 2 processes \(map: [\d.]+x\)", told)
+    assert "launches measured" not in Read(page_of([Results(name="x", prediction=prediction)])).text
+
+
+@pytest.mark.parametrize(("verb", "figure"), [("measure", "weak"), ("estimate", "map"), ("explain", "accounting")])
+def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figure: str) -> None:
+    make, field = ENDINGS[verb]
+    record = (make(),) if field == "explanations" else make()
+    page = page_of([Results(name="x", **{field: record}, traced_batches=(None,))])
+    first = page[page.index('<section class="answer"') : page.index("<nav")]
+    assert re.findall(r'data-figure="(\w+)"', first) == [figure]
+    assert page.count(f'data-figure="{figure}"') == 1
+    warnings = len(document_of(Results(name="x", **{field: record}, traced_batches=(None,))).warnings)
+    assert first.count('<details class="warning">') == warnings
+
+
 def test_results_of_two_trainings_are_compared_first() -> None:
     before = Results(name="before", scaling=curves())
     after = Results(name="after", scaling=curves(slower=1.5))

@@ -89,7 +89,8 @@ def test_one_pdf_page_is_written_and_no_other_file_replaced(scalescope, tmp_path
         (("--tables", "t"), "'t/scaling.csv' is read and would be overwritten"),
         (("--tables", "t/scaling.csv"), "'t/scaling.csv' is a file: name a folder"),
         (("--figures", "t/scaling.csv"), "'t/scaling.csv' is a file: name a folder"),
-        (("-o", "new/one", "--proposal", "new/one"), "'new/one' would be written twice"),
+        (("-o", "new/one.pdf", "--proposal", "new/one.pdf"), "'new/one.pdf' would be written twice"),
+        (("--proposal", "new/page.txt"), "name a file such as new/page.pdf"),
     ],
 )
 def test_every_output_is_checked_before_the_first_is_written(scalescope, words: tuple[str, ...], told: str) -> None:

@@ -67,7 +67,7 @@ def _run(verb: str, progress: Progress | None, options: dict[str, Any]) -> Any:
 
 @takes_paths
 def doctor() -> Any:
-    """What this machine has."""
+    """Describe this machine."""
     return _run("doctor", None, {}).machine
 
 
@@ -106,7 +106,7 @@ def scaling(measurement: Any) -> Any:
 
 @takes_paths
 def estimate(model: Any, *, progress: Progress | None = None, **options: Any) -> Any:
-    """How fast a model would be at every number of processes and batch size.
+    """Predict how fast a model would be at every number of processes and batch size.
 
     Args:
         model: A built-in name, `package.module:factory`, `file.py:factory`, or a description.
@@ -124,13 +124,13 @@ def estimate(model: Any, *, progress: Progress | None = None, **options: Any) ->
 
 @takes_paths
 def probe(*, progress: Progress | None = None, **options: Any) -> Any:
-    """What collectives cost among the ranks of this machine or of named hosts; also written as cluster.toml."""
+    """Measure what collectives cost among the ranks of this machine or of named hosts; also written as cluster.toml."""
     return _run("probe", progress, options)
 
 
 @takes_paths
 def explain(paths: Any = (), *, model: Any = "", progress: Progress | None = None, **options: Any) -> Any:
-    """Where the time goes: in files that are there, or in a model or a command that is captured now.
+    """Explain where the time goes: in files that are there, or in a model or a command that is captured now.
 
     Args:
         paths: Traces of all ranks, a folder of measure or explain, logs, a scaling table, an autotune log.
@@ -195,7 +195,7 @@ def study(model: Any = "", *, progress: Progress | None = None, **options: Any) 
 
 @takes_paths
 def compare(a: str | Path, b: str | Path, **options: Any) -> Any:
-    """What changed from A to B: every time that both have, with intervals and a verdict.
+    """Compare A with B: every time that both have, with intervals and a verdict.
 
     Args:
         a: A result folder, or a file that explain reads.
@@ -221,7 +221,7 @@ def draw(record: Any, folder: str | Path, formats: Sequence[str] | None = None) 
 
 
 def tabulate(record: Any, form: str = "markdown") -> str:
-    """What was measured, read, predicted or explained as a table for a paper, a proposal or another program."""
+    """Write what was measured, read, predicted or explained as a table for a paper, a proposal or another program."""
     from scalescope.show.files import as_csv, as_latex, as_markdown
 
     document = _document(record)
@@ -245,7 +245,7 @@ def _document(record: Any) -> Any:
 
 
 def _as_html(record: Any) -> str | None:
-    """What a notebook shows for a record; None where it is no result."""
+    """Render for a notebook a record; None where it is no result."""
     from scalescope.records.run import Measurement
     from scalescope.show import describes
     from scalescope.show.notebook import as_html

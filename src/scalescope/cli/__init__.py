@@ -1,6 +1,7 @@
 """The command line: every verb is parsed, run, shown and ended by one driver; errors are caught once."""
 
 import contextlib
+import copy
 import inspect
 import io
 import os
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -144,6 +145,19 @@ def command_of(verb: Verb) -> Any:
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     found = [context, *parameters(verb.request), *parameters(RunOptions, verb.takes)]
+    rare = {option.keyword for option in (*options_of(verb.request), *options_of(RunOptions)) if option.opt.rare}
+
+    def show_all(context: typer.Context, asked: bool) -> None:
+        if asked:
+            for parameter in context.command.params:
+                parameter.hidden = parameter.hidden and parameter.name not in rare  # type: ignore[attr-defined]
+            context.command.format_help(context, context.make_formatter())
+            raise typer.Exit
+
+    if rare.intersection(parameter.name for parameter in found):
+        flag = typer.Option("--help-all", help="Show rare options, too.", is_eager=True, callback=show_all)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, flag]))
     run_verb.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
     run_verb.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
     return run_verb
@@ -226,13 +240,25 @@ class _HelpText(io.StringIO):
 class _TidyHelp:
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print help without blanks at line ends."""
-        with contextlib.redirect_stdout(_HelpText()) as page:
+        import typer.rich_utils
+
+        from scalescope.show.terminal import WIDTH
+
+        page = _HelpText()
+        if not page.isatty() and "COLUMNS" not in os.environ:
+            typer.rich_utils.MAX_WIDTH = WIDTH
+        with contextlib.redirect_stdout(page):
             super().format_help(ctx, formatter)  # type: ignore[misc]
         print(trimmed(page.getvalue()), end="")
 
 
 class _Command(_TidyHelp, typer.core.TyperCommand):
-    pass
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                parameter.type = copy.copy(parameter.type)
+                parameter.type.get_metavar = lambda *_, **__: ""  # type: ignore[method-assign]  # no <str> in the help
 
 
 class _Group(_TidyHelp, typer.core.TyperGroup):

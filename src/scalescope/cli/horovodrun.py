@@ -75,7 +75,7 @@ def _more_than_slots(options: Sequence[str]) -> list[str]:
 
 
 def _starts_command(word: str) -> bool:
-    """Whether a word is a program, and not a MODEL."""
+    """True if a word is a program, and not a MODEL."""
     from scalescope.workloads.builtin import BUILTINS
 
     if ":" in word or word in BUILTINS:

@@ -38,7 +38,9 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             group="Model",
         ),
     ] = ()
-    loss: A[str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model")] = None
+    loss: A[
+        str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model", rare=True)
+    ] = None
     optimizer: A[str, Opt("Name or file.py:function.", TEXT, group="Model")] = "sgd"
     learning_rate: A[
         float | None,
@@ -46,13 +48,14 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             "Learning rate of a named optimizer.",
             number(lambda value: 0 <= value < math.inf, "a number from 0 on, such as 0.1"),
             group="Model",
+            rare=True,
         ),
     ] = None
     # bf16: forward and loss under autocast; parameters and gradients stay what they are
     dtype: A[str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model")] = "fp32"
     # Gradients are exchanged after the last pass
     accumulate: A[
-        int, Opt("Gradient accumulation: passes that a step's batch is split into.", count(), group="Model")
+        int, Opt("Gradient accumulation: passes that a step's batch is split into.", count(), group="Model", rare=True)
     ] = 1
 
 

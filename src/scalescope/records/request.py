@@ -64,7 +64,7 @@ _SCALING = choice(*SCALINGS)._replace(
     read=lambda value, flag: value if isinstance(value, tuple) else SCALINGS[choice(*SCALINGS).read(value, flag)],
     write=lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
 )
-_TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch")
+_TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch", rare=True)
 
 
 def _read_relative_to(value: Any, flag: str) -> bool:
@@ -131,7 +131,9 @@ class HostsRequest(WorkRequest, frozen=True, kw_only=True):
         Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",)),
     ] = ()
     env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
-    ssh: A[str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch")] = "ssh"
+    ssh: A[
+        str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
+    ] = "ssh"
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
@@ -147,7 +149,8 @@ class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
         Opt("torchrun, mpirun, horovodrun, srun or own (default: the usual one of the engine).", TEXT, group="Launch"),
     ] = ""
     launcher_args: A[
-        tuple[str, ...], Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch")
+        tuple[str, ...],
+        Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch", rare=True),
     ] = ()
     oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
 
@@ -190,7 +193,8 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     knobs: Knobs = ()
     pattern: Pattern = ""
     port: A[
-        int | None, Opt("Port of rank 0 (default: a free one).", count(most=65535), metavar="PORT", group="Launch")
+        int | None,
+        Opt("Port of rank 0 (default: a free one).", count(most=65535), metavar="PORT", group="Launch", rare=True),
     ] = None
     trace: A[
         bool,
@@ -240,7 +244,7 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     ] = False
     seed: A[
         int | None,
-        Opt("Random seed for the launch order.", count(0, 2**63 - 1), group="Statistics", of_run=True),
+        Opt("Random seed for the launch order.", count(0, 2**63 - 1), group="Statistics", of_run=True, rare=True),
     ] = None
     timeout_s: A[float, _TIMEOUT._replace(again=True)] = 600.0
     quick: bool = False  # One launch per point, which interleaves blocks of one process alone and of all processes
@@ -454,9 +458,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     details: A[bool, Opt("Show all tables, not only the answer.", FLAG, group="Output", again=True)] = False
     quiet: A[bool, Opt("Show only the answer.", FLAG, short="-q", group="Output", again=True)] = False
-    verbose: A[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True)] = False
+    verbose: A[bool, Opt("Show one line per launch or sample.", FLAG, group="Output", again=True, rare=True)] = False
     formats: A[
         tuple[str, ...],
-        Opt(f"Formats of the pictures, out of {listed(FORMATS)}.", NAMES, group="Output", again=True),
+        Opt(f"Formats of the pictures, out of {listed(FORMATS)}.", NAMES, group="Output", again=True, rare=True),
     ] = USUAL_FORMATS
     join: A[str, Opt("", FILE, hidden=True)] = ""  # Started by scalescope.tuning(), on rank 0

@@ -1,11 +1,15 @@
 """Records of measuring: one Run per launch, and the Measurement that holds them."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Inside, Record
+
+_LONGEST_S = 1e12  # No launch takes as long: sums of larger numbers, which only an editor writes, would overflow
+Seconds = Annotated[float, msgspec.Meta(ge=-_LONGEST_S, le=_LONGEST_S)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=1e-12, le=_LONGEST_S)]
 
 # Every second of a launch belongs to one of these, in the order in which they usually come.
 PHASES = ("launch", "import", "init", "build", "warmup", "steady", "evaluation", "pause", "teardown")
@@ -44,7 +48,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str
     pid: int
-    phases: dict[str, float]  # Seconds per phase; they add up to the launch's wall time. Empty in a quick launch
+    phases: dict[str, Seconds]  # Seconds per phase; they add up to the launch's wall time. Empty in a quick launch
     steps: int
     samples_per_step: float | None
     step_s: float | None  # Median steady step of this rank alone
@@ -69,14 +73,14 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     point: Point
     round: int = 1  # Launches of one round were made one after the other and are compared with each other
     folder: Inside  # type: ignore[assignment]  # Relative to the measurement's folder
-    wall_s: float
-    phases: dict[str, float]  # Seconds per phase, the mean over ranks; they add up to wall_s
+    wall_s: Seconds
+    phases: dict[str, Seconds]  # Seconds per phase, the mean over ranks; they add up to wall_s
     steps: int
     warmup_steps: int
     # A step's time is the mean over ranks of their own times (steady.step_times).
-    step_s: float  # The typical steady step: the median over blocks of their median steps
-    mean_step_s: float  # Elapsed steady time over its steps; throughput and speedups come from it
-    blocks: tuple[float, ...] = ()  # The median step of every block of steady steps, in order
+    step_s: PositiveSeconds  # The typical steady step: the median over blocks of their median steps
+    mean_step_s: PositiveSeconds  # Elapsed steady time over its steps; throughput and speedups come from it
+    blocks: tuple[Seconds, ...] = ()  # The median step of every block of steady steps, in order
     # In a quick launch, per pair of blocks: elapsed time over steps of one process alone and of all processes.
     pairs: tuple[tuple[float, float], ...] = ()
     throughput: float | None  # Samples over elapsed steady time, of all ranks together

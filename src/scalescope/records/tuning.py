@@ -87,6 +87,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             TEXTS,
             metavar="KNOB",
             group="Search",
+            rare=True,
         ),
     ] = ()
     # A setting found earlier: used at once, without a search
@@ -120,6 +121,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             "Warm-up length, in samples.",
             count(0),
             group="Search",
+            rare=True,
             of_run=True,
             horovodrun=("--autotune-warmup-samples",),
         ),
@@ -151,6 +153,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             "Noise of a sample as a fraction of its step time, 0 to 1 (default: measured).",
             number(lambda value: 0 <= value <= 1, "a fraction of the step time from 0 to 1"),
             group="Search",
+            rare=True,
             of_run=True,
         ),
     ] = None
@@ -186,6 +189,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             FILE,
             metavar="CSV",
             group="Search",
+            rare=True,
             of_run=True,
             place=True,
             horovodrun=("--autotune-log-file",),

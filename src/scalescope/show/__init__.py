@@ -1,4 +1,4 @@
-"""What people and their programs see of a result: a Document by record, and what renders it."""
+"""Results for people and their programs: a Document by record, and what renders it."""
 
 from importlib import import_module
 from typing import Any
@@ -20,7 +20,7 @@ _DOCUMENTS = {
 
 
 def describes(record: Any) -> bool:
-    """Whether there is a Document of such a record."""
+    """True if there is a Document of such a record."""
     return type(record).__name__ in _DOCUMENTS
 
 

@@ -49,7 +49,7 @@ def document(record: Autotune) -> Document:
 
 
 def sentence(record: Autotune) -> str:
-    """Whether the choice beat the noise, and what to measure instead of believing it."""
+    """Say whether the choice beat the noise, and what to measure instead of believing it."""
     chose = "Autotune chose" if record.finished else "Autotune did not finish; its best so far is"
     told = f"{chose} {knob_words(record, record.settings[record.winning_setting].knobs)}, which {verdict_words(record)}"
     steadier = f"the steadier {knob_words(record, record.settings[record.recommended].knobs)}"
@@ -59,7 +59,7 @@ def sentence(record: Autotune) -> str:
 
 
 def verdict_words(record: Autotune) -> str:
-    """How far the winner leads, and whether that beats the noise."""
+    """Say how far the winner leads, and whether that beats the noise."""
     if record.runner_up is None:
         return "is the only setting that was tried"
     leads = _lead(record.lead_next, "the next setting")
@@ -93,7 +93,7 @@ def _lead(lead: float | None, over: str) -> str:
 
 
 def _noise(record: Autotune) -> list[str]:
-    """How large noise is and what it leaves of the lead."""
+    """Say how large noise is and what it leaves of the lead."""
     noise = record.noise
     if noise is None or record.needed is None or record.luck is None or record.runner_up is None:
         return []  # the sentence says so
@@ -111,7 +111,7 @@ def _noise(record: Autotune) -> list[str]:
 
 
 def _warnings(record: Autotune) -> list[str]:
-    """What the log does not say, and where Horovod does not do what it says."""
+    """List what the log does not say, and where Horovod does not do what it says."""
     lines = []
     if not record.default_tried:
         older = "" if _SINCE_0_26 in record.columns else "; before 0.21 the default was 64 MiB and 5 ms"
@@ -136,7 +136,7 @@ def _warnings(record: Autotune) -> list[str]:
 
 
 def next_commands(record: Autotune, np: int = 2) -> list[str]:
-    """What to type next: the recommended setting and the default, measured alike."""
+    """Commands to type next: the recommended setting and the default, measured alike."""
     usual = shlex.split(f"scalescope measure --np {np} --relative-to smallest --engine horovod")
     variables = [word for name, value in record.environment.items() for word in ("--env", f"{name}={value}")]
     ends = [["-o", f"results/{name}", "--", COMMAND] for name in ("autotuned", "default")]

@@ -11,7 +11,7 @@ _NOT_HERE = "not here"
 
 
 def document(checkup: Checkup) -> Document:
-    """Whether the machine is ready; its parts as a table, and a section for everything that is missing."""
+    """Say whether the machine is ready; its parts as a table, and a section for everything that is missing."""
     columns = [Column("", lambda row: row[0], "part", words=True), Column("", lambda row: row[1], "here", words=True)]
     rows = list(machine_rows(checkup.machine).items())
     return Document(

@@ -13,7 +13,7 @@ _LARGE = 16 << 20
 
 
 def document(cluster: Cluster) -> Document:
-    """How fast a large gradient travels, small and large messages of every backend, and what overlap costs."""
+    """Speed of a large gradient, small and large messages of every backend, and what overlap costs."""
     allreduces = [costs for costs in cluster.costs if costs.operation == "allreduce"]
     widest = {costs.backend: costs for costs in sorted(allreduces, key=lambda each: (each.nodes, each.ranks))}
     why = []

@@ -46,7 +46,7 @@ def document(comparison: Comparison) -> Document:
 
 
 def sentence(comparison: Comparison) -> str:
-    """Whether B is slower, faster or the same, by how much at most, and of how many."""
+    """Say whether B is slower, faster or the same, by how much at most, and of how many."""
     pairs = comparison.decisive
     b, tolerance = plain(comparison.b, 60), f"{100 * comparison.tolerance:.3g} %"
     by = {name: [pair for pair in pairs if pair.verdict == name] for name in _WORDS}

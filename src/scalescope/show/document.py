@@ -62,6 +62,7 @@ class Figure(NamedTuple):
     caption: str  # What to see in it
     draw: Callable[..., Any]  # An altair chart of the results, or None where there is nothing to draw
     on_page: bool = True
+    leads: bool = False  # Shows the answer: it stands next to it on the page
     zooms: bool = False
 
 
@@ -90,7 +91,7 @@ class Section(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but figures, which the terminal does not show."""
+        """True if there is nothing but figures, which the terminal does not show."""
         return not (self.lines or self.facts or self.items or self.code or any(table.rows for table in self.tables))
 
 

@@ -35,7 +35,7 @@ _GAIN_FROM = {"replay": "the step replayed without it", "accounting": "the accou
 
 
 def document(explanation: Explanation) -> Document:
-    """Where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
+    """Describe where a step goes and what to change first; then what every rank, Horovod and the transfers did."""
     findings, whole, horovod = by_gain(explanation.findings), explanation.accounting, explanation.horovod
     others = [_with_gain(each, explanation) for each in findings[1:]]
     changes, ranks = _over_time(explanation), _rank_lines(explanation)
@@ -168,7 +168,7 @@ def _reading(explanation: Explanation) -> list[str]:
 
 
 def _traced(explanation: Explanation) -> str:
-    """What was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
+    """Describe what was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
     ranks, size = explanation.ranks, explanation.world_size
     of = f" of {size:,}" if size is not None else ""
     who = f"{plural(len(ranks), 'rank')}{of}"
@@ -405,7 +405,7 @@ def _rank_lines(explanation: Explanation) -> list[str]:
 
 
 def straggler_words(explanation: Explanation) -> str:
-    """Who is late, or why nobody is named; empty where there is nothing to say."""
+    """Name who is late, or say why nobody is named; empty where there is nothing to say."""
     note, late = plain(explanation.straggler_note, 200), explanation.straggler
     if late is None:
         return f"straggler: {note}" if note else ""
@@ -451,7 +451,7 @@ def _every_step(explanation: Explanation) -> Table:
 
 
 def _json(explanation: Explanation) -> dict[str, Any]:
-    """What `--json` prints: units are SI and in the names; accounting is in fractions of the step.
+    """The JSON of an explanation: units are SI and in the names; accounting is in fractions of the step.
 
     What the source cannot separate is absent, and its time is in other; without steps the accounting is empty.
     """
@@ -478,11 +478,16 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         document |= _shares_json(parts)
         if possibly is not None:
             document["possibly_hidden_communication"] = possibly / parts.step_s if parts.step_s > 0 else 0.0
+    ranks = [
+        {"rank": each.rank, "steps": each.steps, "step_s": each.parts.step_s, **_shares_json(each.parts)}
+        | ({} if each.late_s is None else {"late_s": each.late_s})
+        for each in explanation.per_rank
+    ]
     return {
         **document,
         "lost": _plain(explanation.lost),
         "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
-        "per_rank": [_rank_json(account) for account in explanation.per_rank],
+        "per_rank": ranks,
         "transfers": [_known(transfer) for transfer in explanation.transfers],
         "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
@@ -498,11 +503,6 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "shown_step": explanation.shown_index,
         "notes": list(explanation.notes),
     }
-
-
-def _rank_json(account: RankAccount) -> dict[str, Any]:
-    told = {"rank": account.rank, "steps": account.steps, "step_s": account.parts.step_s, **_shares_json(account.parts)}
-    return told if account.late_s is None else {**told, "late_s": account.late_s}
 
 
 def _shares_json(parts: Breakdown) -> dict[str, Any]:

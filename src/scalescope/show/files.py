@@ -89,7 +89,7 @@ def csv_cell(value: Any) -> str:
 
 
 def as_markdown(document: Document) -> str:
-    """Its tables with their captions and notes, then facts and findings, then the answer."""
+    """Write its tables with their captions and notes, then facts and findings, then the answer."""
     blocks: list[str] = []
     for section in document.sections:
         for table in section.tables:
@@ -131,7 +131,7 @@ def markdown_text(text: str) -> str:
 
 
 def as_latex(document: Document, name: str) -> str:
-    """Its tables for a LaTeX document that uses booktabs and nothing else."""
+    """Write its tables for a LaTeX document that uses booktabs and nothing else."""
     blocks = [r"% \usepackage{booktabs}"]
     tables = [table for section in document.sections for table in section.tables if table.paper]
     for index, table in enumerate(tables, start=1):

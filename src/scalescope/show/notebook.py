@@ -13,7 +13,7 @@ _MOST_FIGURES = 3
 
 
 def as_html(document: Document) -> str:
-    """What Jupyter shows for a result."""
+    """Render a result for Jupyter."""
     parts = [f"<p><strong>{_text(document.answer)}</strong></p>"]
     if document.reasons:
         parts.append("<ul>" + "".join(f"<li>{_text(line)}</li>" for line in document.reasons) + "</ul>")

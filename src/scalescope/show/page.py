@@ -1,6 +1,7 @@
 """Documents on one page: a file that needs no network. The template shows any Document; figures are drawn here."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ MOST_BYTES = 3_000_000  # Of a page: it is sent by mail
 MOST_CELLS = 1600  # Of the maps on a page: it stays below MOST_BYTES, and nobody reads more
 _BEGINNING = b"<!DOCTYPE html>"
 _OURS = b'content="scalescope '  # In the head of every page of ours
+_PARTS = ("lines", "facts", "figures", "tables", "items", "code")  # Of a section, any of which makes it worth showing
+_LONGEST_HEADLINE = 90  # Characters
 _LONGEST = 3000  # Characters of any text; a command may be long
 _ZOOMED = "wheel![event.ctrlKey]"  # A bare wheel scrolls the page
 
@@ -36,6 +39,7 @@ class Drawn(NamedTuple):
     lines: Sequence[str]
     spec: Mapping[str, Any]
     zooms: bool
+    leads: bool
     image: str = ""  # A data address; empty: drawn from the spec in the browser
 
 
@@ -47,6 +51,7 @@ class Chapter(NamedTuple):
     document: Document
     follow: str
     sections: Sequence[Mapping[str, Any]]
+    lead: list[Drawn]  # The one figure next to the answer, out of its section; empty: none
 
 
 def write_page(results: Sequence[Results], path: Path, compared: Comparison | None = None) -> str:
@@ -95,9 +100,9 @@ def page_of(results: Sequence[Results], compared: Comparison | None = None) -> s
     start_renderer()
     chapters, over_all = _chapters(results, compared)
     script = vega_script()
-    sections = [section for chapter in chapters for section in chapter.sections] + ([over_all] if over_all else [])
+    groups = _figure_groups(chapters, over_all)
     waiting = sorted(
-        ((section["figures"], at) for section in sections for at in range(len(section["figures"]))),
+        ((figures, at) for figures in groups for at in range(len(figures))),
         key=lambda place: len(str(place[0][place[1]].spec)),
     )
     while len((text := _rendered(chapters, over_all, script)).encode()) > MOST_BYTES:
@@ -120,13 +125,18 @@ def _chapters(
         document = document_of(each, most_cells=max(100, MOST_CELLS // len(results)))
         title, name = plain(each.what, 80), plain(each.name, 60)
         sections = [_section(section, prefix, with_figures) for section in document.sections]
+        drawn = [figure for section in sections for figure in section["figures"]]
+        lead = [figure for figure in drawn if figure.leads][:1] or drawn[:1]
+        for section in sections:
+            section["figures"] = [figure for figure in section["figures"] if figure not in lead]
         chapters.append(
             Chapter(
                 f"{prefix}results",
                 title if name in title else f"{title} ({name})",
                 document,
                 each.follow,
-                [section for section in sections if _has_something(section)],
+                [section for section in sections if any(section[part] for part in _PARTS)],
+                lead,
             )
         )
     if len(results) == 1:
@@ -140,8 +150,16 @@ def _chapters(
     return chapters, {**_section(section._replace(lines=()), "", with_figures), "answer": answer}
 
 
-def _has_something(section: Mapping[str, Any]) -> bool:
-    return any(section[part] for part in ("lines", "facts", "figures", "tables", "items", "code"))
+def _figure_groups(chapters: Sequence[Chapter], over_all: Mapping[str, Any] | None) -> list[list[Drawn]]:
+    """Lists of all figures of the page, in which pictures may take their places."""
+    sections = [section for chapter in chapters for section in chapter.sections] + ([over_all] if over_all else [])
+    return [*(chapter.lead for chapter in chapters), *(section["figures"] for section in sections)]
+
+
+def _halves(answer: str) -> tuple[str, str]:
+    """The part of an answer that is read from afar, up to a colon, a bracket or the end of a sentence; and the rest."""
+    found = re.match(rf"(.{{20,{_LONGEST_HEADLINE}}}?(?:[:.;]|(?= \())) (.*)", answer, re.DOTALL)
+    return (found[1], found[2]) if found else (answer, "")
 
 
 def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any]:
@@ -193,7 +211,7 @@ def _drawn(figures: Sequence[Figure], prefix: str) -> Sequence[Drawn]:
                 for param in spec.get("params", [])
             ]
         lines = [plain(str(line), 600) for line in title.get("subtitle", [])]
-        found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms))
+        found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms, figure.leads))
     return found
 
 
@@ -204,14 +222,14 @@ def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, s
     def file(name: str) -> str:
         return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
-    sections = [section for chapter in chapters for section in chapter.sections] + ([compared] if compared else [])
-    figures = [figure for section in sections for figure in section["figures"]]
+    figures = [figure for group in _figure_groups(chapters, compared) for figure in group]
     names = list(dict.fromkeys(chapter.title for chapter in chapters))
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_harmless)
     return template.from_string(file("page.html")).render(
         title=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more",
         version=__version__,
         chapters=chapters,
+        halves=_halves,
         compared=compared,
         style=Markup(file("page.css")),
         behaviour=Markup(file("page.js")),
@@ -221,7 +239,7 @@ def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, s
 
 
 def _harmless(value: Any) -> Any:
-    """What the template is given, unless it is ours: no terminal escapes, no letters that turn others round."""
+    """Make text of others harmless: no terminal escapes, no letters that turn others round."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return clean(value) if len(value) <= _LONGEST else clean(value[:_LONGEST]) + "..."

@@ -29,6 +29,7 @@ DOES_NOT_FIT_COLOUR = "#dddddd"
 READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
 _ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
+_FEW_LAUNCHED = 3  # Cells whose measured speedup stands below a map
 _AS_FAST = 0.005  # A regret below it would read 0 %
 
 
@@ -39,6 +40,7 @@ class Mapped(NamedTuple):
     checked: Prediction  # With what was measured
     step: Timeline | None  # Of the recommended cell
     most_cells: int
+    launched: str  # What launches gave for cells that are predictions here
 
 
 def document(
@@ -66,7 +68,8 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+    launched = launched_words(prediction, measured)
+    facts += [launched, trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
     return Document(
         answer=sentence(prediction),
         why=[efficient, check_words(prediction) or trust, memory],
@@ -92,12 +95,23 @@ def document(
                 ),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
+            Mapped(prediction, checked, step, most_cells or MOST_CELLS, launched),
         ),
         more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
+
+
+def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
+    """`cells are predictions; launches measured 1.73x with 2 processes ...`; empty where the map says the same."""
+    told = []
+    for cell in prediction.cells if measured else ():
+        point = same_point(measured, cell, prediction.engine) if measured and cell.np > 1 else None
+        steady = point.speedup.get("steady") if point else None
+        if steady and (launched := speedup_number(steady.value)) != (mapped := speedup_number(cell.speedup)):
+            told.append(f"{launched}x with {_named(cell)} on {cell.np:,} processes (map: {mapped}x)")
+    return f"cells are predicted speedups; launches measured {'; '.join(told[:_FEW_LAUNCHED])}" if told else ""
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
@@ -158,7 +172,7 @@ def asked_batch(cell: Cell) -> int:
 
 
 def is_slower(cell: Cell) -> bool:
-    """Whether one process alone is faster, as far as two digits tell."""
+    """True if one process alone is faster, as far as two digits tell."""
     return cell.speedup < READS_AS_ONE
 
 
@@ -394,7 +408,7 @@ def configuration(cell: Advice | Check) -> str:
 
 
 def advice_words(prediction: Prediction) -> str:
-    """What the recommended configuration reaches, and what it gives up against the fastest."""
+    """Say what the recommended configuration reaches, and what it gives up against the fastest."""
     advice, cell = prediction.recommended, recommended_cell(prediction)
     if advice is None:
         return "nothing fits into memory" if prediction.trusted else "nothing, because the map is not to be trusted"
@@ -441,7 +455,7 @@ def memory_words(prediction: Prediction) -> str:
 
 
 def trust_words(prediction: Prediction) -> str:
-    """How wrong the last checks were; empty when this map has the first ones."""
+    """Say how wrong the last checks were; empty when this map has the first ones."""
     known = prediction.calibration
     if known is None and prediction.checks:
         return ""
@@ -458,7 +472,7 @@ def trust_words(prediction: Prediction) -> str:
 
 
 def check_words(prediction: Prediction) -> str:
-    """How the cells that were run came out; empty without any."""
+    """Summarize the cells that were run; empty without any."""
     checks = prediction.checks
     if not checks:
         return ""
@@ -488,7 +502,7 @@ _Sign = Literal[-1, 0, 1]  # Surely less, the intervals do not tell, surely more
 
 
 def map_words(prediction: Prediction) -> list[str]:
-    """What can be seen in the map and why, a sentence each; none of a map of one process or one not to be trusted."""
+    """Say what can be seen in the map and why, a sentence each; none where it is not to be trusted."""
     if not prediction.trusted:
         return []
     maps = grids(prediction)
@@ -532,7 +546,7 @@ def _where_they_pay(grid: Grid) -> str:
 
 
 def _node_boundary(grid: Grid) -> str:
-    """What the first row on more nodes reaches, next to the last one before it."""
+    """Compare the first row on more nodes with the last one before it."""
     nodes = grid.nodes()
     several = [np for np in nodes if np > 1]
     if not several:
@@ -570,7 +584,7 @@ def _node_boundary(grid: Grid) -> str:
 
 
 def _larger_batches(grid: Grid) -> str:
-    """Whether the row of the most processes gets better to the right, and what communication has to do with it."""
+    """Say whether the row of the most processes gets better to the right, and what communication has to do with it."""
     rows = [cells for np in grid.counts if np > 1 and len(cells := _row(grid, np)) > 1]
     if not rows:
         return ""
@@ -593,7 +607,7 @@ def _larger_batches(grid: Grid) -> str:
 
 
 def _slower_apart(grid: Grid, cell: Cell) -> str:
-    """What the rest of a step takes against one process with the same batch; empty where the map does not tell."""
+    """Compare the rest of a step with that of one process with the same batch; empty where the map does not tell."""
     alone = next((each for each in _row(grid, 1) if each.batch == cell.batch), None)
     rest = (cell.step_s - cell.exposed_s) / alone.step_s - 1 if alone else 0.0
     return f", and the rest takes {100 * rest:.0f} % longer than on one process" if rest > _VISIBLE else ""

@@ -75,6 +75,8 @@ def check_proposal(results: Sequence[Results], path: Path) -> Results:
         is_other = path.is_dir() or (path.exists() and not path.read_bytes().startswith(b"%PDF-"))
     if is_other:
         raise UsageError(f"'{path}' exists and is no PDF: choose another name for --proposal")
+    if path.suffix.lower() != ".pdf":
+        raise UsageError(f"--proposal writes a PDF: name a file such as {path.with_suffix('.pdf')}")
     return first
 
 
@@ -126,7 +128,7 @@ def _relative(estimate: Estimate) -> float:
 
 
 def shortcomings(study: Study) -> list[str]:
-    """What a reviewer would ask for."""
+    """List what a reviewer would ask for."""
     told = []
     short = [row for row in study.rows if row.steps is not None and row.steps < FEWEST_STEPS]
     if short:

@@ -214,7 +214,7 @@ def _table(curve: Curve, scaling: Scaling) -> Table:
 
 
 def _caption(curve: Curve, scaling: Scaling) -> str:
-    """What is shown, relative to what, and how sure it is."""
+    """Say what is shown, relative to what, and how sure it is."""
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
     base = baseline_words(curve)
     launches = sorted({point.launches for point in curve.points})
@@ -258,7 +258,7 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
 
 
 def _curve_lines(curve: Curve) -> list[str]:
-    """What a curve says below its table: fit, waterfall, how long a run must be, notes."""
+    """Facts of a curve below its table: fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
     lines = [_mean_words(curve), _warmup_words(curve)]
     if curve.fit:
@@ -287,7 +287,7 @@ def _fit_words(fit: Fit, unit: str) -> str:
 
 
 def _longer_words(fit: Fit) -> str:
-    """What longer runs would reach on the most processes."""
+    """Say what longer runs would reach on the most processes."""
     most = max(fit.longer, key=int, default="")
     if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
         return ""
@@ -339,7 +339,7 @@ def _waterfall_words(point: ScalingPoint) -> str:
 
 
 def _ninety_words(point: ScalingPoint) -> str:
-    """How much longer a run must be for 90 % of the steady speedup."""
+    """Say how much longer a run must be for 90 % of the steady speedup."""
 
     def times(factor: float) -> str:
         return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
@@ -387,7 +387,7 @@ def _when(found: BreakEven, unit: str) -> str:
 
 
 def _one_time_words(curve: Curve) -> str:
-    """What every size pays once; where a fit tells one cost for all, that is said instead."""
+    """Costs that every size pays once; of a fit the one cost for all."""
     parts = []
     for row in _rows(curve, Scaling(what="", source="", curves=())):
         if each := row.point.one_time_s:
@@ -404,7 +404,7 @@ def _mean_words(curve: Curve) -> str:
 
 
 def _warmup_words(curve: Curve) -> str:
-    """How many first steps were found to be warm-up."""
+    """Say how many first steps were found to be warm-up."""
     counts: dict[int, list[str]] = {}
     for point in curve.points:
         if point.warmup_steps is not None:
@@ -420,7 +420,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def _of_runs(scaling: Scaling) -> str:
-    """Of a table or logs: the speedups of the most processes."""
+    """Speedups in a table or logs, those of the most processes."""
     curve = scaling.curves[0]
     point = largest(curve)
     if point is None or not point.speedup:
@@ -462,7 +462,7 @@ def _of_launches(scaling: Scaling) -> str:
 
 
 def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
-    """Nobody could count samples: steps must do."""
+    """Warn that samples could not be counted, only steps."""
     unknown = "the number of samples per step is not known"
     compared = [(curve, point) for curve, point in found if point.speedup.get("steady") and point is not curve.baseline]
     if not compared:
@@ -551,7 +551,7 @@ def curve_title(curve: Curve) -> str:
 
 
 def known_title(curve: Curve) -> str:
-    """What is known of kind, engine and batch; may be empty."""
+    """Name what is known of kind, engine and batch; may be empty."""
     kind = [f"{curve.scaling} scaling"] if curve.scaling else []
     engine = [plain(engine_name(curve.engine), 30)] if curve.engine else []
     return ", ".join([*kind, *engine, *batch_words(curve)])
@@ -566,7 +566,7 @@ def batch_words(curve: Curve) -> list[str]:
 
 
 def baseline_words(curve: Curve) -> str:
-    """What speedups are relative to: `1 process without an engine`; empty when there is nothing."""
+    """Baseline of speedups: `1 process without an engine`; empty when there is nothing."""
     if curve.baseline_np is None:
         return ""
     without = curve.baseline_engine == NO_ENGINE and curve.engine != NO_ENGINE
@@ -593,7 +593,7 @@ def point_label(point: ScalingPoint) -> str:
 
 
 def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
-    """Whether points differ in how many hosts they used."""
+    """True if points differ in how many hosts they used."""
     return len({point.nodes for point in points} - {None}) > 1
 
 
@@ -613,7 +613,7 @@ def curve_estimates(curve: Curve) -> list[Estimate]:
 
 
 def trace_words(trace: TraceFolder, folder: str) -> str:
-    """How much of a launch was traced, where it is, and what tracing added to a step."""
+    """Say how much of a launch was traced, where it is, and what tracing added to a step."""
     overhead, untraced_s = trace.overhead, trace.untraced_step_s
     cost = "what tracing cost is not known: too few steps were made without it"
     if overhead and untraced_s:

@@ -28,7 +28,7 @@ _PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines":
 
 
 def document(results: Results, page: str = "", most_cells: int | None = None) -> Document:
-    """Of one kind of result what its verb ends with, of several the same facts in one answer.
+    """Describe a training: one kind of result as its verb does, several in one answer.
 
     Args:
         results: What is known of one training.
@@ -37,7 +37,9 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     """
     documents = _documents(results, most_cells)
     sections = [section for each in documents.values() for section in each.sections]
-    sections += [*_check_sections(results), _environment(results), _citation(results)]
+    if checked := check_words(results):
+        sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
+    sections += [_environment(results), _citation(results)]
     omitted = [*results.missing, *(omission_lines(results.study) if results.study else [])]
     told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
     if not told:
@@ -66,7 +68,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
 
 
 def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
-    """What every record says, in the order of the page."""
+    """Documents of all records, in the order of the page."""
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
@@ -113,14 +115,14 @@ def _numbered(told: Document, index: int) -> Document:
 
 
 def over_np(explanations: Sequence[Explanation]) -> Section:
-    """Where the mean step of every traced launch goes."""
+    """Section on where the mean step of every traced launch goes."""
 
     (section,) = charted("explanation", [Section("over_np", "Over the number of ranks")], explanations)
     return section
 
 
 def compared_section(results: Sequence[Results], compared: Comparison | None) -> Section | None:
-    """What changed from the first to the second, and the mean steps of all that were traced."""
+    """Section on what changed from the first to the second, and the mean steps of all that were traced."""
     traced = [each for each in results if each.explanations]
     section = Section("compared", "Compared")
     if compared:
@@ -249,16 +251,11 @@ def check_words(results: Results) -> str:
     )
 
 
-def _check_sections(results: Results) -> list[Section]:
-    words = check_words(results)
-    return [Section("check", "The tuned setting, launched on its own", lines=[words])] if words else []
-
-
 # --- the parts of a study ---
 
 
 def omission_lines(study: Study) -> list[str]:
-    """What the budget did not hold, and what failed and why, a line each."""
+    """List what the budget did not hold, and what failed and why, a line each."""
     left_out = [thing for part in study.parts if part.state == "done" for thing in part.without]
     waiting = [part for part in study.parts if part.state == "left out"]
     left_out += [_PART_NAMES.get(part.name, part.name) for part in waiting]
@@ -293,7 +290,7 @@ _FACTS = (Column("", itemgetter(0), "what", words=True), Column("", itemgetter(1
 
 
 def _environment(results: Results) -> Section:
-    """What was typed, with which seed; on which machine and with which versions."""
+    """Section on what was typed, with which seed; on which machine and with which versions."""
     parts = results.study.parts if results.study else ()
     facts = [(name, plain(value, 300)) for name, value in machine_facts(results)]
     tables = [
@@ -331,7 +328,7 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
 
 
 def method_words(results: Results) -> str:
-    """How the numbers came about, as a methods section says it."""
+    """Say how the numbers came about, as a methods section says it."""
     said = []
     if measured := results.measurement:
         launches: dict[Any, int] = {}
@@ -375,7 +372,7 @@ def _citation(results: Results) -> Section:
 
 
 def _json(results: Results, page: str) -> dict[str, Any]:
-    """What `study` prints; a part without results is null."""
+    """The JSON of `study`; a part without results is null."""
     told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
     cell, point = _setting(results)
     chosen, steady = cell or point, point.speedup.get("steady") if point else None
@@ -427,7 +424,7 @@ def _json(results: Results, page: str) -> dict[str, Any]:
 
 
 def report_json(results: Sequence[Results], page: Path, compared: Comparison | None) -> dict[str, Any]:
-    """What `report` prints: of every training its answer, what is there, and what changed between two."""
+    """The JSON of `report`: of every training its answer, what is there, and what changed between two."""
     documents = []
     for each in results:
         told = document(each)

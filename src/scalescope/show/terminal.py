@@ -1,5 +1,6 @@
 """Documents on the terminal: the answer with its reasons on one screen, everything with --details."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from rich.text import Text
 from scalescope.show.document import Bar, Column, Document, Item, Section, Table, cell, shown_columns, shown_rows
 from scalescope.text import clean, plural
 
+WIDTH = 100  # Where there is no terminal
 _WARNINGS = 3  # Shown without --details; one of them may be why the figures mean something else
 _WORDS = 24  # Letters that a column of words needs: it is wrapped
 _LEAST_BAR, _MOST_BAR = 8, 40  # Letters of a bar
@@ -49,18 +51,24 @@ class _Tidied:
 
 
 def open_console(**options: Any) -> Console:
-    """A rich Console for text that others may have written; options as Console takes them."""
+    """Make a rich Console for text that others may have written; options as Console takes them."""
     console = Console(**options)
+    if not console.is_terminal and not {"COLUMNS", "width"} & {*os.environ, *options}:
+        console.width = WIDTH
     console.push_render_hook(_Tidy())
     return console
 
 
 def show(document: Document, console: Console, *, details: bool = False) -> None:
-    """What stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
+    """Show what stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
     if details:
         for section in document.sections:
             _section(section, console)
-        _bullets("Warnings", document.warnings, console, "yellow")
+        if document.warnings:
+            console.print()
+            say(console, "Warnings", "bold yellow")
+        for warning in document.warnings:
+            bullet(console, warning, "yellow")
     else:
         for table in document.brief:
             _table(table, console, table.few)
@@ -93,14 +101,6 @@ def _section(section: Section, console: Console) -> None:
         _item(at, item, console)
     for text in section.code:
         console.print(Text(encoded(text, console)), soft_wrap=True)
-
-
-def _bullets(heading: str, lines: Sequence[str], console: Console, style: str) -> None:
-    if lines:
-        console.print()
-        say(console, heading, f"bold {style}")
-        for line in lines:
-            bullet(console, line, style)
 
 
 def _table(table: Table, console: Console, most: int) -> None:

@@ -46,7 +46,7 @@ def document(tuning: Tuning) -> Document:
 
 
 def sentence(tuning: Tuning) -> str:
-    """What to use and how much it gains, or that the default stays, or what an unfinished search has found so far."""
+    """Say what to use and how much it gains, that the default stays, or what an unfinished search has found."""
     gain, why = tuning.gain, plain(tuning.reason, 200).rstrip(".")
     finalist = setting_words(tuning.finalist)
     effort = [plural(len(searched(tuning)), "sample"), plural(_steps(tuning), "step")]
@@ -109,7 +109,7 @@ def _faster(tuning: Tuning) -> str:
 
 
 def _compared(tuning: Tuning) -> str:
-    """How finalist and default compared; empty where none got so far."""
+    """Say how finalist and default compared; empty where none got so far."""
     gain = tuning.gain
     if not tuning.finalist or gain is None:
         return ""
@@ -153,7 +153,7 @@ def _samples(tuning: Tuning) -> Table:
 
 
 def _space(tuning: Tuning) -> list[str]:
-    """What was searched, fixed and left out, and where predictions came from."""
+    """List what was searched, fixed and left out, and where predictions came from."""
     lines = []
     for knob in tuning.knobs:
         values = [value_words(value) for value in knob.values]
@@ -199,12 +199,12 @@ def searched(tuning: Tuning) -> list[Sample]:
 
 
 def is_default(tuning: Tuning, sample: Sample) -> bool:
-    """Whether the sample is of the default."""
+    """True if the sample is of the default."""
     return sample.values == next((each.values for each in tuning.samples if each.phase == "default"), {})
 
 
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
-    """How many times faster than the default."""
+    """Speedup over the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
 
 

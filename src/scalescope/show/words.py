@@ -43,7 +43,7 @@ def capital(text: str) -> str:
 
 
 def has_spread(estimate: Estimate) -> bool:
-    """Whether there is an interval or a range to show."""
+    """True if there is an interval or a range to show."""
     return estimate.count > 1 and estimate.low < estimate.high
 
 
@@ -65,7 +65,7 @@ def with_interval(estimate: Estimate) -> str:
 
 
 def interval_note(estimates: Iterable[Estimate | None], *, t: str = "± or [ ]", span: str = "in parentheses") -> str:
-    """What intervals mean; `t` and `span` say how they are shown, such as `solid bars` and `in parentheses`."""
+    """Explain what intervals mean; `t` and `span` say how they are shown, such as `solid bars` and `in parentheses`."""
     known = [each for each in estimates if each]
     notes = []
     for over in ("launches", "blocks"):

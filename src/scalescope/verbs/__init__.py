@@ -33,7 +33,7 @@ def find_verb(name: str) -> Verb:
 
 
 def planned_request(verb: Verb, folder: Path) -> Any:
-    """What a result folder was asked for; None where its plan does not tell."""
+    """Request of a result folder; None where its plan does not tell."""
     with contextlib.suppress(ScalescopeError):
         return load(folder / "plan.json", verb.plan()).request if verb.plan else None
     return None

@@ -16,7 +16,7 @@ SLOWER = 3  # Exit code
 
 
 def compare(request: CompareRequest, _progress: Progress) -> "Comparison":
-    """What changed from A to B."""
+    """Compare A with B."""
     from scalescope.studies.compare import compare as compared
     from scalescope.studies.results import read_results
 

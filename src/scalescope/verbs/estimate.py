@@ -9,7 +9,8 @@ from scalescope.errors import OtherDevice, UsageError
 from scalescope.progress import Progress
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, retyped, room
+from scalescope.units import format_seconds
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, launch_costs, retyped, room
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
@@ -26,7 +27,12 @@ def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
     from scalescope.estimation.estimate import dry_run
 
     with _names_what_works(request):
-        return dry_run(request)
+        lines = dry_run(request)
+    taken = 0.0 if request.profile or request.step_time else request.seconds
+    probed = "" if request.cluster else ", and the probe of the links"
+    checks = [max(request.np, default=1)] * request.verify * request.launches
+    said = f"# about {format_seconds(taken)} for the profile{probed}" if taken else f"# no profile{probed}"
+    return [*lines, said, *([launch_costs(checks, own_length=False, most=True)] if checks else [])]
 
 
 @contextlib.contextmanager

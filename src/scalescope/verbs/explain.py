@@ -14,7 +14,7 @@ from scalescope.records.request import ExplainRequest, Plan
 from scalescope.records.store import in_folder
 from scalescope.show import document_of
 from scalescope.text import COMMAND
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, retyped
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, launch_costs, retyped
 
 if TYPE_CHECKING:
     from scalescope.records.autotune import Autotune
@@ -54,13 +54,13 @@ def _is_model(word: str | Path) -> bool:
 def explain(
     request: ExplainRequest, progress: Progress, *, several: bool = False
 ) -> "Scaling | Explanation | Autotune | Sequence[Results]":
-    """What files tell, or a run that is captured first; with `several`, of several jobs the results of each."""
+    """Explain files, or a run that is captured first; with `several`, of several jobs the results of each."""
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read_sources
     from scalescope.errors import SeveralJobs
     from scalescope.jobs.folders import check, mark_of, result_folder
 
-    files, folder = [Path(path) for path in request.paths], Path(request.folder) if request.folder else None
+    files, folder = list(map(_traced_in, request.paths)), Path(request.folder) if request.folder else None
     if request.workload or request.command:
         from scalescope.jobs.request import traced_request
         from scalescope.measurement.capture import traced_run
@@ -96,6 +96,14 @@ def explain(
     return in_folder(found, folder) if folder else found  # type: ignore[no-any-return]
 
 
+def _traced_in(path: str) -> Path:
+    """The folder of the one launch that explain traced into this result folder; any other path as it is."""
+    from scalescope.records.explanation import TRACE_RECORD
+
+    traced = [] if (Path(path) / "measurement.json").is_file() else sorted(Path(path).glob(f"traces/*/{TRACE_RECORD}"))
+    return traced[0].parent if len(traced) == 1 else Path(path)
+
+
 def _explain(request: ExplainRequest, progress: Progress) -> Any:
     from scalescope.show.charts.saving import start_renderer
 
@@ -110,11 +118,12 @@ def _plan_explain(request: ExplainRequest) -> Iterable[str]:
 
     if not (request.workload or request.command):
         raise UsageError("--dry-run goes with a MODEL or a command after --: leave it out")
-    return traced_commands(traced_request(request))
+    asked = traced_request(request)
+    return [*traced_commands(asked), launch_costs([max(asked.np)], own_length=bool(request.command))]
 
 
 def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: Screen) -> Ending:
-    """Of traces: where the steps' time went, and what the first finding leads to."""
+    """End of traces: where the steps' time went, and what the first finding leads to."""
     from scalescope.records.store import save
 
     folder, document = explanation.folder, document_of(explanation)
@@ -134,7 +143,7 @@ def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: 
 
 
 def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "MeasureRequest":
-    """What was asked when the traces were made: from the plan of their folder, or as far as they tell."""
+    """Request that the traces were made for: from the plan of their folder, or as far as they tell."""
     from scalescope.engines import exchanging
     from scalescope.records.request import MeasureRequest
 
@@ -149,7 +158,7 @@ def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "Measur
 
 
 def after_traces(explanation: "Explanation", request: "MeasureRequest | ExplainRequest") -> str:
-    """What the first finding leads to: a capture, a search for knobs, or a measurement of what was changed."""
+    """Next command by the first finding: a capture, a search for knobs, or a measurement of what was changed."""
     from scalescope.engines import engine_named
 
     count = max(explanation.world_size or 2, 2)
@@ -162,7 +171,7 @@ def after_traces(explanation: "Explanation", request: "MeasureRequest | ExplainR
 
 
 def of_autotune(record: "Autotune", screen: Screen) -> Ending:
-    """Of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
+    """End of Horovod's autotune log: what was tried, and whether the choice can be trusted."""
     from scalescope.records.store import save
     from scalescope.show.autotune import next_commands
 
@@ -178,7 +187,7 @@ def of_autotune(record: "Autotune", screen: Screen) -> Ending:
 
 
 def of_scaling(scaling: "Scaling", request: ExplainRequest, screen: Screen) -> Ending:
-    """Of tables, logs and measurements: the curves, and what traced launches show."""
+    """End of tables, logs and measurements: the curves, and what traced launches show."""
     from scalescope.diagnosis.sources import explain_traces
     from scalescope.records.store import save
     from scalescope.show.study import over_np
@@ -251,7 +260,7 @@ def after_table(scaling: "Scaling", request: ExplainRequest) -> str:
 
 
 def of_several(results: "list[Results]", request: ExplainRequest, screen: Screen) -> Ending:
-    """Of several tables, timelines or measurements: each in a sentence, and what changed from the first to the last."""
+    """End of several tables, timelines or measurements: a sentence each, and what changed from first to last."""
     from scalescope.jobs.folders import result_folder
     from scalescope.show.page import PAGE
     from scalescope.studies.compare import compare

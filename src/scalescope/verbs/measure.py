@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.records.request import EFFICIENCY_GOAL, MeasureRequest, Plan
 from scalescope.show import document_of
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, folder_of, from_here, retyped, room
+from scalescope.verbs.verb import (
+    SHOWN,
+    Ending,
+    Screen,
+    Verb,
+    folder_command,
+    folder_of,
+    from_here,
+    launch_costs,
+    retyped,
+    room,
+)
 
 if TYPE_CHECKING:
     from scalescope.records.run import Measurement
@@ -16,10 +27,14 @@ if TYPE_CHECKING:
 def _plan_measure(request: MeasureRequest) -> Iterable[str]:
     from scalescope.measurement import sweep
 
-    for point, lines in sweep.dry_run(request):
+    planned, traced = sweep.dry_run(request), sweep.traced_after(request)
+    for point, lines in planned:
         yield from (f"# {point.label}", *lines)
-    for point in sweep.traced_after(request):
+    for point in traced:
         yield f"# {point.label}, once more after all others, with some steps captured on every rank"
+    processes = [point.np for point, _ in planned] * request.most_launches + [point.np for point in traced]
+    limited = bool(request.precision or request.budget_s)
+    yield launch_costs(processes, own_length=bool(request.command), most=limited)
 
 
 def _kept_of_measure(_request: Any, folder: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def of_cluster(cluster: "Cluster", request: ProbeRequest, screen: Screen) -> Ending:
-    """What a probe found."""
+    """End with what a probe found."""
     from scalescope.estimation.probe import CLUSTER_FILE
 
     folder, document = folder_of(cluster), document_of(cluster)

@@ -95,7 +95,7 @@ def with_commands(results: "Results", paths: Sequence[Path]) -> "Results":
 
 
 def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence[Path]) -> str:
-    """What the verb that got furthest would say next."""
+    """Next command: what the verb that got furthest would say next."""
     from scalescope.records.request import ExplainRequest
     from scalescope.show.autotune import next_commands
     from scalescope.verbs.estimate import after_estimate
@@ -147,7 +147,7 @@ def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "r
 
 
 def comparison_of(results: Sequence["Results"]) -> "Comparison | None":
-    """What changed from the first to the second; None where there is one, or they have nothing in common."""
+    """Compare the first with the second; None where there is one, or they have nothing in common."""
     from scalescope.studies.compare import compare as compared
 
     if len(results) < 2:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError
+from scalescope.host import slots
 from scalescope.records.study import StudyPlan, StudyRequest
 from scalescope.show import document_of
+from scalescope.text import plural
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, room
 
 if TYPE_CHECKING:
@@ -29,7 +31,11 @@ def _plan_study(request: StudyRequest) -> Iterable[str]:
     from scalescope.studies.budget import plan_lines
     from scalescope.studies.run import dry_run
 
-    return plan_lines(dry_run(request), request.budget_s)
+    planned = dry_run(request)
+    devices = max(request.np) if request.np else sum(each.slots for each in request.hosts) or slots("auto")
+    parts = [part for part in planned.parts if part.state == "planned"]
+    hours = devices * sum(part.planned_s for part in parts) / 3600
+    return [*plan_lines(planned, request.budget_s), f"at most {hours:.2g} device-hours on {plural(devices, 'device')}"]
 
 
 def _kept_of_study(_request: Any, folder: str) -> str:
@@ -51,7 +57,7 @@ def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
 
 
 def after_study(study: "Study", folder: Path) -> str:
-    """What the budget did not hold, or failed; of a whole study its figures and tables."""
+    """Next command: what the budget did not hold, or failed; of a whole study its figures and tables."""
     rest = [part for part in study.parts if part.state not in ("done", "not needed")]
     if not rest:
         return folder_command("report", folder, "--figures", "figures", "--tables", "tables")

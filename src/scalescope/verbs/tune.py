@@ -1,19 +1,44 @@
 """tune: what should I change?"""
 
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalescope.records.tuning import TuneRequest
 from scalescope.show import document_of
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, folder_of, from_here, retyped, room
+from scalescope.verbs.verb import (
+    SHOWN,
+    Ending,
+    Screen,
+    Verb,
+    folder_command,
+    folder_of,
+    from_here,
+    launch_costs,
+    retyped,
+    room,
+)
 
 if TYPE_CHECKING:
     from scalescope.records.tuning import Tuning
 
 
+def _plan_tune(request: TuneRequest) -> Iterable[str]:
+    from scalescope.tuner.run import dry_run
+    from scalescope.tuner.search import OFFLINE, options_of
+
+    yield from dry_run(request)
+    if request.method == "offline":
+        tried = options_of(request, OFFLINE)
+        yield launch_costs([request.np] * tried.max_samples, own_length=bool(request.command), most=True)
+        yield f"# and up to {tried.most_pairs} pairs of launches to confirm what was found"
+    else:
+        yield launch_costs([request.np], own_length=True)
+
+
 def _kept_of_tune(request: TuneRequest | None, folder: str) -> str:
-    """What an interrupted search leaves; `folder` may be unknown."""
+    """Say what an interrupted search leaves; `folder` may be unknown."""
     from scalescope.tuner.run import resumed_as
 
     if request and request.start_from is not None:
@@ -26,7 +51,7 @@ def _kept_of_tune(request: TuneRequest | None, folder: str) -> str:
 
 
 def of_tuning(tuning: "Tuning", request: TuneRequest, screen: Screen) -> Ending:
-    """What was tried and decided."""
+    """End with what was tried and decided."""
     from scalescope.tuner.settings import YAML, how_to_use, write_settings
 
     folder, document = folder_of(tuning), document_of(tuning)
@@ -78,7 +103,7 @@ VERB = Verb(
     room("scalescope.tuner.request", "tune_request"),
     room("scalescope.tuner.run", "tune"),
     ("join", "resume", "dry_run", "show_output", *SHOWN),
-    room("scalescope.tuner.run", "dry_run"),
+    _plan_tune,
     lambda folder, limits, progress: room("scalescope.tuner.run", "resume")(folder, progress, **limits),
     _kept_of_tune,
     end=of_tuning,

@@ -1,4 +1,4 @@
-"""What a verb is, how it ends, and the commands that verbs advise."""
+"""Verbs, how they end, and the commands that verbs advise."""
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ from scalescope.text import as_json, clean
 if TYPE_CHECKING:
     from scalescope.records.results import Results
 
+LAUNCH_STEPS_S = 6.0  # About what the steps of a MODEL take in a launch: it ends as soon as their mean is known
 SHOWN = ("json", "details", "quiet", "verbose", "formats")
 
 
@@ -39,7 +40,7 @@ class Verb(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What a verb ends with."""
+    """The end of a verb: its document, files and next command."""
 
     document: Document
     follow: str = ""  # The next command
@@ -50,7 +51,7 @@ class Ending(NamedTuple):
 
 
 class Screen:
-    """Where a verb shows what it does and what came out."""
+    """The terminal, where a verb shows what it does and what came out."""
 
     def __init__(self, shown: RunOptions, folder: str) -> None:
         from scalescope.show.charts.saving import check_formats
@@ -67,7 +68,7 @@ class Screen:
         self.console.print(clean(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
     def tell(self, ending: Ending) -> None:
-        """What came out, and then files, so that a full disk does not cost the answer."""
+        """Show what came out, and then files, so that a full disk does not cost the answer."""
         from scalescope.show.terminal import show
 
         self.say(ending.document.answer, style="bold")
@@ -132,6 +133,29 @@ def retyped(verb: str, request: msgspec.Struct, **changes: Any) -> str:
 def folder_command(verb: str, folder: Path, *words: str) -> str:
     """`scalescope VERB FOLDER ...`, or with an option before the folder."""
     return shlex.join(["scalescope", *verb.split(), str(from_here(folder)), *words])
+
+
+def launch_costs(processes: Sequence[int], *, own_length: bool, most: bool = False) -> str:
+    """A comment below a dry run: how many launches, about how long, how many device-hours.
+
+    Args:
+        processes: Of every launch.
+        own_length: The training decides how long a launch takes, as a script does.
+        most: Fewer launches may do.
+    """
+    from scalescope.jobs.rank_program import starting_s
+    from scalescope.text import plural
+    from scalescope.units import format_seconds
+
+    limit, count = "at most " if most else "", plural(len(processes), "launch")
+    each_s = [starting_s(np) + (0.0 if own_length else LAUNCH_STEPS_S) for np in processes]
+    hours = sum(np * seconds for np, seconds in zip(processes, each_s, strict=True)) / 3600
+    if not own_length:
+        return f"# {limit}{count}: about {format_seconds(sum(each_s))}, {hours:.2g} device-hours"
+    return (
+        f"# {limit}{count}: about {format_seconds(sum(each_s))} to start, and as long as the training takes; "
+        f"{sum(processes):,} device-hours for every hour of a run, and {hours:.2g} to start"
+    )
 
 
 def from_here(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What collectives were measured to cost on a cluster: time against size, and the bandwidth that it means."""
+"""Measured costs of collectives on a cluster: time against size, and the bandwidth that it means."""
 
 from typing import Any
 

@@ -670,6 +670,7 @@ CHARTS = (
         "accounting",
         "Where a step goes on every rank; the longest part is the first to work on.",
         accounting_chart,
+        leads=True,
     ),
     Figure(
         "transfers",

@@ -1,4 +1,4 @@
-"""What figures are put together from: colours, axes of counts, lines, intervals, titles."""
+"""Parts of figures: colours, axes of counts, lines, intervals, titles."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def engine_colour(engines: Iterable[str], *, legend: bool) -> alt.Color:
 
 
 def is_logarithmic(values: Iterable[float]) -> bool:
-    """Whether numbers lie so far apart that each doubling deserves the same room."""
+    """True if numbers lie so far apart that each doubling deserves the same room."""
     known = list(values)
     return min(known) > 0 and max(known) >= _LOG_FROM * min(known)
 
@@ -60,7 +60,7 @@ class Counts(NamedTuple):
     logarithmic: bool
 
     def next_to(self, count: float, fraction: float) -> float:
-        """Where to draw next to the count; on a logarithmic axis at it, because elsewhere it would look faster."""
+        """Place to draw next to the count; on a logarithmic axis at it, because elsewhere it would look faster."""
         return count if self.logarithmic else count + (self.high - self.low) * fraction
 
 
@@ -177,7 +177,7 @@ def powers_of_ten(low: float, high: float, most: int) -> list[float]:
 
 
 def interval_fields(estimate: Estimate) -> dict[str, Any]:
-    """What a row needs so that `interval_marks` can draw its interval."""
+    """Fields of a row with which `interval_marks` can draw its interval."""
     shown = estimate.interval if has_spread(estimate) else ""
     return {"low": estimate.low, "high": estimate.high, "interval": shown, "repetitions": estimate.count}
 
@@ -235,7 +235,7 @@ def named(field: str, looks: Mapping[str, Any], legend: Any, kind: type[Any] = a
 
 
 def key(meanings: Mapping[str, bool]) -> str:
-    """What marks mean, as far as they are there."""
+    """Explain marks, as far as they are there."""
     return "; ".join(meaning for meaning, there in meanings.items() if there)
 
 
@@ -249,7 +249,7 @@ BARS = {"t": "solid bars", "span": "hollow points with thin bars"}
 
 
 def frame(title: str, *lines: str) -> dict[str, Any]:
-    """What the outermost chart is made with: its title, what it says below it, the look that all figures share.
+    """Keywords of the outermost chart: its title, what it says below it, the look that all figures share.
 
     Given to the constructor because every later change of a large chart copies it whole.
     """

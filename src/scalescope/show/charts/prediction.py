@@ -65,13 +65,13 @@ _MOST_CHECKS = 30
 _INSIDE, _OUTSIDE = "measured within the predicted interval", "outside it"
 
 
-def map_chart(prediction: Prediction, checks: Sequence[Check], most: int) -> Any:
+def map_chart(prediction: Prediction, checks: Sequence[Check], most: int, launched: str = "") -> Any:
     """Speedup; on the page any quantity can be chosen instead. Cells that were measured get a point."""
     titles = [title for title, _, _ in QUANTITIES.values()]
     choice = alt.binding_select(options=list(QUANTITIES), labels=titles, name="show ")
     quantity = alt.param(name="quantity", value="speedup", bind=choice)
     black = "black: slower than one process" if any(map(is_slower, prediction.cells)) else ""
-    return _map(prediction, "Prediction", quantity, black, checks, most)
+    return _map(prediction, "Prediction", quantity, black, checks, most, launched)
 
 
 def efficiency_map(prediction: Prediction, most: int) -> Any:
@@ -83,7 +83,13 @@ def efficiency_map(prediction: Prediction, most: int) -> Any:
 
 
 def _map(
-    prediction: Prediction, title: str, quantity: alt.Parameter, black: str, checks: Sequence[Check], most: int
+    prediction: Prediction,
+    title: str,
+    quantity: alt.Parameter,
+    black: str,
+    checks: Sequence[Check],
+    most: int,
+    launched: str = "",
 ) -> Any:
     """One map below the other."""
     whole, best = grids(prediction), recommended_cell(prediction)
@@ -104,6 +110,7 @@ def _map(
             f"{title}: {headline(prediction)}",
             *(["not to be trusted, so nothing is recommended:", *prediction.doubts] if prediction.doubts else advice),
             check_words(prediction) or trust_words(prediction),
+            launched,
             key(
                 {
                     black: bool(black),
@@ -378,7 +385,8 @@ CHARTS = (
         "predicted",
         "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
         "do not pay.",
-        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells),
+        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells, of.launched),
+        leads=True,
     ),
     Figure(
         "efficiency",

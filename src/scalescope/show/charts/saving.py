@@ -150,7 +150,7 @@ def svg_as_pdf(svg: str) -> bytes:
 
 @cache
 def vega_script() -> str:
-    """What a page needs to draw itself without the network; bundling takes seconds, so it is kept for the next time."""
+    """Script with which a page draws itself without the network; bundling takes seconds, so it is kept."""
     place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scalescope"
     kept = place / f"vega-{version('vl-convert-python')}.js"
     try:

@@ -113,7 +113,7 @@ def _compared(curve: Curve) -> list[ScalingPoint]:
 
 
 def _headline(curves: Sequence[Curve]) -> str:
-    """What the largest point reached; with several curves, from the worst to the best."""
+    """Say what the largest point reached; with several curves, from the worst to the best."""
     points = [point for curve in curves if (point := largest(curve)) and point.speedup]
     most = max((point.np for point in points), default=0)
     parts = []
@@ -265,7 +265,7 @@ _BATCH_TOOLTIP = ["engine:N", "batch:Q", "words:N", "repetitions:Q"]
 
 
 class _Axes(NamedTuple):
-    """What all panels share."""
+    """Scales and colours that all panels share."""
 
     counts: Counts
     y: Callable[[str], alt.Y]
@@ -562,6 +562,7 @@ CHARTS = (
         "scaling",
         "Work that grows with the processes: the further below the dashed line, the more is lost.",
         lambda scaling: throughput_chart(scaling, "weak"),
+        leads=True,
     ),
     Figure(
         "batch",

@@ -109,7 +109,7 @@ def _title(knob: SearchedKnob) -> str:
 
 
 def _told(tuning: Tuning, cell: Cell) -> dict[str, str]:
-    """What a tooltip says of a cell."""
+    """Text of a cell's tooltip."""
     own = [each for each in tuning.samples if each.values == cell.values and each.step_s]
     told = [f"{each.index}: {with_error(each.step_s or 0.0, each.error_s)}" for each in own]
     error = cell.error * (cell.expected_s or 0.0) if cell.error is not None else None
@@ -324,7 +324,11 @@ def _kind(tuning: Tuning, sample: Sample) -> str:
 
 CHARTS = (
     Figure(
-        "landscape", "tuning", "Step time over the knobs that matter; the ring marks what was found.", landscape_chart
+        "landscape",
+        "tuning",
+        "Step time over the knobs that matter; the ring marks what was found.",
+        landscape_chart,
+        leads=True,
     ),
     Figure(
         "convergence",
