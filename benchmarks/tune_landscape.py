@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope.jobs.launch import run_job
-from scalescope.jobs.plan import Settings, points
-from scalescope.measurement.sweep import resolve_here
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point

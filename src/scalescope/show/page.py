@@ -143,11 +143,11 @@ def _chapters(
         return chapters, None
     from scalescope.show.study import compared_section
 
-    section = compared_section(results, compared)
-    if section is None:
+    over_all = compared_section(results, compared)
+    if over_all is None:
         return chapters, None
-    answer = section.lines[0] if section.lines else ""  # on the first screen
-    return chapters, {**_section(section._replace(lines=()), "", with_figures), "answer": answer}
+    answer = over_all.lines[0] if over_all.lines else ""  # on the first screen
+    return chapters, {**_section(over_all._replace(lines=()), "", with_figures), "answer": answer}
 
 
 def _figure_groups(chapters: Sequence[Chapter], over_all: Mapping[str, Any] | None) -> list[list[Drawn]]:
