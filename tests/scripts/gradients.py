@@ -19,7 +19,7 @@ for knobs in json.loads(sys.argv[2]):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
     alone = copy.deepcopy(model)
-    wrapped, optimizer = live.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), knobs)
+    wrapped, optimizer = live.wrap(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), knobs)
     inputs = torch.randn(8, 16, generator=torch.Generator().manual_seed(rank))
 
     alone(inputs).square().mean().backward()

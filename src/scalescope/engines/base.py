@@ -95,7 +95,7 @@ class Engine(ABC):
     stand_ins: ClassVar[
         Mapping[str, str]
     ] = {}  # Backends whose costs stand in for those of its own where these are not known
-    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that has knobs
+    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that is tuned
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     lost_peer: str = ""  # A pattern of what its ranks print when another one is gone
@@ -109,14 +109,19 @@ class Engine(ABC):
         return any(knob.changes == "live" for knob in self.knobs)
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether a search may try values of its knobs."""
+        return any(knob.tried for knob in self.knobs)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """The knobs that its wrapper takes as arguments of the same name."""
         return tuple(knob.name for knob in self.knobs if knob.is_argument)
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """What a settings file with its knobs holds; nothing without knobs."""
-        return (self.section or self.name, *self.beside_section) if self.knobs else ()
+        """What a settings file with its knobs holds; nothing where none is tuned."""
+        return (self.section or self.name, *self.beside_section) if self.is_tuned else ()
 
     def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:
         """Lines for people who want these knobs in their training; `path` is a settings file with them."""

@@ -1,4 +1,4 @@
-"""Exchanges that scripts and traces show and that no model is launched with: FSDP, and collectives called by hand."""
+"""Exchanges that scripts and traces show and that no model is launched with: FSDP1, and collectives called by hand."""
 
 from collections.abc import Mapping
 
@@ -26,15 +26,6 @@ class Seen(Engine):
         return {}
 
 
-class Fsdp2(Seen):
-    """torch.distributed.fsdp.fully_shard."""
-
-    name = "fsdp2"
-    title = "FSDP2"
-    trace_marks = ("FSDP::", "fsdp::")
-    operations = ("allgather", "reducescatter")
-
-
 class Fsdp1(Seen):
     """torch.distributed.fsdp.FullyShardedDataParallel."""
 
@@ -51,4 +42,4 @@ class Collectives(Seen):
     title = "Collectives"
 
 
-FSDP2, FSDP1, COLLECTIVES = Fsdp2(), Fsdp1(), Collectives()
+FSDP1, COLLECTIVES = Fsdp1(), Collectives()
