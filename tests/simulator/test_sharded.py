@@ -113,7 +113,15 @@ def test_a_cpu_that_is_not_ahead_issues_gathers_late_and_prefetch_hides_them() -
     assert times(run(late), "gather")[:3] == [("a", 0, 2), ("b", 6, 8), ("c", 12, 14)]
     prefetched = run(late.with_prefetch())
     assert times(prefetched, "gather")[:3] == [("a", 0, 2), ("b", 2, 4), ("c", 6, 8)]
-    assert replay(late) - replay(late.with_prefetch()) == 4
+    assert run(late).exposed_s - prefetched.exposed_s == 4
+
+
+def test_a_cpu_that_waits_for_compute_cannot_run_ahead() -> None:
+    step = blocks()
+    waits = replace(step, forward=tuple(replace(each, synchronizes=True) for each in step.forward))
+    assert times(run(waits), "gather")[:3] == [("a", 0, 2), ("b", 6, 8), ("c", 12, 14)]
+    assert replay(waits) == replay(step) + 2 * 2 + 2  # b and c in forward, and c's second gather
+    assert replay(waits) - replay(waits.with_prefetch()) == 2 * 2
 
 
 def test_compute_that_cannot_be_launched_fast_enough_ends_with_its_launch() -> None:

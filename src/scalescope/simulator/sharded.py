@@ -45,6 +45,7 @@ class Segment:
     group: int  # Index of the group whose parameters it uses
     seconds: Seconds
     launch_s: Seconds = 0.0  # What the CPU needs to start it: gathers of later segments are issued no earlier
+    synchronizes: bool = False  # Whether the CPU waits for its end, as by .item(), instead of running ahead
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def replay(step: ShardedStep) -> float:
     - `forward` and `backward`: the compute of one micro-batch in order, cut where a gather is waited for (and, in
       backward, where a reduce-scatter is issued): the busy time of the compute stream, or over gloo the time between
       two collectives. `launch_s` is the CPU time from this point of the script to the next one; leave it 0 where the
-      CPU runs far ahead. A root with compute before and after the blocks has two segments.
+      CPU runs far ahead, and set `synchronizes` where it waits for the device. A root with compute before and after
+      the blocks has two segments.
     - `optimizer_s`: the rest of the step. `passes`, `syncs_every_pass`, `forward_prefetch` as the trace shows them.
       `blocking`: True over gloo.
 
@@ -297,6 +299,8 @@ class _Rank:
         self._work(kind, self._step.groups[segment.group].name, segment.seconds)
         # The last kernel cannot end before it is started.
         self._compute = np.maximum(self._compute, self._cpu)
+        if segment.synchronizes:
+            self._cpu = self._compute
         self._computed = self._computed + segment.seconds
 
     def _work(self, kind: Kind, name: str, seconds: Seconds) -> None:
