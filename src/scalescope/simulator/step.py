@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.engines import find_engine
-from scalescope.engines.base import Exchange
+from scalescope.engines.base import SHARDING, Exchange
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.timeline import Activity, Span, Step, Timeline
-from scalescope.simulator.compute import OverlapFactors, contention, overlap_factors, work
+from scalescope.simulator.compute import OverlapFactors, Work, contention, overlap_factors, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffic, simulate
 from scalescope.simulator.gpu import own_cost, unequal
 from scalescope.simulator.jitter import jitter
+from scalescope.simulator.sharded import ShardedOutcome, ShardedStep, run
+from scalescope.simulator.sharding import sharded_bytes, sharded_step
 from scalescope.stats import PREDICTED, normal_width
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
@@ -76,6 +78,13 @@ def steps(
     uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
+    uneven_error = np.hypot(uneven_error, slowest_error)
+    shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
+    own = alone.error[row]
+    if exchange.shards:
+        return _sharded(
+            profile, cluster, exchange, ranks, batches, passes, stretch, slowdowns, np.hypot(own, shared), shared
+        )
     engaged = together | wrapped
     around = own_cost(cluster, exchange, profile.ddp_s)
     messages = exchange.messages if engaged.any() else ()
@@ -103,9 +112,7 @@ def steps(
     whole_s = broadcast_s + forward_s + norms_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + norms_s + outcome.exposed_s
     exposed = exposed_s / whole_s
-    uneven_error = np.hypot(uneven_error, slowest_error)
-    shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
-    own, sent = alone.error[row], _sent_error(outcome, broadcast_s + norms_s, whole_s, slowdowns, links.error())
+    sent = _sent_error(outcome, broadcast_s + norms_s, whole_s, slowdowns, links.error())
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
@@ -117,6 +124,92 @@ def steps(
         error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
         ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
         memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
+    )
+
+
+def sharded_outcome(
+    profile: ModelProfile,
+    cluster: Cluster,
+    exchange: Exchange,
+    ranks: NDArray[np.int_],
+    batches: NDArray[np.int_],
+    passes: int,
+    stretch: Floats,
+    slowdowns: OverlapFactors,
+    slower_links: Floats | float = 1.0,
+) -> tuple[ShardedStep, ShardedOutcome]:
+    """What an engine that shards does in every cell, `batches` samples in each pass, and what comes of it."""
+    sizes, row = np.unique(batches, return_inverse=True)
+    alone = work(profile, sizes)
+    here = Work(
+        forward_s=alone.forward_s[row] * stretch,
+        backward_s=alone.backward_s[row] * stretch,
+        optimizer_s=alone.optimizer_s[row] * stretch,
+        ready_s=alone.ready_s[:, row] * stretch,
+        memory_bytes=alone.memory_bytes[row],
+        error=alone.error[row],
+    )
+    nodes = -(-ranks // cluster.slots_per_node)
+    gathers, scatters = (CostModel(cluster, exchange.backend, operation) for operation in SHARDING)
+    step = sharded_step(
+        exchange.shards,
+        here,
+        ranks,
+        lambda size: gathers.seconds(size, ranks, nodes) * slower_links,
+        lambda size: scatters.seconds(size, ranks, nodes) * slower_links,
+        passes=passes,
+        blocking=cluster.device == "cpu",
+    )
+    return step, run(step, OverlapSlowdown(slowdowns.compute, slowdowns.sending))
+
+
+def _sharded(
+    profile: ModelProfile,
+    cluster: Cluster,
+    exchange: Exchange,
+    ranks: NDArray[np.int_],
+    batches: NDArray[np.int_],
+    passes: int,
+    stretch: Floats,
+    slowdowns: OverlapFactors,
+    compute_error: Floats,
+    shared_error: Floats,
+) -> Steps:
+    """Steps of an engine that shards; its forward holds the gathers that compute waits for."""
+    asked = profile, cluster, exchange, ranks, batches, passes, stretch, slowdowns
+    step, made = sharded_outcome(*asked)
+    nodes = -(-ranks // cluster.slots_per_node)
+    link_error = np.where(ranks > 1, CostModel(cluster, exchange.backend, SHARDING[0]).error(ranks, nodes), 0.0)
+    later = np.asarray(sharded_outcome(*asked, np.exp(_HALF * link_error))[1].step_s)
+    step_s, optimizer_s = np.asarray(made.step_s), np.asarray(step.optimizer_s)
+    exposed_s = np.asarray(made.exposed_s)
+    forward_s = passes * np.asarray(sum(segment.seconds for segment in step.forward))
+    sent_s = step_s - forward_s - optimizer_s
+    own_s = np.where(ranks > 1, (profile.fsdp2_s or 0.0) * passes, 0.0)
+    whole_s = step_s + own_s
+    sent, exposed = np.log(later / step_s) / _HALF, exposed_s / whole_s
+    slowed = np.asarray(made.hidden_s) * slowdowns.compute_error / slowdowns.compute / whole_s
+    sent = np.hypot(sent, slowed)
+    alone = work(profile, batches)
+    nothing = np.zeros(len(ranks))
+    return Steps(
+        broadcast_s=nothing,
+        forward_s=forward_s,
+        outcome=Outcome(
+            backward_s=sent_s - exposed_s,
+            sent_s=sent_s,
+            hidden_s=np.asarray(made.hidden_s),
+            starts_s=np.zeros((0, len(ranks))),
+            ends_s=np.zeros((0, len(ranks))),
+            since_cycle_s=nothing,
+        ),
+        norms_s=nothing,
+        finish_s=own_s,
+        optimizer_s=optimizer_s,
+        exposed_s=exposed_s,
+        error=np.hypot((1 - exposed) * compute_error, sent),
+        ratio_error=np.hypot((1 - exposed) * shared_error, np.hypot(exposed * alone.error, sent)),
+        memory_bytes=sharded_bytes(profile, exchange.shards, ranks, batches, alone.memory_bytes),
     )
 
 
