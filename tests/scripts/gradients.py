@@ -11,6 +11,11 @@ import sys
 
 import torch
 
+
+def whole(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient.clone()
+
+
 live = importlib.import_module(sys.argv[1])
 saved = []
 for knobs in json.loads(sys.argv[2]):
@@ -30,7 +35,7 @@ for knobs in json.loads(sys.argv[2]):
         {
             "size": size,
             "own": [parameter.grad for parameter in alone.parameters()],
-            "engine": [parameter.grad.clone() for parameter in model.parameters()],
+            "engine": [whole(parameter.grad) for parameter in wrapped.parameters()],
         }
     )
 torch.save(saved, f"{sys.argv[3]}/rank{rank}.pt")

@@ -9,14 +9,14 @@ from scalescope.engines.ddp import DDP
 from scalescope.engines.fsdp2 import FSDP2
 from scalescope.engines.horovod import HOROVOD
 from scalescope.engines.plain import PLAIN
-from scalescope.engines.seen import COLLECTIVES, FSDP1
+from scalescope.engines.seen import COLLECTIVES, FSDP1, HSDP, REPLICATED
 from scalescope.errors import UsageError
 from scalescope.records.cluster import BACKENDS
 from scalescope.records.job import Knobs
 from scalescope.text import did_you_mean
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, FSDP2, PLAIN)}
-SEEN: dict[str, Engine] = {engine.name: engine for engine in (FSDP1, COLLECTIVES)}
+SEEN: dict[str, Engine] = {engine.name: engine for engine in (HSDP, REPLICATED, FSDP1, COLLECTIVES)}
 KNOWN: dict[str, Engine] = {**ENGINES, **SEEN}  # What records name
 USUAL = DDP  # Where nothing is said and nothing shows another: it needs only torch
 

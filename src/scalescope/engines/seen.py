@@ -1,4 +1,4 @@
-"""Exchanges that scripts and traces show and that no model is launched with: FSDP1, and collectives called by hand."""
+"""Exchanges that scripts and traces show and no model is launched with: HSDP, FSDP1, collectives called by hand."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,7 @@ class Seen(Engine):
     """An exchange that is named, measured and explained, but not modelled."""
 
     live_module = "scalescope.engines.plain_live"
+    is_surveyed = False
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The one of torch's process groups."""
@@ -24,6 +25,22 @@ class Seen(Engine):
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
         """Return no knobs: it has none here."""
         return {}
+
+
+class Hsdp(Seen):
+    """fully_shard with a mesh of two dimensions: shards in one group, copies of them in the other."""
+
+    name = "hsdp"
+    title = "HSDP"
+    operations = ("allgather", "reducescatter", "allreduce")
+
+
+class Replicated(Seen):
+    """FSDP2's replicate: whole parameters on every rank, gradients all-reduced block by block."""
+
+    name = "replicate"
+    title = "replicate"
+    operations = ("allreduce",)
 
 
 class Fsdp1(Seen):
@@ -42,4 +59,4 @@ class Collectives(Seen):
     title = "Collectives"
 
 
-FSDP1, COLLECTIVES = Fsdp1(), Collectives()
+HSDP, REPLICATED, FSDP1, COLLECTIVES = Hsdp(), Replicated(), Fsdp1(), Collectives()
