@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import Engine, Exchange
-from scalescope.errors import UsageError
+from scalescope.engines.base import Engine, Exchange, in_blocks
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -49,8 +48,13 @@ class Fsdp2(Engine):
         return "torchrun"
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
-        """Refuse: nothing states which messages a step sends."""
-        raise UsageError(f"{self.title} cannot be modelled yet: use `scalescope measure` and `scalescope explain`")
+        """A group for each block and one for the rest, as `fsdp2_live.wrap` shards a MODEL."""
+        reshards = values.get("reshard_after_forward")
+        return Exchange(
+            backend=str(values.get("backend") or ("gloo" if profile.device == "cpu" else "nccl")),
+            messages=(),
+            shards=in_blocks(profile.gradients, None if reshards is None else bool(reshards)),
+        )
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
         """The backend of its process group."""
