@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from scalescope import host
-from scalescope.engines import exchanging, find_engine
-from scalescope.engines.base import parse_knobs
+from scalescope.engines import choices, exchanging, find_engine
+from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
+from scalescope.estimation.link_probe import USUAL_OPERATIONS
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
@@ -183,7 +184,7 @@ def _given_profile(request: EstimateRequest, described: Cluster | None) -> Model
 def _knobs(request: EstimateRequest) -> Knobs:
     if request.engine not in exchanging():
         find_engine(request.engine)
-        raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+        raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
     engine = find_engine(request.engine)
     knobs = parse_knobs(engine, request.knobs)
     for knob in engine.knobs:
@@ -276,7 +277,8 @@ def _this_machine(
 ) -> Cluster:
     """One node: this one, probed as far as the question needs it."""
     slots = min(max(processes), _slots_here(request))
-    backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
+    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
+    backend = exchange.backend
     asked = ProbeRequest(
         backends=(backend,) if slots > 1 else (),
         slots=slots,
@@ -286,7 +288,7 @@ def _this_machine(
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )
-    return probe_cluster(asked, progress)
+    return probe_cluster(asked, progress, SHARDING if exchange.shards else USUAL_OPERATIONS)
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

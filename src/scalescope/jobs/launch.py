@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.engines import find_engine
+from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
 from scalescope.jobs.environment import check_port, free_port, has_module, shown_commands
@@ -234,6 +235,8 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
         yield launched.as_it_is
     if launched.harmless:
         yield launched.harmless
+    lines = _outputs(Path(launched.job.folder))
+    yield from dict.fromkeys(line.removeprefix(NOTE_MARK).strip() for line in lines if line.startswith(NOTE_MARK))
     if launched.watch.restarted:
         yield (
             f"{plural(launched.watch.restarted, 'rank')} had to be started again during the launch: steps of the last "

@@ -12,7 +12,7 @@ import msgspec
 
 from scalescope import host
 from scalescope.diagnosis.sources import explain
-from scalescope.engines import ENGINES, PLAIN, SEEN, Engine, engine_named, find_engine
+from scalescope.engines import ENGINES, PLAIN, Engine, engine_named, find_engine
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import groups, probe_cluster
@@ -212,7 +212,7 @@ class Parts:
 
     def skip_reason(self, part: str) -> str:
         """The reason to leave out a part that has nothing to tell; empty: it has."""
-        if part in ("tune", "check") and not self._engine.knobs:
+        if part in ("tune", "check") and not self._engine.is_tuned:
             return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
@@ -297,9 +297,9 @@ class Parts:
             )
             measurement = self._launched(asked, place / "survey", {})
             self._learn()
-            if self._engine.name in SEEN:
+            if not self._engine.is_surveyed:
                 raise WorkFailed(
-                    f"no map: {self._engine.title} cannot be modelled yet; "
+                    f"no map: {self._engine.title} of a script cannot be modelled yet; "
                     "measure and explain show how the script scales"
                 )
             found = {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scalescope import host
-from scalescope.engines import PLAIN, USUAL, exchanging, find_engine
+from scalescope.engines import PLAIN, USUAL, choices, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, save_plan
 from scalescope.jobs.folders import check, interrupted_in, mark_of, result_folder
@@ -146,16 +146,16 @@ def _tried(settings: Settings) -> tuple[float, float]:
 
 
 def _engines(request: StudyRequest) -> tuple[str, ...]:
-    """As asked; of a script what it imports; of a MODEL the usual one and, where installed, all others."""
+    """As asked; of a script what it imports; of a MODEL the usual one and, where installed, those that are packages."""
     for name in request.engines:
         if find_engine(name) is PLAIN:
-            raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+            raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
     if request.engines:
         return request.engines
     if request.command:
         return (engine_of_script(request.command),)
-    others = [name for name in exchanging() if name != USUAL.name]
-    return (USUAL.name, *(name for name in others if has_module(sys.executable, find_engine(name).package)))
+    packages = {name: package for name in exchanging() if (package := find_engine(name).package)}
+    return (USUAL.name, *(name for name, package in packages.items() if has_module(sys.executable, package)))
 
 
 def _counts(request: StudyRequest) -> tuple[int, ...]:

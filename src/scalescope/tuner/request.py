@@ -75,7 +75,7 @@ def tune_request(**given: Any) -> TuneRequest:
 
 def _engine(asked: str, command: tuple[str, ...], files: dict[str, SettingsFile]) -> str:
     """The engine whose knobs these are: as asked, as a file has it, or as the script shows it."""
-    if asked and not find_engine(asked).knobs:
+    if asked and not find_engine(asked).is_tuned:
         raise UsageError(f"engine {asked} {find_engine(asked).why_not_tuned}: use {' or '.join(tunable())}")
     looks = engine_of_script(command) if command else ""
     for option, file in files.items():
