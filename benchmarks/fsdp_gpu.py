@@ -7,7 +7,8 @@ One GPU has nobody to gather from (FSDP2 gathers nothing in a group of one), so 
   into the trace under the names and arguments that NCCL's have.
 - `nccl`: two real ranks of NCCL that share the GPU and talk over loopback; they take turns, so times mean little.
 
-Needs torch only. `python benchmarks/fsdp_gpu.py FOLDER` writes one trace per case (rank 0's) and prints the untraced step of each.
+Needs torch only. `python benchmarks/fsdp_gpu.py FOLDER` writes one trace per case (of rank 0) and prints the untraced
+step of each.
 """
 
 from __future__ import annotations
