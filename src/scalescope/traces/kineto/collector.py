@@ -126,6 +126,9 @@ class Collector:
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.ranges = Marks()  # Of torch around the calls that launch NCCL's kernels
+        self.sharding = Marks()  # FSDP2's own ranges
+        # Of each collective: the correlation of a kernel, and its process group as far as its arguments name it
+        self.correlations, self.groups = array("q"), list[str]()
         self.called: dict[int, tuple[str, int]] = {}  # Operation and bytes of kernels that only their calls name
         self.exchange, self.optimizing = Moments(), Moments()
         self.zero_grads = array("d")
@@ -258,7 +261,9 @@ class Collector:
         meaning, times = self._host_meanings[event.name], self._seconds(event, counted=counted)
         if times is None:
             return
-        if meaning == Meaning.LAUNCH:
+        if meaning == Meaning.SHARDING:
+            self.sharding.add(event.name, *times, event.tid)
+        elif meaning == Meaning.LAUNCH:
             self.launches.add(operation_of(event.name), *times, event.tid)
         elif meaning == Meaning.PARAMETERS:
             arguments = arguments_of(event)
@@ -273,7 +278,7 @@ class Collector:
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
             self.exchange.add(*_arrays(times))
-            self.collectives.add(operation_of(event.name), *times, event.tid, arguments_of(event).bytes)
+            self._add_collective(operation_of(event.name), times, event.tid, arguments_of(event))
         else:
             self.training.add(event.tid)
             if meaning == Meaning.STEP:
@@ -291,7 +296,13 @@ class Collector:
         if size < 0:
             self._unnamed.append((len(self.collectives), arguments))
         self.exchange.add(*_arrays(times))
-        self.collectives.add(operation or operation_of(event.name), *times, event.tid, size)
+        known = arguments._replace(bytes=size)
+        self._add_collective(operation or operation_of(event.name), times, event.tid, known)
+
+    def _add_collective(self, operation: str, times: tuple[float, float], lane: int | str, told: Arguments) -> None:
+        self.collectives.add(operation, *times, lane, told.bytes)
+        self.correlations.append(told.correlation)
+        self.groups.append(told.group)
 
     def _take_device_mark(self, event: Event) -> None:
         meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)

@@ -20,6 +20,7 @@ from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
 from scalescope.traces.kineto.events import CALL, CATEGORY, Correlated, Event, facts_of, is_collective
+from scalescope.traces.kineto.sharded import exchanging_ranges, issued
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
@@ -89,12 +90,15 @@ def _ends_of_one_optimizer(optimizers: Marks) -> Times:
     return max(each, key=lambda those: (len(those), those.max()), default=np.zeros(0))
 
 
-def collectives_of(found: Collector) -> Collectives:
-    """Collectives in the order of their ends."""
+def _in_order(found: Collector) -> NDArray[np.int64]:
+    """Which of the file's events are collectives, in the order of their ends."""
     marks = found.collectives
-    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=int)
-    ends = np.array(marks.end_s)[kept]
-    kept = kept[np.argsort(ends, kind="stable")]
+    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=np.int64)
+    return kept[np.argsort(np.array(marks.end_s)[kept], kind="stable")]
+
+
+def _collectives_of(found: Collector, kept: NDArray[np.int64]) -> Collectives:
+    marks = found.collectives
     return Collectives(
         np.array(marks.names, dtype=object)[kept],
         np.array(marks.bytes, dtype=np.int64)[kept],
@@ -169,7 +173,8 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     on_device = bool(found.device.moments) or (cut and found.calls_device)
     steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
-    collectives = collectives_of(found)
+    kept = _in_order(found)
+    collectives = _collectives_of(found, kept)
     notes = list(steps.notes)
     if on_device and (len(found.optimizers) or found.launched) and parts.optimizer is None:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
@@ -193,6 +198,9 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         exposed=alone,
         compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
+        issued=issued(found, _calls(found, stream, places), kept),
+        device_bytes=facts.device_bytes,
+        group_ranks=facts.group_ranks,
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
         spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device),
@@ -217,6 +225,26 @@ def _called(found: Collector, stream: EventStream[Event], places: Places) -> dic
             if ranges.start_s[at] <= seconds <= ranges.end_s[at]:
                 with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                     called[decode(event.args).correlation] = ranges.names[at], ranges.bytes[at]
+    return called
+
+
+def _calls(found: Collector, stream: EventStream[Event], places: Places) -> dict[int, tuple[float, int | str]]:
+    """When and on which thread FSDP2 launched kernels, by correlation; the file is read again where it has any."""
+    wanted, called = set(found.correlations) - {-1}, dict[int, tuple[float, int | str]]()
+    if not wanted or not len(found.sharding):
+        return called
+    ranges, zero_us, decode = exchanging_ranges(found), found.zero_us or 0.0, msgspec.json.Decoder(Correlated).decode
+    pieces = places.holding(min(found.sharding.start_s), max(found.sharding.end_s))
+    for events in stream.again(pieces, stream.decoded, lambda events: events):
+        for event in events:
+            if CATEGORY[event.cat] != CALL or event.tid not in ranges:
+                continue
+            seconds, own = (event.ts - zero_us) * 1e-6, ranges[event.tid]
+            at = bisect_right(own, (seconds, np.inf)) - 1
+            if at >= 0 and seconds <= own[at][1]:
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                    if (number := decode(event.args).correlation) in wanted:
+                        called[number] = seconds, event.tid
     return called
 
 
