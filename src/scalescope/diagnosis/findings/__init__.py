@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scalescope.diagnosis.findings import messages, run, waiting
+from scalescope.diagnosis.findings import messages, run, sharding, waiting
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, Look
 from scalescope.records.explanation import Finding
 from scalescope.units import format_share
@@ -15,6 +15,10 @@ FINDINGS: tuple[Look, ...] = (
     waiting.input_bound,
     waiting.long_cycle,
     waiting.negotiation,
+    sharding.synchronized_micro_batches,
+    sharding.second_gathers,
+    sharding.unprefetched_gathers,
+    sharding.small_groups,
     messages.small_messages,
     messages.large_bucket,
     messages.exposed_communication,
@@ -27,18 +31,32 @@ FINDINGS: tuple[Look, ...] = (
 )
 
 
+# They say which collectives are needless or late: theirs before faster links, which are a guess about all of them.
+_OF_SHARDING = (
+    sharding.synchronized_micro_batches,
+    sharding.second_gathers,
+    sharding.unprefetched_gathers,
+    sharding.small_groups,
+)
 # Their gains rest on what compute and messages take of a traced step.
-_BY_SHARES = (messages.small_messages, messages.large_bucket, messages.buffer_broadcasts)
+_BY_SHARES = (
+    *_OF_SHARDING,
+    messages.small_messages,
+    messages.large_bucket,
+    messages.buffer_broadcasts,
+)
 
 
 def find(case: Case) -> tuple[Finding, ...]:
     """All that was found, the largest gain first; what has no gain stands at the end."""
-    found = []
+    found, first = [], set()
     for look in FINDINGS:
         if (finding := look(case)) is not None:
             unknown = case.explanation.too_heavy and look in _BY_SHARES
             found.append(_without_gain(finding, case) if unknown else finding)
-    return tuple(_by_gain(_claimed_once(_by_gain(found), case)))
+            first |= {finding.id} if look in _OF_SHARDING else set()
+    claiming = sorted(_by_gain(found), key=lambda finding: finding.id not in first)
+    return tuple(_by_gain(_claimed_once(claiming, case)))
 
 
 def _without_gain(finding: Finding, case: Case) -> Finding:

@@ -123,6 +123,7 @@ class Collector:
     def __init__(self) -> None:
         self.zero_us: float | None = None
         self.operators, self.backward, self.copies, self.launching = Lanes(), Lanes(), Lanes(), Lanes()
+        self.blocked = Lanes()  # Waits for communication inside operators
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.ranges = Marks()  # Of torch around the calls that launch NCCL's kernels
@@ -150,7 +151,7 @@ class Collector:
         other.zero_us = self.zero_us
         other.training, other.exchanging = set(self.training), set(self.exchanging)
         other.exchange_streams = set(self.exchange_streams)
-        other.launched, other.called = self.launched, self.called
+        other.launched, other.called, other.blocked = self.launched, self.called, self.blocked
         other.inputs.add("", *self.launched.get("input", NOTHING))
         return other
 

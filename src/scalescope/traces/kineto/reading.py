@@ -20,7 +20,7 @@ from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
 from scalescope.traces.kineto.events import CALL, CATEGORY, Correlated, Event, facts_of, is_collective
-from scalescope.traces.kineto.sharded import exchanging_ranges, issued
+from scalescope.traces.kineto.sharded import blocked, exchanging_ranges, issued
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
@@ -165,6 +165,8 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     found.complete()
     if found.unnamed and len(found.ranges):
         found.name_kernels(_called(found, stream, places))
+    if len(found.sharding) and not found.device.moments:
+        found.blocked = blocked(found)
     facts = facts_of(stream.header + stream.footer, path)
     epoch_s = facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0
     if marks is not None and epoch_s:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.intervals import Times
-from scalescope.traces.kineto.collector import Collector
+from scalescope.traces.kineto.collector import Collector, Lanes
 from scalescope.traces.trace import Issued
 
 ROOT = "root"  # The module that FSDP2 leaves unnamed in its ranges
@@ -68,6 +68,20 @@ def issued(found: Collector, called: dict[int, tuple[float, int | str]], kept: N
             phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     return Issued(phase, module, prefetched, _is_followed(found, issue_s), np.array(found.groups, dtype=object)[kept])
+
+
+def blocked(found: Collector) -> Lanes:
+    """By thread when FSDP2 waited for works of gloo: an operator of the autograd engine goes on meanwhile."""
+    waits = Lanes()
+    issue_s, lanes = _issues(found, {})
+    ends = np.array(found.collectives.end_s)
+    for lane in set(found.sharding.lanes):
+        mine, ranges = np.flatnonzero(lanes == lane), _ranges(found, lane, _EXCHANGING)
+        holder = ranges.around(issue_s[mine])
+        mine, holder = mine[holder >= 0], holder[holder >= 0]
+        if len(mine):
+            waits.add(lane, issue_s[mine], np.minimum(ends[mine], ranges.ends[holder]))
+    return waits
 
 
 def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, float]]]:
