@@ -36,6 +36,7 @@ SECTIONS = {
     "trace_kineto": "profiler traces of 200 MB and 2 GB: the same, and HolisticTraceAnalysis",
     "trace_fuzz": "damaged traces for ten minutes, and a timeline cut at every byte",
     "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs of this)",
+    "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank; 20 of each",
     "explain_fixes": "what explain says that a fix would save, beside what it saves",
     "tune_hook": "what a search adds to a step, and a switch beside a step",
     "tune_power": "simulated comparisons and searches: how often what gains something, or nothing, wins",
