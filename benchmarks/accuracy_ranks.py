@@ -85,7 +85,7 @@ class RealSteps:
     def __init__(self, case: Case, live: Any, knobs: dict[str, Any]) -> None:
         self._workload = load(case.workload)
         model = self._workload.model
-        self._model, self._optimizer = live.wrap(model, self._workload.optimizer(model.parameters()), knobs)
+        self._model, self._optimizer = live.wrap(model, self._workload.optimizer, knobs)
         self._data = {size: (self._workload.batch(size), self._workload.target(size)) for size in case.batches}
 
     def block(self, batch: int, steps: int) -> Truth:

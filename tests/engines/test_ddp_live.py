@@ -86,13 +86,14 @@ def test_buckets_are_as_the_knobs_say_and_nothing_restores_the_first_ones() -> N
 
 
 def test_the_wrapper_takes_its_arguments_and_the_rest_is_set_afterwards() -> None:
-    model, optimizer = perceptron(), object()
+    model = perceptron()
     knobs = {"bucket_cap_mb": 4, "first_bucket_mb": 0.5, "gradient_as_bucket_view": True, "backend": "gloo"}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        wrapped, kept = ddp_live.wrap(model, optimizer, knobs)
+        wrapped, optimized = ddp_live.wrap(model, list, knobs)
     assert [str(each.message) for each in said if "hierarchical" in str(each.message)] == []
-    assert (wrapped.module, kept) == (model, optimizer)
+    assert wrapped.module is model
+    assert list(map(id, optimized)) == list(map(id, model.parameters()))
     assert ddp_live.current(wrapped) == {
         **UNSET,
         "bucket_cap_mb": 4.0,
@@ -104,7 +105,7 @@ def test_the_wrapper_takes_its_arguments_and_the_rest_is_set_afterwards() -> Non
 def test_a_hierarchy_that_cannot_be_is_one_warning_and_the_other_knobs_hold() -> None:
     knobs = {"hierarchical_allreduce": True, "first_bucket_mb": 2}
     with pytest.warns(UserWarning, match="no hierarchical allreduce: all ranks are on one host") as said:
-        wrapped, _ = ddp_live.wrap(perceptron(), None, knobs)
+        wrapped, _ = ddp_live.wrap(perceptron(), list, knobs)
     assert Path(said[0].filename).name == Path(__file__).name, "it points at the script"
     assert ddp_live.current(wrapped) == {**UNSET, "first_bucket_mb": 2.0}
 
@@ -280,6 +281,7 @@ def test_a_rank_joins_and_leaves_its_group(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_one_process_alone_agrees_with_itself() -> None:
     assert plain_live.start("cpu", {}) == (0, 1)
-    assert plain_live.wrap("model", "optimizer", {}, passes=2) == ("model", "optimizer")
+    model = perceptron()
+    assert plain_live.wrap(model, lambda parameters: len(list(parameters)), {}, passes=2) == (model, 12)
     assert plain_live.agree(7) == 7
     plain_live.finish()

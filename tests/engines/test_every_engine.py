@@ -115,7 +115,7 @@ def test_a_trace_shows_its_engine_by_the_names_that_it_alone_gives(
 def test_what_is_only_seen_can_be_named_but_neither_launched_nor_modelled(name: str) -> None:
     engine = engine_named(name)
     assert (engine.name, engine.knobs) == (name, ())
-    with pytest.raises(UsageError, match=f"--engine {name} cannot be launched: use ddp or horovod, or a script"):
+    with pytest.raises(UsageError, match=f"--engine {name} cannot be launched: use ddp, horovod or fsdp2, or a script"):
         find_engine(name)
     with pytest.raises(UsageError, match="cannot be modelled yet: use `scalescope measure`"):
         engine.exchange(None, {})  # type: ignore[arg-type]
@@ -243,10 +243,11 @@ MPI_WORDS = ("mpirun", "--allow-run-as-root", "-np", "2", "-H", "localhost:2", "
     ("engine", "words", "knobs"),
     [
         ("ddp", (sys.executable, *DDP_WORDS), [{}, {"bucket_cap_mb": 0.001, "gradient_as_bucket_view": True}]),
+        ("fsdp2", (sys.executable, *DDP_WORDS), [{}, {"reshard_after_forward": False}]),
         ("horovod", (sys.executable, *GLOO_WORDS), [{"controller": "gloo"}]),
         ("horovod", MPI_WORDS, [{"controller": "mpi"}]),
     ],
-    ids=["ddp with all and with small buckets", "horovod gloo", "horovod mpi"],
+    ids=["ddp with all and with small buckets", "fsdp2 gathering twice and once", "horovod gloo", "horovod mpi"],
 )
 def test_gradients_of_two_ranks_are_the_mean_of_both(engine, words, knobs, scripts: Path, tmp_path: Path) -> None:
     if engine == "horovod":
@@ -277,9 +278,9 @@ def test_the_agent_finds_the_live_half_of_every_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    "engine", [engine for engine in KNOWN.values() if not engine.knobs], ids=lambda each: each.name
+    "engine", [engine for engine in KNOWN.values() if not engine.is_tuned], ids=lambda each: each.name
 )
-def test_an_engine_without_knobs_says_why_it_is_not_tuned(engine: Engine) -> None:
+def test_an_engine_without_searched_knobs_says_why_it_is_not_tuned(engine: Engine) -> None:
     assert engine.why_not_tuned
     if engine.name in ENGINES:
         with pytest.raises(UsageError, match=f"^engine {engine.name} {engine.why_not_tuned}: use ddp or horovod"):

@@ -1,5 +1,6 @@
 """Horovod's knobs change in one real rank."""
 
+import functools
 import itertools
 import os
 from collections.abc import Iterator
@@ -177,12 +178,12 @@ def test_the_live_half_trains_in_one_rank(running: Switcher) -> None:
     running._use_spare()
     assert horovod_live.start("cpu", {}) == (0, 1)
     model = torch.nn.Linear(4, 2)
-    plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    wrapped, optimizer = horovod_live.wrap(model, plain, {}, passes=2)
+    sgd = functools.partial(torch.optim.SGD, lr=0.1)
+    wrapped, optimizer = horovod_live.wrap(model, sgd, {}, passes=2)
     assert wrapped is model
     assert type(optimizer).__mro__[1] is torch.optim.SGD
     assert optimizer.backward_passes_per_step == 2
-    assert horovod_live.wrap(model, plain, {})[1].backward_passes_per_step == 1
+    assert horovod_live.wrap(model, sgd, {})[1].backward_passes_per_step == 1
     assert horovod_live.agree(41) == 41
     tensor = torch.tensor([3.0, 5.0])
     handle = horovod_live.begin_allreduce(tensor, "live")

@@ -11,6 +11,11 @@ import sys
 
 import torch
 
+
+def whole(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient.clone()
+
+
 live = importlib.import_module(sys.argv[1])
 saved = []
 for knobs in json.loads(sys.argv[2]):
@@ -19,7 +24,7 @@ for knobs in json.loads(sys.argv[2]):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
     alone = copy.deepcopy(model)
-    wrapped, optimizer = live.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), knobs)
+    wrapped, optimizer = live.wrap(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), knobs)
     inputs = torch.randn(8, 16, generator=torch.Generator().manual_seed(rank))
 
     alone(inputs).square().mean().backward()
@@ -30,7 +35,7 @@ for knobs in json.loads(sys.argv[2]):
         {
             "size": size,
             "own": [parameter.grad for parameter in alone.parameters()],
-            "engine": [parameter.grad.clone() for parameter in model.parameters()],
+            "engine": [whole(parameter.grad) for parameter in wrapped.parameters()],
         }
     )
 torch.save(saved, f"{sys.argv[3]}/rank{rank}.pt")

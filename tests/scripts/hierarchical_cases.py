@@ -40,7 +40,7 @@ found["why not"] = {
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     os.environ["SCALESCOPE_HOST"] = "a"
-    model, _ = live.wrap(nn.Linear(4, 4), None, {"hierarchical_allreduce": True, "first_bucket_mb": 2})
+    model, _ = live.wrap(nn.Linear(4, 4), list, {"hierarchical_allreduce": True, "first_bucket_mb": 2})
 found["wrapped on one host"] = [live.current(model), [str(each.message) for each in caught]]
 whole = dist.new_group()
 groups = on_hosts(f"host{rank // 2}", whole)

@@ -168,7 +168,7 @@ found["refused"] = {
     "sparse": live.held(wrapped(nn.Embedding(4, 4, sparse=True)))["hierarchical_allreduce"],
 }
 knobs = {"bucket_cap_mb": 4, "first_bucket_mb": 0.5, "gradient_as_bucket_view": True, "hierarchical_allreduce": False}
-found["wrapped"] = live.current(live.wrap(perceptron(), None, knobs)[0])
+found["wrapped"] = live.current(live.wrap(perceptron(), list, knobs)[0])
 found["has scalescope"] = "scalescope" in sys.modules
 
 Path(sys.argv[2], f"rank{rank}.json").write_text(json.dumps(found))

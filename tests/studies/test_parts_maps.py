@@ -117,7 +117,7 @@ def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs)
 
 def test_a_script_that_shards_its_model_gets_no_map_and_is_not_tuned(tmp_path: Path, verbs: Verbs) -> None:
     verbs.runs = [run("ddp", 1, 80, engine_seen="fsdp2"), run("ddp", 4, 80, engine_seen="fsdp2")]
-    with pytest.raises(WorkFailed, match="no map: FSDP2 cannot be modelled yet; measure and explain show how"):
+    with pytest.raises(WorkFailed, match="no map: FSDP2 of a script cannot be modelled yet; measure and explain"):
         done(tmp_path, "estimate", SCRIPT, engines=("ddp",), batches=())
     assert not (tmp_path / "estimate" / PREDICTION).exists()
     assert verbs.names() == ["measure"], "nothing is probed for a map that cannot be"

@@ -96,6 +96,12 @@ CASES = (
     Case(HERE / "uneven_join.py", tunes=False),
     Case(HERE / "replicated.py", tunes=False),
     Case(HERE / "compiled_ddp.py", tunes=False),
+    Case(HERE / "fsdp2.py", tunes=False),
+    Case(HERE / "fsdp2.py", "OUT mixed", tunes=False),
+    Case(HERE / "fsdp2.py", "OUT accumulate", tunes=False),
+    Case(HERE / "fsdp2.py", "OUT checkpoint", tunes=False),
+    Case(HERE / "fsdp2.py", "OUT offload", tunes=False),
+    Case(HERE / "fsdp2.py", "OUT mixed accumulate checkpoint offload", tunes=False),
 )
 
 

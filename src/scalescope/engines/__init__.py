@@ -6,16 +6,17 @@ from collections.abc import Collection
 
 from scalescope.engines.base import Engine
 from scalescope.engines.ddp import DDP
+from scalescope.engines.fsdp2 import FSDP2
 from scalescope.engines.horovod import HOROVOD
 from scalescope.engines.plain import PLAIN
-from scalescope.engines.seen import COLLECTIVES, FSDP1, FSDP2
+from scalescope.engines.seen import COLLECTIVES, FSDP1, HSDP, REPLICATED
 from scalescope.errors import UsageError
 from scalescope.records.cluster import BACKENDS
 from scalescope.records.job import Knobs
 from scalescope.text import did_you_mean
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, PLAIN)}
-SEEN: dict[str, Engine] = {engine.name: engine for engine in (FSDP2, FSDP1, COLLECTIVES)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, FSDP2, PLAIN)}
+SEEN: dict[str, Engine] = {engine.name: engine for engine in (HSDP, REPLICATED, FSDP1, COLLECTIVES)}
 KNOWN: dict[str, Engine] = {**ENGINES, **SEEN}  # What records name
 USUAL = DDP  # Where nothing is said and nothing shows another: it needs only torch
 
@@ -23,7 +24,8 @@ USUAL = DDP  # Where nothing is said and nothing shows another: it needs only to
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        use = f"use {' or '.join(exchanging())}"
+        *most, last = exchanging()
+        use = f"use {', '.join(most)} or {last}"
         if name in SEEN:
             raise UsageError(f"--engine {name} cannot be launched: {use}, or a script of your own after --")
         raise UsageError(f"no engine '{name}'{did_you_mean(name, ENGINES)}: {use}")
@@ -55,7 +57,7 @@ def exchanging() -> list[str]:
 
 def tunable() -> list[str]:
     """Names of the engines whose knobs tune can change."""
-    return [name for name, engine in ENGINES.items() if engine.knobs]
+    return [name for name, engine in ENGINES.items() if engine.is_tuned]
 
 
 def engine_of_source(text: str) -> Engine:

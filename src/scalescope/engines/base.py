@@ -1,5 +1,6 @@
 """What every engine states about itself, what it exchanges in a step, and how its knobs are read from people."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal
@@ -7,11 +8,13 @@ from typing import ClassVar, Literal
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.records.cluster import Operation
 from scalescope.records.job import Knob, Knobs, KnobValue
 from scalescope.records.profile import Gradient, ModelProfile
 from scalescope.text import assignment, did_you_mean, knob_name, plain
 
 MIB = 1024 * 1024
+SHARDING: tuple[Operation, Operation] = ("allgather", "reducescatter")  # Of engines that shard
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -20,6 +23,15 @@ class Message(msgspec.Struct, frozen=True):
     bytes: int
     last: int  # Index of the gradient that is ready last, in the profile's order
     tensors: int
+
+
+class ShardGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters that every rank holds a shard of, which are gathered, freed and reduced together."""
+
+    name: str  # Empty: the root's, which are in no block
+    bytes: int
+    gradients: tuple[int, ...]  # Indices in the profile's order
+    reshards: bool = True  # Whether they are freed after forward and gathered again in backward
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +50,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     negotiated: bool = False  # Whether the ranks agree on every message before it leaves
     # Whether an agreement is remembered; if not, every tensor costs a question and an answer each step.
     agreements_kept: bool = True
+    # Of an engine that shards, instead of messages: in the order of forward, the root's group first if it has one.
+    shards: tuple[ShardGroup, ...] = ()
 
 
 def one_by_one(gradients: Sequence[Gradient]) -> tuple[Message, ...]:
@@ -67,6 +81,28 @@ def in_buckets(gradients: Sequence[Gradient], first_bytes: float, cap_bytes: flo
     return (*messages, *sorted(rest, key=lambda message: message.last))
 
 
+def in_blocks(gradients: Sequence[Gradient], reshards: bool | None) -> tuple[ShardGroup, ...]:
+    """A group for each block and one for the rest, by the names of parameters; blocks are members of lists of modules.
+
+    Args:
+        gradients: In the order in which backward finishes them; forward takes blocks in the other order.
+        reshards: Whether groups free their parameters after forward; None: blocks do, the root does not.
+    """
+    of_block: dict[str, list[int]] = {}
+    for index, gradient in reversed(list(enumerate(gradients))):
+        block = re.match(r"(?:[^.]*\.)*?\d+(?=\.)", gradient.name)
+        of_block.setdefault(block[0] if block else "", []).append(index)
+    return tuple(
+        ShardGroup(
+            name=name,
+            bytes=sum(gradients[index].bytes for index in of_block[name]),
+            gradients=tuple(sorted(of_block[name])),
+            reshards=bool(name) if reshards is None else reshards,
+        )
+        for name in sorted(of_block, key=bool)  # the root's first, blocks as they were found
+    )
+
+
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -89,13 +125,14 @@ class Engine(ABC):
         ""  # The code that sets the size of its messages to {mib}; empty: it has none, nothing is replayed
     )
     no_broadcasts: str = ""  # The change after which it broadcasts no buffers before a forward; empty: it never does
+    is_surveyed: bool = True  # Whether steps of a script tell what it exchanges, so that there is a map of it
     tracer: Literal["profiler", "timeline"] = "profiler"  # Of torch, or its own, which is on from the first step
     tracing_cost: str = ""  # What its tracer usually costs, for launches in which that could not be measured
     colour: str = ""  # In every figure; empty: one that no engine has
     stand_ins: ClassVar[
         Mapping[str, str]
     ] = {}  # Backends whose costs stand in for those of its own where these are not known
-    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that has knobs
+    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that is tuned
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     lost_peer: str = ""  # A pattern of what its ranks print when another one is gone
@@ -109,14 +146,19 @@ class Engine(ABC):
         return any(knob.changes == "live" for knob in self.knobs)
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether a search may try values of its knobs."""
+        return any(knob.tried for knob in self.knobs)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """The knobs that its wrapper takes as arguments of the same name."""
         return tuple(knob.name for knob in self.knobs if knob.is_argument)
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """What a settings file with its knobs holds; nothing without knobs."""
-        return (self.section or self.name, *self.beside_section) if self.knobs else ()
+        """What a settings file with its knobs holds; nothing where none is tuned."""
+        return (self.section or self.name, *self.beside_section) if self.is_tuned else ()
 
     def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:
         """Lines for people who want these knobs in their training; `path` is a settings file with them."""

@@ -12,7 +12,7 @@ import os
 import pathlib
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 NAME = "ddp"
@@ -66,8 +66,8 @@ def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
-    """The model in DistributedDataParallel with these knobs, which has no_sync for `passes`; the optimizer as it is."""
+def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
+    """The model in DistributedDataParallel with these knobs, which has no_sync for `passes`; its optimizer."""
     import torch
 
     device = next(model.parameters()).device
@@ -81,7 +81,7 @@ def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> 
         warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
         del others["hierarchical_allreduce"]
     switch(wrapped, others)
-    return wrapped, optimizer
+    return wrapped, make_optimizer(model.parameters())
 
 
 def current(ddp: Any) -> dict[str, Any]:

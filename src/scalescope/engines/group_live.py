@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 NO_ENGINE = "none"  # As records have it, which are not here
+NOTE_MARK = "scalescope-note:"  # Before a line of a rank that people should see next to the result
 _LARGEST_MESSAGE = 2048
 _LONGEST_TROUBLE = 300  # Characters; escaped they still fit into a message
 

@@ -9,6 +9,7 @@ to switch.
 
 from __future__ import annotations
 
-OF_ENGINE = {"ddp": "ddp_live", "horovod": "horovod_live", "fsdp2": "sharded_live", "fsdp": "sharded_live"}
+_SHARDED = ("fsdp2", "hsdp", "replicate", "fsdp")
+OF_ENGINE = {"ddp": "ddp_live", "horovod": "horovod_live", **dict.fromkeys(_SHARDED, "sharded_live")}
 WATCHES = {"torch.nn.parallel.distributed": "ddp_live", "horovod.torch": "horovod_live"}  # By the module, once imported
 LOOKS_AT_MODELS = ("sharded_live",)

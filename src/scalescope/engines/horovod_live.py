@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 NAME = "horovod"
@@ -89,10 +90,11 @@ def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
     return hvd.rank(), hvd.size()
 
 
-def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
+def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
     """The model as it is, equal on all ranks; the optimizer averages gradients before each step, of `passes`."""
     import horovod.torch as hvd
 
+    optimizer = make_optimizer(model.parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     named = model.named_parameters()

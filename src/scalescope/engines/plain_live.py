@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -10,9 +11,9 @@ def start(device: str, knobs: dict[str, Any]) -> tuple[int, int]:
     return 0, 1
 
 
-def wrap(model: Any, optimizer: Any, knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
-    """Model and optimizer as they are."""
-    return model, optimizer
+def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
+    """The model as it is, and its optimizer."""
+    return model, make_optimizer(model.parameters())
 
 
 def agree(value: int) -> int:

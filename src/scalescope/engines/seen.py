@@ -1,4 +1,4 @@
-"""Exchanges that scripts and traces show and that no model is launched with: FSDP, and collectives called by hand."""
+"""Exchanges that scripts and traces show and no model is launched with: HSDP, FSDP1, collectives called by hand."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,7 @@ class Seen(Engine):
     """An exchange that is named, measured and explained, but not modelled."""
 
     live_module = "scalescope.engines.plain_live"
+    is_surveyed = False
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The one of torch's process groups."""
@@ -26,13 +27,20 @@ class Seen(Engine):
         return {}
 
 
-class Fsdp2(Seen):
-    """torch.distributed.fsdp.fully_shard."""
+class Hsdp(Seen):
+    """fully_shard with a mesh of two dimensions: shards in one group, copies of them in the other."""
 
-    name = "fsdp2"
-    title = "FSDP2"
-    trace_marks = ("FSDP::", "fsdp::")
-    operations = ("allgather", "reducescatter")
+    name = "hsdp"
+    title = "HSDP"
+    operations = ("allgather", "reducescatter", "allreduce")
+
+
+class Replicated(Seen):
+    """FSDP2's replicate: whole parameters on every rank, gradients all-reduced block by block."""
+
+    name = "replicate"
+    title = "replicate"
+    operations = ("allreduce",)
 
 
 class Fsdp1(Seen):
@@ -51,4 +59,4 @@ class Collectives(Seen):
     title = "Collectives"
 
 
-FSDP2, FSDP1, COLLECTIVES = Fsdp2(), Fsdp1(), Collectives()
+HSDP, REPLICATED, FSDP1, COLLECTIVES = Hsdp(), Replicated(), Fsdp1(), Collectives()

@@ -9,9 +9,10 @@ import msgspec
 
 from scalescope import host
 from scalescope.engines import exchanging, find_engine
-from scalescope.engines.base import parse_knobs
+from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
+from scalescope.estimation.link_probe import USUAL_OPERATIONS
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
@@ -295,7 +296,8 @@ def _this_machine(
 ) -> Cluster:
     """One node: this one, probed as far as the question needs it."""
     slots = min(max(processes), _slots_here(request))
-    backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
+    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
+    backend = exchange.backend
     asked = ProbeRequest(
         backends=(backend,) if slots > 1 else (),
         slots=slots,
@@ -305,7 +307,7 @@ def _this_machine(
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )
-    return probe_cluster(asked, progress)
+    return probe_cluster(asked, progress, SHARDING if exchange.shards else USUAL_OPERATIONS)
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from scalescope.jobs.step_clock import cpu_s
 
 SIZES = (4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20)
+USUAL_OPERATIONS = ("allreduce", "broadcast")
 _LEAST, _MOST = 4, 30
 _SECONDS = 0.15  # A size is repeated until about this much time has passed
 # Of the linear layer whose backward stands for compute: it reads and writes more than the nearest cache holds.
@@ -41,10 +42,12 @@ class Layers(NamedTuple):
 class LinkProbe:
     """Collectives of one engine among its ranks; `live` is the engine's live module."""
 
-    def __init__(self, live: Any, device: Any, sizes: Sequence[int] = SIZES) -> None:
+    def __init__(
+        self, live: Any, device: Any, sizes: Sequence[int] = SIZES, operations: Sequence[str] = USUAL_OPERATIONS
+    ) -> None:
         import torch
 
-        self._live, self._device, self._torch = live, device, torch
+        self._live, self._device, self._torch, self._operations = live, device, torch, operations
         self._buffers = {size: torch.ones(max(size // 4, 1), device=device) for size in sizes}
         self._repeats: dict[tuple[str, int], int] = {}
         shape = _SAMPLES, _WIDTH
@@ -55,7 +58,7 @@ class LinkProbe:
 
     def collectives(self) -> Iterator[dict[str, Any]]:
         """One pass over operations and sizes: seconds and CPU seconds of every repetition."""
-        for operation in ("allreduce", "broadcast"):
+        for operation in self._operations:
             for size, buffer in self._buffers.items():
                 yield self._timed(operation, size, buffer)
 
@@ -85,10 +88,25 @@ class LinkProbe:
         started = time.perf_counter()
         if operation == "allreduce":
             self._live.wait(self._live.begin_allreduce(buffer, name))
-        else:
+        elif operation == "broadcast":
             self._live.broadcast(buffer, name)
+        else:
+            self._share(operation, buffer)
         self._settle()
         return time.perf_counter() - started
+
+    def _share(self, operation: str, buffer: Any) -> None:
+        """All-gather or reduce-scatter of all ranks' bytes, by torch's process group, at least a number of each."""
+        import torch.distributed as dist
+
+        ranks = dist.get_world_size()
+        own = buffer[: max(len(buffer) // ranks, 1)]
+        whole = self._torch.empty(ranks * len(own), device=self._device) if len(buffer) < ranks else buffer
+        whole = whole[: ranks * len(own)]
+        if operation == "allgather":
+            dist.all_gather_into_tensor(whole, own.clone())
+        else:
+            dist.reduce_scatter_tensor(self._torch.empty_like(own), whole)
 
     def overlap(self) -> dict[str, float]:
         """Seconds of a layer's backward and of a message: each alone, and both at the same time."""

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from scalescope import host
 from scalescope.engines import check_backend, find_engine, knobs_of
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.estimation.link_probe import SIZES
+from scalescope.estimation.link_probe import SIZES, USUAL_OPERATIONS
 from scalescope.estimation.probe_ranks import (
     Around,
     Idle,
@@ -39,7 +39,6 @@ CLUSTER_FILE = "cluster.toml"
 _ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
 _MOST_PER_CORE = 8  # Ranks that a probe starts: more of them only wait for each other
 _TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
-_OPERATIONS: tuple[Operation, ...] = ("allreduce", "broadcast")
 
 _Together = Sequence[Sequence[Line]]  # The lines of one round, by rank
 _Timings = dict[tuple[str, int], Sequence[Timed]]  # Of one round, by operation and size: what every rank timed
@@ -91,8 +90,8 @@ def probe(request: ProbeRequest, progress: Progress) -> Cluster:
     return in_folder(cluster, folder)
 
 
-def probe_cluster(request: ProbeRequest, progress: Progress) -> Cluster:
-    """Probe every group of ranks with every backend that is asked for."""
+def probe_cluster(request: ProbeRequest, progress: Progress, operations: Sequence[str] = USUAL_OPERATIONS) -> Cluster:
+    """Probe every group of ranks with every backend that is asked for, by these operations."""
     device = ("cuda" if host.gpus() else "cpu") if request.device == "auto" else request.device
     slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
     if request.hosts and len({each.slots for each in request.hosts}) > 1:
@@ -114,6 +113,7 @@ def probe_cluster(request: ProbeRequest, progress: Progress) -> Cluster:
                     ssh=request.ssh,
                     env=request.env,
                     timeout_s=request.timeout_s,
+                    operations=operations,
                 )
             )
             if found[-1].remark:
@@ -161,6 +161,7 @@ def probe_group(
     env: dict[str, str] | None = None,
     timeout_s: float = 600.0,
     sizes: Sequence[int] = SIZES,
+    operations: Sequence[str] = USUAL_OPERATIONS,
 ) -> Findings:
     """Launch the ranks of one group and read what they timed."""
     knobs = knobs_of(group.backend)
@@ -171,6 +172,7 @@ def probe_group(
         rounds=rounds,
         seconds=seconds,
         sizes=tuple(sizes),
+        operations=tuple(operations),
     )
     run_ranks(
         RankProgram(
@@ -218,7 +220,9 @@ def findings(group: Group, lines: Sequence[Sequence[Line]]) -> Findings:
     repeated = len(made) - len(quiet) if quiet else 0
     copies = [line.copy_s_per_byte for of_rank in lines for line in of_rank if isinstance(line, Around)]
     return Findings(
-        costs=tuple(costs for operation in _OPERATIONS if (costs := _costs(group, operation, rounds)) is not None),
+        costs=tuple(
+            costs for operation in get_args(Operation) if (costs := _costs(group, operation, rounds)) is not None
+        ),
         overlap=_overlap(group, used),
         copy_s_per_byte=median(copies or [0.0]),
         disturbed=disturbed,

@@ -13,7 +13,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError
-from scalescope.estimation.link_probe import IdleHelper, LinkProbe
+from scalescope.estimation.link_probe import USUAL_OPERATIONS, IdleHelper, LinkProbe
 from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.train_model import device_named, end
@@ -34,6 +34,7 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int  # Undisturbed ones that are enough
     seconds: float
     sizes: tuple[int, ...]
+    operations: tuple[str, ...] = USUAL_OPERATIONS
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
@@ -162,7 +163,7 @@ def main(arguments: list[str]) -> int:
         helper = helper_of(task.engine, device.type)
         rank, world = live.start(str(device), task.knobs)
         writer = LineWriter(Path(arguments[0]).parent / file_of(rank))
-        probe = LinkProbe(live, device, task.sizes)
+        probe = LinkProbe(live, device, task.sizes, task.operations)
         if helper is not None:
             helper.wait_until_ready()
         Rounds(task, live, probe, writer, helper, Peers(live, device, rank, world)).make()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
 from scalescope.jobs.environment import free_port, shown_commands
@@ -205,6 +206,8 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
         yield launched.as_it_is
     if launched.harmless:
         yield launched.harmless
+    lines = _outputs(Path(launched.job.folder))
+    yield from dict.fromkeys(line.removeprefix(NOTE_MARK).strip() for line in lines if line.startswith(NOTE_MARK))
     if launched.watch.restarted:
         yield (
             f"{plural(launched.watch.restarted, 'rank')} had to be started again during the launch: steps of the last "

@@ -68,9 +68,7 @@ def train(task: TrainingTask, folder: Path) -> None:
     rank, world = live.start(str(device), task.knobs)
     workload = load(task.workload)
     model = workload.model.to(device)
-    model, optimizer = live.wrap(
-        model, workload.optimizer(model.parameters()), task.knobs, passes=task.workload.accumulate
-    )
+    model, optimizer = live.wrap(model, workload.optimizer, task.knobs, passes=task.workload.accumulate)
     step = _step(workload, model, optimizer, task.batch, device)
     if task.interleaved:
         apart = load(task.workload)
@@ -139,7 +137,7 @@ def _step(workload: "Workload", model: Any, optimizer: Any, batch: int, device: 
     def step() -> None:
         optimizer.zero_grad()
         for part in first:
-            with getattr(model, "no_sync", contextlib.nullcontext)():  # DDP's; Horovod's optimizer counts the passes
+            with getattr(model, "no_sync", contextlib.nullcontext)():  # Horovod has none: its optimizer counts passes
                 one_pass(*part)
         one_pass(*last)
         optimizer.step()

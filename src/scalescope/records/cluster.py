@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from scalescope.records.store import Record
 
-Operation = Literal["allreduce", "broadcast"]
+Operation = Literal["allreduce", "broadcast", "allgather", "reducescatter"]  # Bytes of the last two: of all ranks
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Device = Literal["cpu", "gpu"]
 Gpu = Literal["V100", "A100", "H100", "H200", "B200"]

@@ -127,6 +127,7 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     # Relative standard deviation of a step from launch to launch of the same program; 0: not known.
     launch_spread: float = 0.0
     ddp_s: float | None = None  # What DDP adds to a step of one process; None: not measured
+    fsdp2_s: float | None = None  # The same of FSDP2
 
     @property
     def kind(self) -> Device:

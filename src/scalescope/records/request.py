@@ -103,7 +103,7 @@ Folder = A[
 Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
 Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
 Scaling = A[tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)]
-Engine = A[str, Opt("ddp or horovod (default: what the script imports; ddp for a MODEL).", TEXT)]
+Engine = A[str, Opt("ddp, horovod or fsdp2 (default: what the script imports; ddp for a MODEL).", TEXT)]
 OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
 Pattern = A[
     str,
@@ -179,8 +179,8 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     engines: A[
         tuple[str, ...],
         Opt(
-            "ddp, horovod, ddp,horovod, or none for a command without a launcher (default: what the script "
-            "imports; ddp for a MODEL).",
+            "ddp, horovod, fsdp2, several such as ddp,horovod, or none for a command without a launcher (default: "
+            "what the script imports; ddp for a MODEL).",
             NAMES,
             flag="--engine",
             keyword="engine",

@@ -43,8 +43,8 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
     engines: A[
         tuple[str, ...],
         Opt(
-            "ddp, horovod or ddp,horovod; the first one is tuned (default: what the script imports; for a MODEL "
-            "ddp and, where installed, horovod).",
+            "ddp, horovod, fsdp2 or several: ddp,horovod; the first one is tuned (default: what the script imports; "
+            "for a MODEL ddp and, where installed, horovod).",
             NAMES,
             flag="--engine",
             keyword="engine",

@@ -34,6 +34,11 @@ def flat_ring_allreduce_s(
     return latency + 2 * (p - 1) / p * size / _slowest(p, m, inside, between)
 
 
+def flat_ring_share_s(size_bytes: ArrayLike, ranks: ArrayLike, nodes: ArrayLike, inside: Link, between: Link) -> Array:
+    """All-gather or reduce-scatter of N bytes in all: one of the two halves of `flat_ring_allreduce_s`."""
+    return flat_ring_allreduce_s(size_bytes, ranks, nodes, inside, between) / 2
+
+
 def flat_tree_allreduce_s(
     size_bytes: ArrayLike, ranks: ArrayLike, nodes: ArrayLike, inside: Link, between: Link
 ) -> Array:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -41,8 +42,15 @@ _FORMS: dict[Operation, dict[Algorithm, Form]] = {
         "tree": collectives.tree_broadcast_s,
         "hierarchical": collectives.hierarchical_broadcast_s,
     },
+    "allgather": {"ring": collectives.flat_ring_share_s},
+    "reducescatter": {"ring": collectives.flat_ring_share_s},
 }
-_GLOO_KNOWS: dict[Operation, Algorithm] = {"allreduce": "ring", "broadcast": "tree"}
+_GLOO_KNOWS: dict[Operation, dict[Algorithm, Form]] = {
+    "allreduce": {"ring": collectives.flat_ring_allreduce_s},
+    "broadcast": {"tree": collectives.tree_broadcast_s},
+    "allgather": {"ring": collectives.flat_ring_share_s},
+    "reducescatter": {"ring": collectives.flat_ring_allreduce_s},  # gloo sums everything everywhere
+}
 # Those that work inside nodes and between nodes one after the other; the others do both at once.
 _ONE_AFTER_OTHER = {("allreduce", "hierarchical"), ("broadcast", "hierarchical"), ("broadcast", "tree")}
 
@@ -69,6 +77,9 @@ class CostModel:
         self._extra_error = 0.0
         if not tables and (stand_in := engine_of_backend(backend).stand_ins.get(backend)):
             tables = _tables(cluster, stand_in, operation)
+            self._extra_error = STAND_IN_ERROR
+        if not tables and operation in ("allgather", "reducescatter"):
+            tables = [_as_share(table, operation) for table in _tables(cluster, backend, "allreduce")]
             self._extra_error = STAND_IN_ERROR
         groups = {count: [table for table in tables if table.nodes == count] for count in _node_counts(tables)}
         if several := [table for table in tables if table.nodes > 1]:
@@ -137,7 +148,7 @@ class CostModel:
             return np.minimum(self._cpu[1](size, p), wall)
         if self._cluster.device == "gpu":
             return np.zeros_like(wall)
-        sent = 2 * (p - 1) / p * size if self._operation == "allreduce" else size
+        sent = size if self._operation == "broadcast" else (1 + (self._operation == "allreduce")) * (p - 1) / p * size
         return np.minimum(sent * SOCKET_CPU_S_PER_BYTE, wall)
 
     def _relative_error(self, source: _Source, _size: Array, p: Array, m: Array) -> Array:
@@ -238,7 +249,7 @@ class _Curve:
 def _fit(operation: Operation, ranks: Array, times: Array) -> Array:
     """Coefficients of the first terms, at most as many as there are ranks; a row for each size."""
     terms = _terms(operation, ranks)
-    if len(ranks) == 1 and operation == "allreduce":  # the floor goes with the hops, the rest with the bytes sent
+    if len(ranks) == 1 and operation != "broadcast":  # the floor goes with the hops, the rest with the bytes sent
         floor = times[0, 0]
         return np.stack([np.full_like(times[0], floor) / terms[0, 0], (times[0] - floor) / terms[0, 1]], axis=1)
     from scipy.optimize import nnls
@@ -250,7 +261,7 @@ def _fit(operation: Operation, ranks: Array, times: Array) -> Array:
 def _terms(operation: Operation, ranks: Array) -> Array:
     """How time grows with ranks: hops of a ring, bytes that a rank sends, a constant; or levels of a tree."""
     hops = 2 * (ranks - 1)
-    columns = [hops, hops / ranks] if operation == "allreduce" else [collectives.depth(ranks)]
+    columns = [collectives.depth(ranks)] if operation == "broadcast" else [hops, hops / ranks]
     return np.stack([*columns, np.ones_like(ranks)], axis=1)
 
 
@@ -268,6 +279,20 @@ def _tables(cluster: Cluster, backend: str, operation: Operation) -> list[Costs]
     ]
 
 
+def _as_share(table: Costs, operation: Operation) -> Costs:
+    """What an all-gather or a reduce-scatter takes by what was measured of allreduce, which is both.
+
+    Over gloo a reduce-scatter is an allreduce.
+    """
+    part = 1.0 if operation == "reducescatter" and table.backend.endswith("gloo") else 0.5
+    return msgspec.structs.replace(
+        table,
+        operation=operation,
+        seconds=tuple(part * seconds for seconds in table.seconds),
+        cpu_seconds=tuple(part * seconds for seconds in table.cpu_seconds),
+    )
+
+
 def _forms(cluster: Cluster, backend: str, operation: Operation, protocol: str | None) -> dict[Algorithm, Form]:
     """The ways a backend has for an operation: gloo one, NCCL rings and trees, others all that there are.
 
@@ -278,11 +303,11 @@ def _forms(cluster: Cluster, backend: str, operation: Operation, protocol: str |
         nccl = Nccl.on(cluster, protocol)
         routes = ROUTES if operation == "allreduce" else ROUTES[:1]
         own: dict[Algorithm, Form] = {route: partial(nccl.seconds, operation, route) for route in routes}
-        if cluster.algorithm == "hierarchical":
+        if cluster.algorithm == "hierarchical" and "hierarchical" in known:
             own["hierarchical"] = known["hierarchical"]
         return own
-    if backend.endswith("gloo") and cluster.algorithm == "auto":
-        return {_GLOO_KNOWS[operation]: known[_GLOO_KNOWS[operation]]}
+    if backend.endswith("gloo") and (cluster.algorithm == "auto" or cluster.algorithm not in known):
+        return _GLOO_KNOWS[operation]
     return known
 
 

@@ -1,4 +1,4 @@
-"""What NCCL's allreduce and broadcast take over described links: rings and trees, with LL, LL128 and Simple.
+"""What NCCL's collectives take over described links: rings and trees, with LL, LL128 and Simple.
 
 The model and every constant are those by which NCCL itself chooses an algorithm and a protocol for a size:
 https://github.com/NVIDIA/nccl, src/graph/tuning.cc (2026). A collective takes a latency, which grows with its hops,
@@ -17,6 +17,9 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 ROUTES: tuple[Algorithm, ...] = ("ring", "tree")
 # Bytes per second inside a node: 16 lanes of PCIe 4 carry half of it, two NVLinks of a V100 carry it.
 _NVLINK_FROM = 50e9
+
+# How often a message goes around a ring: to be reduced, to be gathered, or both; a chain has an end.
+_ROUNDS: dict[Operation, int] = {"allreduce": 2, "reducescatter": 1, "allgather": 1, "broadcast": 0}
 
 _US = 1e-6
 _GB = 1e9
@@ -80,7 +83,8 @@ class Nccl:
         """
         size, p, m = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (size_bytes, ranks, nodes)))
         slower_s = max(between.latency_s - _SLOW_NETWORK_S, 0.0)
-        sent = np.full(p.shape, 2.0) if route == "tree" else 2 * (p - 1) / p if operation == "allreduce" else 1.0
+        around = _ROUNDS[operation]
+        sent = np.full(p.shape, 2.0) if route == "tree" else around * (p - 1) / p if around else 1.0
         times = []
         for protocol in self._usable():
             rate = self._rate(route, protocol, p, m, inside, between)
@@ -125,12 +129,13 @@ class Nccl:
         base = _BASE[route][protocol]
         if route == "tree":
             return np.asarray(base + 2 * ((full_node(p, m) - 1) * near + np.floor(np.log2(m)) * far)) * _US
-        if operation == "broadcast":
+        around = _ROUNDS[operation]
+        if not around:
             hop = _HOP["nvlink" if self.nvlink else "pcie", "tree" if protocol == 2 else "ring"][protocol]
             crossing = _HOP["network", "tree" if protocol == 2 else "ring"][protocol] + slower_s / _US
             return np.asarray(base + (p - m) * hop + (m - 1) * crossing) * _US
         inside_hop = np.where(m > 1, np.maximum(near, _SENDING[protocol]), near)
-        return np.asarray(base + 2 * (p - m) * inside_hop + 2 * (m - 1) * far) * _US
+        return np.asarray(base + around * (p - m) * inside_hop + around * (m - 1) * far) * _US
 
 
 def channels(bytes_per_s: float) -> int:

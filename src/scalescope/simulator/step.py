@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.engines import find_engine
-from scalescope.engines.base import Exchange
+from scalescope.engines.base import SHARDING, Exchange
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
@@ -18,6 +18,8 @@ from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffic, simulate
 from scalescope.simulator.gpu import own_cost, unequal
 from scalescope.simulator.jitter import jitter
+from scalescope.simulator.sharded import ShardedOutcome, run
+from scalescope.simulator.sharding import sharded_bytes, sharded_step
 from scalescope.stats import PREDICTED, normal_width
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
@@ -41,6 +43,7 @@ class Steps:
     # The same of the step over that of one process with the same batch, where most of the profile's error cancels.
     ratio_error: Floats
     memory_bytes: Floats
+    sharded: ShardedOutcome | None = None  # Of an engine that shards: when everything began and ended
 
     @property
     def step_s(self) -> Floats:
@@ -76,6 +79,12 @@ def steps(
     uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
+    uneven_error = np.hypot(uneven_error, slowest_error)
+    shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
+    own = alone.error[row]
+    if exchange.shards:
+        asked = profile, cluster, exchange, ranks, batches, passes
+        return _sharded(*asked, stretch=stretch, slowdowns=slowdowns, shared_error=shared)
     engaged = together | wrapped
     around = own_cost(cluster, exchange, profile.ddp_s)
     messages = exchange.messages if engaged.any() else ()
@@ -103,9 +112,7 @@ def steps(
     whole_s = broadcast_s + forward_s + norms_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + norms_s + outcome.exposed_s
     exposed = exposed_s / whole_s
-    uneven_error = np.hypot(uneven_error, slowest_error)
-    shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
-    own, sent = alone.error[row], _sent_error(outcome, broadcast_s + norms_s, whole_s, slowdowns, links.error())
+    sent = _sent_error(outcome, broadcast_s + norms_s, whole_s, slowdowns, links.error())
     return Steps(
         broadcast_s=broadcast_s,
         forward_s=forward_s,
@@ -117,6 +124,77 @@ def steps(
         error=np.hypot((1 - exposed) * np.hypot(own, shared), sent),
         ratio_error=np.hypot((1 - exposed) * shared, np.hypot(exposed * own, sent)),
         memory_bytes=alone.memory_bytes[row] + np.where(together & exchange.copies, message_bytes.sum(), 0.0),
+    )
+
+
+def _sharded(
+    profile: ModelProfile,
+    cluster: Cluster,
+    exchange: Exchange,
+    ranks: NDArray[np.int_],
+    batches: NDArray[np.int_],
+    passes: int,
+    *,
+    stretch: Floats,
+    slowdowns: OverlapFactors,
+    shared_error: Floats,
+) -> Steps:
+    """Steps of an engine that shards, `batches` samples in each pass; backward holds all that compute waits for."""
+    alone = work(profile, batches)
+    here = replace(
+        alone,
+        forward_s=alone.forward_s * stretch,
+        backward_s=alone.backward_s * stretch,
+        optimizer_s=alone.optimizer_s * stretch,
+        ready_s=alone.ready_s * stretch,
+    )
+    nodes = -(-ranks // cluster.slots_per_node)
+    gathers, scatters = (CostModel(cluster, exchange.backend, operation) for operation in SHARDING)
+    link_error = np.where(ranks > 1, gathers.error(ranks, nodes), 0.0)
+    overlapping = OverlapSlowdown(slowdowns.compute, slowdowns.sending)
+
+    def simulated(slower: Floats | float) -> ShardedOutcome:
+        step = sharded_step(
+            exchange.shards,
+            here,
+            ranks,
+            lambda size: slower * gathers.seconds(size, ranks, nodes),
+            lambda size: slower * scatters.seconds(size, ranks, nodes),
+            passes=passes,
+            blocking=cluster.device == "cpu",
+        )
+        return run(step, overlapping)
+
+    made, later = simulated(1.0), simulated(np.exp(_HALF * link_error))
+    nothing = np.zeros(len(ranks))
+    step_s, exposed_s, hidden_s = (np.asarray(each) + nothing for each in (made.step_s, made.exposed_s, made.hidden_s))
+    forward_s, optimizer_s = passes * here.forward_s, here.optimizer_s / ranks
+    norms_s = passes * _Links(cluster, exchange, ranks, nodes).norms_s(profile.norm_channels)
+    own_s = np.where(ranks > 1, passes * (profile.fsdp2_s or 0.0), 0.0) * stretch
+    sent_s = step_s - forward_s - optimizer_s
+    whole_s = step_s + norms_s + own_s
+    stretched = hidden_s * slowdowns.compute_error / slowdowns.compute / whole_s
+    sent = np.hypot(np.log(np.asarray(later.step_s) / step_s) / _HALF, stretched)
+    exposed = (exposed_s + norms_s) / whole_s
+    return Steps(
+        broadcast_s=nothing,
+        forward_s=forward_s,
+        outcome=Outcome(
+            backward_s=sent_s - exposed_s,
+            sent_s=sent_s,
+            hidden_s=hidden_s,
+            starts_s=np.zeros((0, len(ranks))),
+            ends_s=np.zeros((0, len(ranks))),
+            since_cycle_s=nothing,
+        ),
+        norms_s=norms_s,
+        finish_s=own_s,
+        optimizer_s=optimizer_s,
+        exposed_s=exposed_s + norms_s,
+        error=np.hypot((1 - exposed) * np.hypot(alone.error, shared_error), sent),
+        ratio_error=np.hypot((1 - exposed) * shared_error, np.hypot(exposed * alone.error, sent)),
+        memory_bytes=sharded_bytes(profile, exchange.shards, ranks, batches, alone.memory_bytes),
+        sharded=made,
     )
 
 
@@ -223,6 +301,8 @@ def predicted_step(
     """The step of the slowest of `np_` processes with `batch` samples each; all of them look alike."""
     exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
     made = steps(profile, cluster, exchange, np.array([np_]), np.array([batch]), passes)
+    if made.sharded is not None:
+        return _sharded_timeline(made, np_)
     spans: list[Span] = []
     at = 0.0
 
@@ -255,6 +335,23 @@ def predicted_step(
     at += float(made.finish_s[0])
     add("optimizer", at, at + optimizer_s, "optimizer")
     return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=at + optimizer_s),))
+
+
+def _sharded_timeline(made: Steps, np_: int) -> Timeline:
+    """Everything that an engine that shards does in a step of the first cell."""
+    assert made.sharded is not None
+    words = {"gather": "all-gather of", "scatter": "reduce-scatter of", "allreduce": "allreduce of"}
+    spans = []
+    for done in made.sharded.done:
+        start_s, end_s = (float(np.ravel(moment)[0]) for moment in (done.start_s, done.end_s))
+        activity: Activity = "communication"
+        if done.kind in ("forward", "backward", "optimizer"):
+            activity = done.kind
+        if end_s > start_s and (np_ > 1 or activity != "communication"):
+            name = f"{words.get(done.kind, done.kind)} {done.name}" if done.kind != "optimizer" else done.kind
+            spans.append(Span(rank=0, activity=activity, start_s=start_s, end_s=end_s, name=name, bytes=done.bytes))
+    whole = Step(rank=0, start_s=0.0, end_s=float(np.ravel(made.sharded.step_s)[0]))
+    return Timeline(source="predicted", spans=tuple(spans), steps=(whole,))
 
 
 def _travelled(ends_s: "np.ndarray") -> list[tuple[int, int]]:

@@ -181,7 +181,7 @@ class Expectations:
 
     def skip_reason(self, part: str) -> str:
         """Why a part has nothing to tell; empty: it has."""
-        if part in ("tune", "check") and not self._engine.knobs:
+        if part in ("tune", "check") and not self._engine.is_tuned:
             return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"

@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope import host
 from scalescope.diagnosis.sources import explain
-from scalescope.engines import SEEN, find_engine
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import probe_cluster
@@ -104,9 +104,9 @@ class Parts(Expectations):
             )
             measurement = self._launched(asked, place / "survey", {})
             self._learn()
-            if self._engine.name in SEEN:
+            if not self._engine.is_surveyed:
                 raise WorkFailed(
-                    f"no map: {self._engine.title} cannot be modelled yet; "
+                    f"no map: {self._engine.title} of a script cannot be modelled yet; "
                     "measure and explain show how the script scales"
                 )
             found = {

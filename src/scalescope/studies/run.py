@@ -171,7 +171,7 @@ def _tried(settings: Settings) -> tuple[float, float]:
 
 
 def _engines(request: StudyRequest) -> tuple[str, ...]:
-    """As asked; of a script what it imports; of a MODEL the usual one and, where installed, all others."""
+    """As asked; of a script what it imports; of a MODEL the usual one and, where installed, those that are packages."""
     for name in request.engines:
         if find_engine(name) is PLAIN:
             raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
@@ -179,8 +179,8 @@ def _engines(request: StudyRequest) -> tuple[str, ...]:
         return request.engines
     if request.command:
         return (engine_of_script(request.command),)
-    others = [name for name in exchanging() if name != USUAL.name]
-    return (USUAL.name, *(name for name in others if has_module(sys.executable, find_engine(name).package)))
+    packages = {name: package for name in exchanging() if (package := find_engine(name).package)}
+    return (USUAL.name, *(name for name, package in packages.items() if has_module(sys.executable, package)))
 
 
 def _counts(request: StudyRequest) -> tuple[int, ...]:

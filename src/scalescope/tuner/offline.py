@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.engines import find_engine, tunable
+from scalescope.engines import COLLECTIVES, PLAIN, engine_named, find_engine, tunable
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
@@ -106,6 +106,11 @@ def tune_offline(
     if seen in tunable() and seen != point.engine:
         titles = find_engine(seen).title, find_engine(point.engine).title
         raise UsageError(f"the script trains with {titles[0]}, not with {titles[1]}: add --engine {seen}")
+    if (used := engine_named(seen)) not in (PLAIN, COLLECTIVES) and not used.is_tuned:
+        raise UsageError(
+            f"the script trains with {used.title}, which {used.why_not_tuned}: "
+            "compare settings of its own with scalescope measure"
+        )
     hosts = _host_of_every_rank(settings, point)
     space = offline_space(
         point.engine,

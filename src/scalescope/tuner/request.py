@@ -67,7 +67,7 @@ def _files(config_file: str | None, start_from: str | Path | Values | None) -> d
 
 def _engine(asked: str, command: tuple[str, ...], files: Mapping[str, SettingsFile]) -> str:
     """The engine whose knobs these are: as asked, as a file has it, or as the script shows it."""
-    if asked and not find_engine(asked).knobs:
+    if asked and not find_engine(asked).is_tuned:
         raise UsageError(f"engine {asked} {find_engine(asked).why_not_tuned}: use {' or '.join(tunable())}")
     looks = engine_of_script(command) if command else ""
     for option, file in files.items():

@@ -155,7 +155,7 @@ def after_traces(explanation: "Explanation", request: "MeasureRequest | ExplainR
     first = explanation.findings[0] if explanation.findings else None
     if first and "scalescope explain" in first.change:
         return retyped("explain", request, np=count)
-    if first and first.id in _ABOUT_KNOBS and engine_named(explanation.engine).knobs:
+    if first and first.id in _ABOUT_KNOBS and engine_named(explanation.engine).is_tuned:
         return retyped("tune", request, np=count)
     return retyped("measure", request, np=(1, count))
 
