@@ -76,7 +76,7 @@ def _of_rank(trace: Trace, warmup: int) -> dict[_Kind, ExchangeAccount]:
             modules=0 if issued is None else len(set(issued.module[those].tolist()) - {""}),
             count=float(those.sum()) / len(starts),
             prefetched=0.0 if issued is None else float(issued.prefetched[those].sum()) / len(starts),
-            bytes=float(seen.bytes[known].sum()) / len(starts) if known.any() else None,
+            bytes=float(seen.bytes[known].mean() * those.sum()) / len(starts) if known.any() else None,
             seconds=float(between(moments, starts, ends).mean()),
             exposed_s=float(between(alone, starts, ends).mean()),
             waiting_s=None,

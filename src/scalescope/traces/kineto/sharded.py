@@ -67,7 +67,27 @@ def issued(found: Collector, called: dict[int, tuple[float, int | str]], kept: N
             inner = (around >= 0) & (start > began)
             phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
-    return Issued(phase, module, prefetched, _is_followed(found, issue_s), np.array(found.groups, dtype=object)[kept])
+    group = np.array(found.groups, dtype=object)[kept]
+    told = Issued(phase, module, prefetched, _is_followed(found, issue_s), group)
+    order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
+    _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
+    return told
+
+
+def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
+    """What a host that runs ahead launched before the trace began is what comes at that place of each later step."""
+    known = told.phase[order] != ""
+    first = int(np.argmax(known))
+    keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
+    rest = keys[first:]
+    if not first or not known.any():
+        return
+    period = next((at for at in range(1, len(rest) // 2 + 1) if rest[at:] == rest[:-at]), 0)
+    for at in range(first if period else 0):
+        like = at + period * -(-(first - at) // period)
+        if keys[like][0] == keys[at][0]:
+            for column in (told.phase, told.module, told.prefetched, told.followed, told.group):
+                column[order[at]] = column[order[like]]
 
 
 def blocked(found: Collector) -> Lanes:
