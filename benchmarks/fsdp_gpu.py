@@ -43,6 +43,8 @@ CASES: dict[str, list[str]] = {
     "busy-prefetch": ["--prefetch", "1"],
     "late": ["--batch", "1"],  # The host is behind: what it does not send early is waited for
     "late-prefetch": ["--batch", "1", "--prefetch", "1"],
+    "read": ["--read"],  # The host waits for the GPU in every block, as routing and checks for NaN do
+    "read-prefetch": ["--read", "--prefetch", "1"],
     "kept": ["--keep"],
     "accumulated": ["--batch", "2", "--accumulate", "4"],
     "accumulated-once": ["--batch", "2", "--accumulate", "4", "--synchronize-last"],
@@ -72,8 +74,9 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """Tokens in, the loss of predicting the next ones out; about 235 million parameters."""
 
-    def __init__(self, layers: int, width: int) -> None:
+    def __init__(self, layers: int, width: int, reads: bool) -> None:
         super().__init__()
+        self.reads = reads
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.blocks = nn.ModuleList(Block(width, max(1, width // 64)) for _ in range(layers))
         self.last = nn.LayerNorm(width)
@@ -83,6 +86,8 @@ class Gpt(nn.Module):
         x = self.tokens(tokens[:, :-1])
         for block in self.blocks:
             x = block(x)
+            if self.reads and not x.detach().flatten()[0].isfinite().item():
+                raise ValueError("the activations are not finite")
         scores = functional.linear(self.last(x), self.tokens.weight)
         return functional.cross_entropy(scores.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -176,7 +181,7 @@ def train(asked: argparse.Namespace, path: Path) -> None:
     _join(asked)
     torch.manual_seed(0)
     mesh = init_device_mesh(asked.device, (dist.get_world_size(),))
-    model = Gpt(asked.layers, asked.width).to(asked.device)
+    model = Gpt(asked.layers, asked.width, asked.read).to(asked.device)
     how: Any = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)}
     if asked.keep:
         how["reshard_after_forward"] = False
@@ -302,6 +307,7 @@ def main() -> None:
     known.add_argument("--gigabytes", type=float, default=30.0, help="of the emulated link, per second")
     known.add_argument("--prefetch", type=int, default=0, help="modules ahead, in forward and backward")
     known.add_argument("--keep", action="store_true", help="reshard_after_forward=False")
+    known.add_argument("--read", action="store_true", help="the host reads a number after every block")
     known.add_argument("--accumulate", type=int, default=1)
     known.add_argument("--synchronize-last", action="store_true", help="set_requires_gradient_sync")
     known.add_argument("--batch", type=int, default=16)

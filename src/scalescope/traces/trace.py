@@ -140,6 +140,11 @@ class Issued:
     prefetched: NDArray[np.bool_]  # Whether it was issued before its module was reached
     followed: NDArray[np.bool_]  # Whether another backward pass follows before the optimizer steps
     group: NDArray[np.object_]  # The process group, as far as the trace names it
+    issued_s: Times  # When the host issued it; NaN where that is not known
+    # Where the compute stream of a GPU copies parameters out of a gather, or gradients into a reduction, in time order:
+    # which of both, the module, and when it begins
+    copies: tuple[tuple[Literal["gathered", "reduced"], str, float], ...] = ()
+    synchronized: Intervals | None = None  # When the host waited for its GPU
 
 
 class HeldUp(NamedTuple):

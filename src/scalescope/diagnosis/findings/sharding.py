@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, Replay
+from scalescope.diagnosis.sharded_replay import sharded_replay_of
 from scalescope.engines.base import MIB
 from scalescope.intervals import before, between, common, union
 from scalescope.records.explanation import Finding
@@ -150,6 +151,9 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         number += float((waits & (exposed > 0)).sum()) / len(starts)
     # Where the GPU idles it is the host that is late, and a gather that starts earlier makes no host faster
     saved -= case.explanation.accounting.other_s if case.explanation.accounting else 0.0
+    seen = sharded_replay_of(case.job, case.explanation)
+    if replayed := seen is not None and seen.is_as_seen:
+        saved = seen.saved_s(seen.step.with_prefetch())
     if case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -159,7 +163,7 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         evidence={"gathers that wait, per step": f"{number:.3g}", "seen in": case.shown},
         change="block.set_modules_to_forward_prefetch([next_block]) for every block but the last",
         gain=case.saving(saved),
-        gain_from="accounting",
+        gain_from="replay" if replayed else "accounting",
         parts=(case.part("transfer"),),
     )
 

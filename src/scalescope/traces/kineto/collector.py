@@ -127,7 +127,7 @@ class Collector:
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.ranges = Marks()  # Of torch around the calls that launch NCCL's kernels
-        self.sharding = Marks()  # FSDP2's own ranges
+        self.sharding, self.device_sharding = Marks(), Marks()  # FSDP2's own ranges, of host and GPU
         # Of each collective: the correlation of a kernel, and its process group as far as its arguments name it
         self.correlations, self.groups = array("q"), list[str]()
         self.called: dict[int, tuple[str, int]] = {}  # Operation and bytes of kernels that only their calls name
@@ -311,6 +311,8 @@ class Collector:
             return
         if meaning == Meaning.OPTIMIZER:
             self.device_optimizer.add(event.tid, *_arrays(times))
+        elif meaning == Meaning.SHARDING:
+            self.device_sharding.add(event.name, *times, event.tid)
         elif meaning == Meaning.COLLECTIVE:
             self.exchange_streams.add(event.tid)
 

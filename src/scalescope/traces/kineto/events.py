@@ -116,6 +116,8 @@ def of_device(name: str) -> Meaning:
     """The meaning of a kernel's or device annotation's name."""
     if name.startswith("Optimizer.step#"):
         return Meaning.OPTIMIZER
+    if name.startswith("FSDP::"):
+        return Meaning.SHARDING
     return Meaning.COLLECTIVE if name.startswith("gloo:") or _DEVICE_COLLECTIVE.search(name[:80]) else Meaning.OTHER
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.engines import engine_of_trace
-from scalescope.intervals import Intervals, Times
+from scalescope.intervals import NOTHING, Intervals, Moments, Times
 from scalescope.records.explanation import Loss
 from scalescope.records.timeline import Span
 from scalescope.text import plural
@@ -200,7 +200,7 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         exposed=alone,
         compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
-        issued=issued(found, _calls(found, stream, places), kept),
+        issued=issued(found, *_calls(found, stream, places), kept),
         device_bytes=facts.device_bytes,
         group_ranks=facts.group_ranks,
         loss=_both(stream.loss, found.loss()),
@@ -230,24 +230,33 @@ def _called(found: Collector, stream: EventStream[Event], places: Places) -> dic
     return called
 
 
-def _calls(found: Collector, stream: EventStream[Event], places: Places) -> dict[int, tuple[float, int | str]]:
-    """When and on which thread FSDP2 launched kernels, by correlation; the file is read again where it has any."""
-    wanted, called = set(found.correlations) - {-1}, dict[int, tuple[float, int | str]]()
+def _calls(
+    found: Collector, stream: EventStream[Event], places: Places
+) -> tuple[dict[int, tuple[float, int | str]], Intervals]:
+    """What the host did for FSDP2's kernels, read again where a trace has any.
+
+    Returns:
+        When and on which thread each was launched, by correlation, and when the host waited for its GPU.
+    """
+    wanted, called, waits = set(found.correlations) - {-1}, dict[int, tuple[float, int | str]](), Moments()
     if not wanted or not len(found.sharding):
-        return called
+        return called, NOTHING
     ranges, zero_us, decode = exchanging_ranges(found), found.zero_us or 0.0, msgspec.json.Decoder(Correlated).decode
     pieces = places.holding(min(found.sharding.start_s), max(found.sharding.end_s))
     for events in stream.again(pieces, stream.decoded, lambda events: events):
         for event in events:
-            if CATEGORY[event.cat] != CALL or event.tid not in ranges:
+            if CATEGORY[event.cat] != CALL:
                 continue
-            seconds, own = (event.ts - zero_us) * 1e-6, ranges[event.tid]
+            seconds = (event.ts - zero_us) * 1e-6
+            if "Synchronize" in event.name:
+                waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
+            own = ranges.get(event.tid, [])
             at = bisect_right(own, (seconds, np.inf)) - 1
             if at >= 0 and seconds <= own[at][1]:
                 with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                     if (number := decode(event.args).correlation) in wanted:
                         called[number] = seconds, event.tid
-    return called
+    return called, waits.between()
 
 
 @dataclass(frozen=True)

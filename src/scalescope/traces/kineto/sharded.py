@@ -2,12 +2,12 @@
 
 import re
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.intervals import Times
+from scalescope.intervals import Intervals, Times
 from scalescope.traces.kineto.collector import Collector, Lanes
 from scalescope.traces.trace import Issued
 
@@ -39,12 +39,15 @@ class _Ranges(NamedTuple):
         return np.where(inside, at, -1)
 
 
-def issued(found: Collector, called: dict[int, tuple[float, int | str]], kept: NDArray[np.int64]) -> Issued | None:
+def issued(
+    found: Collector, called: dict[int, tuple[float, int | str]], waits: Intervals, kept: NDArray[np.int64]
+) -> Issued | None:
     """For each of these collectives what FSDP2 did when it was issued; None where the trace has no range of FSDP2.
 
     Args:
         found: What the file said.
         called: When and on which thread kernels were launched, by correlation; empty on CPUs.
+        waits: When the host waited for its GPU.
         kept: The collectives wanted, by their index in the file.
     """
     if not len(found.sharding):
@@ -68,10 +71,25 @@ def issued(found: Collector, called: dict[int, tuple[float, int | str]], kept: N
             phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     group = np.array(found.groups, dtype=object)[kept]
-    told = Issued(phase, module, prefetched, _is_followed(found, issue_s), group)
+    followed = _is_followed(found, issue_s)
+    told = Issued(phase, module, prefetched, followed, group, issue_s, tuple(_copies(found)), waits)
     order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
     _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
     return told
+
+
+def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str, float]]:
+    """Of the stream that copies out of gathers; another one reduces in a range of the same name."""
+    kinds: dict[str, Literal["gathered", "reduced"]]
+    kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
+    marks, copies, computing = found.device_sharding, [], None
+    for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
+        told = _NAMED.match(marks.names[at])
+        if told is not None and told[1] in kinds:
+            computing = marks.lanes[at] if computing is None else computing
+            if marks.lanes[at] == computing:
+                copies.append((kinds[told[1]], told[3] or ROOT, marks.start_s[at]))
+    return copies
 
 
 def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
