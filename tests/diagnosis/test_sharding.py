@@ -5,11 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_sharded import made
 
+from scalescope.diagnosis.explanation import explained
+from scalescope.diagnosis.sharded_replay import sharded_replay_of
 from scalescope.diagnosis.sources import explain_traces
+from scalescope.diagnosis.traces import read_job
 from scalescope.records.explanation import Explanation, Finding
 
 TESTS = Path(__file__).parents[1]
+KINETO = TESTS / "data" / "traces" / "kineto"
 OF_SHARDING = {"synchronized_micro_batches", "second_gathers", "unprefetched_gathers", "small_groups"}
 PLANTED = {
     "synchronized": "synchronized_micro_batches",
@@ -20,16 +25,34 @@ PLANTED = {
 
 
 def on_gpu(name: str) -> dict[str, Finding]:
-    found = explain_traces([TESTS / "data" / "traces" / "kineto" / f"fsdp_{name}"])
+    found = explain_traces([KINETO / f"fsdp_{name}"])
     return {finding.id: finding for finding in found.findings}
 
 
-def test_gathers_that_nothing_prefetches_are_found_on_a_gpu() -> None:
-    finding = on_gpu("busy")["unprefetched_gathers"]
+def test_gathers_that_nothing_prefetches_are_found_and_gain_what_prefetching_gains(tmp_path: Path) -> None:
+    before = explain_traces([made(tmp_path / "rank0.json", prefetch=False)])
+    after = explain_traces([made(tmp_path / "other.rank0.json", prefetch=True)])
+    (finding,) = (each for each in before.findings if each.id == "unprefetched_gathers")
     assert "set_modules_to_forward_prefetch" in finding.change
-    assert finding.gain is not None
-    assert 0.03 < finding.gain < 0.12, "no more is gained than gathers of the forward are exposed"
-    assert "unprefetched_gathers" not in on_gpu("busy_prefetch")
+    assert finding.gain_from == "replay"
+    assert finding.gain == pytest.approx((before.step_s or 0.0) / (after.step_s or 1.0) - 1, abs=0.03)
+    assert "unprefetched_gathers" not in {each.id for each in after.findings}
+
+
+@pytest.mark.parametrize("name", ["busy", "busy_prefetch", "nccl"])
+def test_a_replayed_step_takes_as_long_as_it_took(name: str) -> None:
+    job = read_job([KINETO / f"fsdp_{name}"])
+    seen = sharded_replay_of(job, explained(job))
+    assert seen is not None
+    assert seen.replayed_s == pytest.approx(seen.seen_s, rel=0.05)
+    assert seen.step.forward_prefetch == (name == "busy_prefetch")
+    assert seen.saved_s(seen.step.without_reshard()) < 0.5 * seen.seen_s
+
+
+@pytest.mark.parametrize("name", ["busy", "busy_prefetch"])
+def test_a_host_that_is_late_gains_little_by_prefetching(name: str) -> None:
+    """Traced steps of this host are as long as its launches."""
+    assert "unprefetched_gathers" not in on_gpu(name)
 
 
 def test_a_gpu_that_waits_for_its_host_is_not_told_to_prefetch() -> None:
@@ -41,7 +64,7 @@ def test_a_gpu_that_waits_for_its_host_is_not_told_to_prefetch() -> None:
 
 
 def test_passes_add_up_to_what_is_exposed() -> None:
-    found = explain_traces([TESTS / "data" / "traces" / "kineto" / "fsdp_busy"])
+    found = explain_traces([KINETO / "fsdp_busy"])
     assert found.accounting
     assert [(each.phase, each.operation) for each in found.exchanges] == [
         ("forward", "allgather"),
