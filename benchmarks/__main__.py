@@ -59,6 +59,9 @@ SECTIONS = {
         "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs)",
         "explain_fixes": "what explain says that a fix would save, beside what it saves",
     },
+    "explain_fsdp": {
+        "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank; 20 of each"
+    },
     "trace_explain": {
         "trace_explain": "the whole explain command on traces of 200 MB: speed against the decoding floor, memory"
     },

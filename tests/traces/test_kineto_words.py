@@ -132,7 +132,7 @@ def test_a_trace_says_its_rank_its_world_and_its_clock() -> None:
     assert facts_of(head(rank=0, world_size=0), Path("rank_5.json"))[:3] == (0, None, "")
     assert facts_of(head(rank=-1, world_size="8", backend=4), Path("trace-Rank12.json"))[:3] == (12, None, "")
     for damaged in (b'"distributedInfo": [1]', b'"distributedInfo": {"rank": ', b""):
-        assert facts_of(damaged, Path("x.json")) == (None, None, "", 0.0)
+        assert facts_of(damaged, Path("x.json")) == (None, None, "", 0.0, {}, None)
     assert facts_of(b"", Path("rank1234567.json")).rank is None
 
 

@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from scalescope.diagnosis.exchanges import exchanges
 from scalescope.diagnosis.first_steps import first_steps
 from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
 from scalescope.diagnosis.traces import JobTraces
@@ -56,6 +57,8 @@ def explained(job: JobTraces) -> Explanation:
     steady_s = median(durations[warmup:]) if durations[warmup:] else None
     untraced_s = job.record.untraced_step_s if job.record and steady_s else None
     overhead = job.record.overhead.value if job.record and job.record.overhead else None
+    on_host = bool(untraced_s and steady_s and first.device == "cpu")
+    factor = (untraced_s or 1.0) / (steady_s or 1.0) if on_host else 1.0
     parts, without_tracer = [trace.parts.since(warmup) for trace in traces], list[Parts]()
     if untraced_s and steady_s and first.device == "cuda":
         parts = [_with_less_idle(each, untraced_s) for each in parts]
@@ -87,6 +90,7 @@ def explained(job: JobTraces) -> Explanation:
         per_rank=_per_rank(job, parts, late) if steps else (),
         steps=steps,
         transfers=transfers(traces, compared),
+        exchanges=exchanges(job, warmup, factor),
         bucket_bytes=first.bucket_bytes,
         horovod=account and msgspec.structs.replace(account, late_s=dict(named.late_s)),
         clocks=job.clocks,

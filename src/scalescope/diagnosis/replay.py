@@ -15,7 +15,7 @@ from scalescope.traces.trace import Trace
 _FEWEST_STEPS = 3
 _FEWEST_SIZES = 2
 # Of large messages inside a host; taken where a trace shows one size only, which cannot tell rate from fixed cost.
-_USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
+USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
         bytes=sizes.astype(float),
         sizes=known.astype(float),
         seconds=np.maximum.accumulate(np.maximum(seconds, 1e-9)),
-        usual_bytes_per_s=_USUAL_BYTES_PER_S.get(explanation.backend, 1e9),
+        usual_bytes_per_s=USUAL_BYTES_PER_S.get(explanation.backend, 1e9),
         produced_s=max(float(ready[0]) - max(gap, 0.0), 0.0),
     )
     return _as_seen(seen, max(end_s, float(seen.ready_s[-1])))

@@ -99,6 +99,27 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     probed_s: float | None = None  # What a probe of this machine took for that size
 
 
+class ExchangeAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one operation, pass and process group in a typical steady step, in the mean over ranks."""
+
+    phase: str  # forward, backward, or empty where the trace does not say
+    operation: str
+    group: str  # As the trace names it; empty where it does not
+    ranks: int | None  # Of the group
+    modules: int  # Whose parameters or gradients they carry; 0 where the trace does not say
+    count: float
+    prefetched: float  # How many of them were issued before their module was reached
+    bytes: float | None
+    seconds: float  # Moments in which any of them went on
+    exposed_s: float  # Of these: while nothing was computed
+    waiting_s: float | None  # Of exposed_s: until the last rank had come; None where ranks cannot be compared
+
+    @property
+    def transfer_s(self) -> float:
+        """Exposed, and waiting for no rank."""
+        return self.exposed_s - (self.waiting_s or 0.0)
+
+
 class TensorAccount(msgspec.Struct, frozen=True, kw_only=True):
     """One named tensor of a Horovod timeline; seconds per operation, medians."""
 
@@ -226,6 +247,7 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     per_rank: tuple[RankAccount, ...] = ()
     steps: tuple[StepAccount, ...] = ()
     transfers: tuple[Transfer, ...] = ()
+    exchanges: tuple[ExchangeAccount, ...] = ()  # Of profiler traces; in the order of forward and backward
     bucket_bytes: tuple[int, ...] = ()
     horovod: HorovodAccount | None = None
     clocks: tuple[Clock, ...] = ()

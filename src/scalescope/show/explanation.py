@@ -61,6 +61,7 @@ def document(explanation: Explanation) -> Document:
                     facts=_horovod_lines(horovod) if horovod else [],
                     tables=[_tensors(horovod)] if horovod else [],
                 ),
+                Section("exchanges", "Collectives of a step, by pass", tables=_exchanges(explanation)),
                 Section("transfers", "Transfers, those that take most first", tables=[_transfers(explanation)]),
                 Section("ranks", "Ranks", facts=ranks),
                 Section("over_time", "Over time", facts=changes, tables=[_epochs(explanation)]),
@@ -360,6 +361,26 @@ def _tensors(account: HorovodAccount) -> Table:
     return Table(columns, order, "Tensors that take longest, medians per operation.", noun="tensor", most=_MOST_ROWS)
 
 
+def _exchanges(explanation: Explanation) -> list[Table]:
+    """Collectives by pass, operation and group, where the trace knows passes."""
+    if not any(each.phase for each in explanation.exchanges) or explanation.too_heavy:
+        return []
+    columns = (
+        Column("", lambda each: each.phase or "-", "pass", words=True),
+        Column("", lambda each: plain(each.operation, 16), "operation", words=True),
+        Column("", lambda each: plain(each.group, 16), "group", words=True, priority=2),
+        Column("", attrgetter("modules"), "modules", write="{:,}".format, priority=2),
+        Column("", attrgetter("count"), "count", write="{:,.3g}".format),
+        Column("", attrgetter("prefetched"), "prefetched", write="{:,.3g}".format),
+        Column("", attrgetter("bytes"), "size", write=format_bytes),
+        Column("", attrgetter("exposed_s"), "exposed", write=format_seconds),
+        Column("", attrgetter("waiting_s"), "waiting", write=format_seconds),
+        Column("", lambda each: each.seconds - each.exposed_s, "hidden", write=format_seconds, priority=1),
+    )
+    caption = "Collectives of a typical step, by pass: means over ranks and steady steps."
+    return [Table(columns, explanation.exchanges, caption, noun="exchange", most=_MOST_ROWS)]
+
+
 def _transfers(explanation: Explanation) -> Table:
     columns = (
         Column("", lambda each: plain(each.operation, 16), "operation", words=True),
@@ -489,6 +510,7 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
         "per_rank": ranks,
         "transfers": [_known(transfer) for transfer in explanation.transfers],
+        "exchanges": [_known(exchange) for exchange in explanation.exchanges],
         "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
         "clocks": [_plain(clock) for clock in explanation.clocks],

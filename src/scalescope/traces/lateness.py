@@ -38,6 +38,8 @@ class Lateness:
     held_up_s: Times
     step_s: float  # The median step, in the mean over ranks; 0 without steps
     own_s: tuple[float, ...]  # For each rank the median over its steps of what is not exposed communication
+    at: NDArray[np.int64]  # Of each collective: its place among those of the first rank's trace
+    mean_wait_s: Times  # What ranks wait for the last one at each collective, in the mean
 
     @property
     def median_late_s(self) -> tuple[float, ...]:
@@ -96,6 +98,8 @@ def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
         held_up_s=waits.for_each(),
         step_s=float(np.mean([np.median(each) for each in steps])) if steps else 0.0,
         own_s=tuple(_own(trace) for trace in traces),
+        at=order,
+        mean_wait_s=waits.mean(),
     )
 
 
@@ -123,6 +127,13 @@ class _Waits:
             return np.zeros(0)
         last = self._starts.max(axis=1, keepdims=True)
         return np.asarray(np.maximum(np.minimum(last, self._until) - self._starts, 0.0).max(axis=1))
+
+    def mean(self) -> Times:
+        """At each collective: what a rank waited for the last one, in the mean over ranks."""
+        if not len(self._starts):
+            return np.zeros(0)
+        last = self._starts.max(axis=1, keepdims=True)
+        return np.asarray(np.maximum(np.minimum(last, self._until) - self._starts, 0.0).mean(axis=1))
 
     def for_the_last(self) -> tuple[Times, ...]:
         """Waits of every rank in its own steps."""

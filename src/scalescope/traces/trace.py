@@ -131,6 +131,22 @@ class Collectives:
     end_s: Times
 
 
+@dataclass(frozen=True)
+class Issued:
+    """What FSDP2's ranges say of each collective, in the order of the collectives."""
+
+    phase: NDArray[np.object_]  # forward, backward, or empty where no range holds it
+    module: NDArray[np.object_]  # Whose parameters or gradients it carries
+    prefetched: NDArray[np.bool_]  # Whether it was issued before its module was reached
+    followed: NDArray[np.bool_]  # Whether another backward pass follows before the optimizer steps
+    group: NDArray[np.object_]  # The process group, as far as the trace names it
+    issued_s: Times  # When the host issued it; NaN where that is not known
+    # Where the compute stream of a GPU copies parameters out of a gather, or gradients into a reduction, in time order:
+    # which of both, the module, and when it begins
+    copies: tuple[tuple[Literal["gathered", "reduced"], str, float], ...] = ()
+    synchronized: Intervals | None = None  # When the host waited for its GPU
+
+
 class HeldUp(NamedTuple):
     """Waits for one rank alone in a Horovod timeline, where it names the rank; one entry per step and rank."""
 
@@ -173,6 +189,9 @@ class Trace:
     # Per step: negotiation after its last gradient was submitted while nothing was sent; Horovod only.
     negotiated: Times | None = None
     held_up: HeldUp | None = None
+    issued: Issued | None = None  # None without ranges of FSDP2
+    device_bytes: int | None = None  # Memory of its GPU, where the trace says it
+    group_ranks: dict[str, int] = field(default_factory=dict)  # Of each process group that the trace names
     compiled: bool = False  # Whether code that torch.compile made was seen
     # Of the gradient messages of a typical step, in their order; empty where the trace does not say.
     bucket_bytes: tuple[int, ...] = ()

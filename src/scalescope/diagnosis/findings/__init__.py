@@ -1,10 +1,10 @@
 """Findings: plain functions in a list; each looks for one thing that costs time and says what to change."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from scalescope.diagnosis.findings import messages, run, waiting
+from scalescope.diagnosis.findings import messages, run, sharding, waiting
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, Look
 from scalescope.records.explanation import Finding
 from scalescope.units import format_share
@@ -15,6 +15,10 @@ FINDINGS: tuple[Look, ...] = (
     waiting.input_bound,
     waiting.long_cycle,
     waiting.negotiation,
+    sharding.synchronized_micro_batches,
+    sharding.second_gathers,
+    sharding.unprefetched_gathers,
+    sharding.small_groups,
     messages.small_messages,
     messages.large_bucket,
     messages.exposed_communication,
@@ -27,18 +31,32 @@ FINDINGS: tuple[Look, ...] = (
 )
 
 
+# They say which collectives are needless or late: theirs before faster links, which are a guess about all of them.
+_OF_SHARDING = (
+    sharding.synchronized_micro_batches,
+    sharding.second_gathers,
+    sharding.unprefetched_gathers,
+    sharding.small_groups,
+)
 # Their gains rest on what compute and messages take of a traced step.
-_BY_SHARES = (messages.small_messages, messages.large_bucket, messages.buffer_broadcasts)
+_BY_SHARES = (
+    *_OF_SHARDING,
+    messages.small_messages,
+    messages.large_bucket,
+    messages.buffer_broadcasts,
+)
 
 
 def find(case: Case) -> tuple[Finding, ...]:
     """All that was found, the largest gain first; what has no gain stands at the end."""
-    found = []
+    found, first = list[Finding](), set[str]()
     for look in FINDINGS:
         if (finding := look(case)) is not None:
             unknown = case.explanation.too_heavy and look in _BY_SHARES
             found.append(_without_gain(finding, case) if unknown else finding)
-    return tuple(_by_gain(_claimed_once(_by_gain(found), case)))
+            first |= {finding.id} if look in _OF_SHARDING else set()
+    claiming = sorted(_by_gain(found), key=lambda finding: finding.id not in first)
+    return tuple(_by_gain(_claimed_once(claiming, case, first)))
 
 
 def _without_gain(finding: Finding, case: Case) -> Finding:
@@ -51,8 +69,11 @@ def _by_gain(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: -(finding.gain if finding.gain is not None else -1.0))
 
 
-def _claimed_once(findings: Sequence[Finding], case: Case) -> list[Finding]:
-    """The same seconds are gained once: those of a part of the step go to the findings in their order."""
+def _claimed_once(findings: Sequence[Finding], case: Case, exact: Collection[str]) -> list[Finding]:
+    """The same seconds are gained once: those of a part of the step go to the findings in their order.
+
+    What the `exact` ones leave of a part is what a guess takes to be half avoidable.
+    """
     left, first = case.left_s, dict[str, str]()
     claimed = []
     for finding in findings:
@@ -61,7 +82,8 @@ def _claimed_once(findings: Sequence[Finding], case: Case) -> list[Finding]:
             claimed.append(finding)
             continue
         wanted = case.step_s * gain / (1 + gain)
-        given = min(wanted, *(left[part] for part in known))
+        halves = [2 if finding.gain_from == "guess" and first.get(part) in exact else 1 for part in known]
+        given = min(wanted, *(left[part] / half for part, half in zip(known, halves, strict=True)))
         for part in known:
             left[part] -= given
         if given < wanted:

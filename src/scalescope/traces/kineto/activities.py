@@ -83,7 +83,12 @@ def operators(found: Collector, lane: int | str, within: tuple[float, float] = E
     """When operators ran on a thread: not the launch of communication, and not those of the loader."""
     wide = found.operators.of(lane, within)
     ran = Intervals(wide.starts, wide.ends - BRIDGED_S)
-    return without(ran, joined(found.launching.of(lane, within), found.inputs.of(lane, within)))
+    return without(ran, joined(_sending(found, lane, within), found.inputs.of(lane, within)))
+
+
+def _sending(found: Collector, lane: int | str, within: tuple[float, float]) -> Intervals:
+    """When a thread launched communication or waited for it."""
+    return joined(found.launching.of(lane, within), found.blocked.of(lane, within))
 
 
 def stepping_alone(found: Collector, within: tuple[float, float] = EVER) -> Intervals:
@@ -144,7 +149,7 @@ def launched_since(start_s: float, end_s: float) -> float:
 def _host_activities(found: Collector, within: tuple[float, float]) -> dict[Activity, Intervals]:
     lanes = found.training or set(found.operators.moments) - found.exchanging
     optimizers = stepping_alone(found, within)
-    engine = (without(found.backward.of(lane, within), found.launching.of(lane, within)) for lane in lanes)
+    engine = (without(found.backward.of(lane, within), _sending(found, lane, within)) for lane in lanes)
     backward = bridged(joined(NOTHING, *engine), BRIDGED_S)
     copies = without(bridged(found.copies.all(within), BRIDGED_S), backward)
     rest = joined(optimizers, backward, copies)

@@ -123,9 +123,13 @@ class Collector:
     def __init__(self) -> None:
         self.zero_us: float | None = None
         self.operators, self.backward, self.copies, self.launching = Lanes(), Lanes(), Lanes(), Lanes()
+        self.blocked = Lanes()  # Waits for communication inside operators
         self.inputs, self.device, self.device_optimizer = Lanes(), Lanes(), Lanes()
         self.steps, self.optimizers, self.collectives, self.launches = Marks(), Marks(), Marks(), Marks()
         self.ranges = Marks()  # Of torch around the calls that launch NCCL's kernels
+        self.sharding, self.device_sharding = Marks(), Marks()  # FSDP2's own ranges, of host and GPU
+        # Of each collective: the correlation of a kernel, and its process group as far as its arguments name it
+        self.correlations, self.groups = array("q"), list[str]()
         self.called: dict[int, tuple[str, int]] = {}  # Operation and bytes of kernels that only their calls name
         self.exchange, self.optimizing = Moments(), Moments()
         self.zero_grads = array("d")
@@ -147,7 +151,7 @@ class Collector:
         other.zero_us = self.zero_us
         other.training, other.exchanging = set(self.training), set(self.exchanging)
         other.exchange_streams = set(self.exchange_streams)
-        other.launched, other.called = self.launched, self.called
+        other.launched, other.called, other.blocked = self.launched, self.called, self.blocked
         other.inputs.add("", *self.launched.get("input", NOTHING))
         return other
 
@@ -258,7 +262,9 @@ class Collector:
         meaning, times = self._host_meanings[event.name], self._seconds(event, counted=counted)
         if times is None:
             return
-        if meaning == Meaning.LAUNCH:
+        if meaning == Meaning.SHARDING:
+            self.sharding.add(event.name, *times, event.tid)
+        elif meaning == Meaning.LAUNCH:
             self.launches.add(operation_of(event.name), *times, event.tid)
         elif meaning == Meaning.PARAMETERS:
             arguments = arguments_of(event)
@@ -273,7 +279,7 @@ class Collector:
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
             self.exchange.add(*_arrays(times))
-            self.collectives.add(operation_of(event.name), *times, event.tid, arguments_of(event).bytes)
+            self._add_collective(operation_of(event.name), times, event.tid, arguments_of(event))
         else:
             self.training.add(event.tid)
             if meaning == Meaning.STEP:
@@ -291,7 +297,13 @@ class Collector:
         if size < 0:
             self._unnamed.append((len(self.collectives), arguments))
         self.exchange.add(*_arrays(times))
-        self.collectives.add(operation or operation_of(event.name), *times, event.tid, size)
+        known = arguments._replace(bytes=size)
+        self._add_collective(operation or operation_of(event.name), times, event.tid, known)
+
+    def _add_collective(self, operation: str, times: tuple[float, float], lane: int | str, told: Arguments) -> None:
+        self.collectives.add(operation, *times, lane, told.bytes)
+        self.correlations.append(told.correlation)
+        self.groups.append(told.group)
 
     def _take_device_mark(self, event: Event) -> None:
         meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)
@@ -299,6 +311,8 @@ class Collector:
             return
         if meaning == Meaning.OPTIMIZER:
             self.device_optimizer.add(event.tid, *_arrays(times))
+        elif meaning == Meaning.SHARDING:
+            self.device_sharding.add(event.name, *times, event.tid)
         elif meaning == Meaning.COLLECTIVE:
             self.exchange_streams.add(event.tid)
 

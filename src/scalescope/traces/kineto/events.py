@@ -71,6 +71,7 @@ class Meaning(IntEnum):
     COLLECTIVE = 9
     ZERO_GRAD = 10
     RANGE = 11
+    SHARDING = 12
 
 
 _HOST_NAMES = (
@@ -87,6 +88,7 @@ _HOST_NAMES = (
     ("enumerate(Data", Meaning.INPUT),
     ("gloo:", Meaning.COLLECTIVE),
     ("nccl:", Meaning.RANGE),
+    ("FSDP::", Meaning.SHARDING),
 )
 _DEVICE_COLLECTIVE = re.compile(r"(?:^|\b|_)(?:nccl|rccl)", re.IGNORECASE)
 
@@ -114,6 +116,8 @@ def of_device(name: str) -> Meaning:
     """The meaning of a kernel's or device annotation's name."""
     if name.startswith("Optimizer.step#"):
         return Meaning.OPTIMIZER
+    if name.startswith("FSDP::"):
+        return Meaning.SHARDING
     return Meaning.COLLECTIVE if name.startswith("gloo:") or _DEVICE_COLLECTIVE.search(name[:80]) else Meaning.OTHER
 
 
@@ -175,6 +179,7 @@ class Arguments(NamedTuple):
     bytes: int
     external_id: int | None
     correlation: int  # Of a kernel and the call that launched it
+    group: str = ""  # Of processes
 
 
 def arguments_of(event: Event) -> Arguments:
@@ -190,8 +195,16 @@ def arguments_of(event: Event) -> Arguments:
         operation_of(name) if isinstance(name, str) and name else "",
         max(_message_bytes(found), _shape_bytes(found.get("Input Dims"), found.get("Input type"))),
         external if isinstance(external, int) else None,
-        correlation if isinstance(correlation, int) else -1,
+        correlation if isinstance(correlation, int) and 0 <= correlation < 1 << 62 else -1,
+        _group_of(found),
     )
+
+
+def _group_of(found: dict[str, Any]) -> str:
+    """The description of a process group, which names a mesh's dimension, or its name."""
+    name, described = found.get("Process Group Name"), found.get("Process Group Description")
+    told = described if isinstance(described, str) and described not in ("", "undefined") else name
+    return told[:100] if isinstance(told, str) else ""
 
 
 def _message_bytes(found: dict[str, Any]) -> int:
@@ -220,10 +233,13 @@ class Facts(NamedTuple):
     world_size: int | None
     backend: str
     epoch_s: float
+    group_ranks: dict[str, int]  # Of each process group
+    device_bytes: int | None  # Memory of the GPU
 
 
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*')
+_DEVICE_BYTES = re.compile(rb'"totalGlobalMem"\s*:\s*(\d{1,18})\b')
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _MOST_RANKS = 10**6
 
@@ -246,7 +262,18 @@ def facts_of(around: bytes, path: Path) -> Facts:
         world_size or None,
         backend if isinstance(backend, str) else "",
         int(base[1]) * 1e-9 if base else 0.0,
+        _group_ranks(told),
+        int(memory[1]) if (memory := _DEVICE_BYTES.search(around)) else None,
     )
+
+
+def _group_ranks(told: dict[str, Any]) -> dict[str, int]:
+    """How many ranks each process group has, by its description and by its name."""
+    config, ranks = told.get("pg_config"), dict[str, int]()
+    for group in config if isinstance(config, list) else ():
+        if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 0 < size <= _MOST_RANKS:
+            ranks |= {str(name)[:100]: size for key in ("pg_name", "pg_desc") if (name := group.get(key))}
+    return ranks
 
 
 def _count(told: dict[str, Any], name: str, path: Path) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.engines import engine_of_trace
-from scalescope.intervals import Intervals, Times
+from scalescope.intervals import NOTHING, Intervals, Moments, Times
 from scalescope.records.explanation import Loss
 from scalescope.records.timeline import Span
 from scalescope.text import plural
@@ -20,6 +20,7 @@ from scalescope.traces.event_stream import EventStream, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks
 from scalescope.traces.kineto.events import CALL, CATEGORY, Correlated, Event, facts_of, is_collective
+from scalescope.traces.kineto.sharded import blocked, exchanging_ranges, issued
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
 from scalescope.traces.trace_bytes import Places
@@ -89,12 +90,15 @@ def _ends_of_one_optimizer(optimizers: Marks) -> Times:
     return max(each, key=lambda those: (len(those), those.max()), default=np.zeros(0))
 
 
-def collectives_of(found: Collector) -> Collectives:
-    """Collectives in the order of their ends."""
+def _in_order(found: Collector) -> NDArray[np.int64]:
+    """Which of the file's events are collectives, in the order of their ends."""
     marks = found.collectives
-    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=int)
-    ends = np.array(marks.end_s)[kept]
-    kept = kept[np.argsort(ends, kind="stable")]
+    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=np.int64)
+    return kept[np.argsort(np.array(marks.end_s)[kept], kind="stable")]
+
+
+def _collectives_of(found: Collector, kept: NDArray[np.int64]) -> Collectives:
+    marks = found.collectives
     return Collectives(
         np.array(marks.names, dtype=object)[kept],
         np.array(marks.bytes, dtype=np.int64)[kept],
@@ -161,6 +165,8 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     found.complete()
     if found.unnamed and len(found.ranges):
         found.name_kernels(_called(found, stream, places))
+    if len(found.sharding) and not found.device.moments:
+        found.blocked = blocked(found)
     facts = facts_of(stream.header + stream.footer, path)
     epoch_s = facts.epoch_s + (found.zero_us or 0.0) * 1e-6 if facts.epoch_s else 0.0
     if marks is not None and epoch_s:
@@ -169,7 +175,8 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     on_device = bool(found.device.moments) or (cut and found.calls_device)
     steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
-    collectives = collectives_of(found)
+    kept = _in_order(found)
+    collectives = _collectives_of(found, kept)
     notes = list(steps.notes)
     if on_device and (len(found.optimizers) or found.launched) and parts.optimizer is None:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
@@ -193,6 +200,9 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         exposed=alone,
         compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
+        issued=issued(found, *_calls(found, stream, places), kept),
+        device_bytes=facts.device_bytes,
+        group_ranks=facts.group_ranks,
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
         spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device),
@@ -218,6 +228,35 @@ def _called(found: Collector, stream: EventStream[Event], places: Places) -> dic
                 with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                     called[decode(event.args).correlation] = ranges.names[at], ranges.bytes[at]
     return called
+
+
+def _calls(
+    found: Collector, stream: EventStream[Event], places: Places
+) -> tuple[dict[int, tuple[float, int | str]], Intervals]:
+    """What the host did for FSDP2's kernels, read again where a trace has any.
+
+    Returns:
+        When and on which thread each was launched, by correlation, and when the host waited for its GPU.
+    """
+    wanted, called, waits = set(found.correlations) - {-1}, dict[int, tuple[float, int | str]](), Moments()
+    if not wanted or not len(found.sharding):
+        return called, NOTHING
+    ranges, zero_us, decode = exchanging_ranges(found), found.zero_us or 0.0, msgspec.json.Decoder(Correlated).decode
+    pieces = places.holding(min(found.sharding.start_s), max(found.sharding.end_s))
+    for events in stream.again(pieces, stream.decoded, lambda events: events):
+        for event in events:
+            if CATEGORY[event.cat] != CALL:
+                continue
+            seconds = (event.ts - zero_us) * 1e-6
+            if "Synchronize" in event.name:
+                waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
+            own = ranges.get(event.tid, [])
+            at = bisect_right(own, (seconds, np.inf)) - 1
+            if at >= 0 and seconds <= own[at][1]:
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                    if (number := decode(event.args).correlation) in wanted:
+                        called[number] = seconds, event.tid
+    return called, waits.between()
 
 
 @dataclass(frozen=True)

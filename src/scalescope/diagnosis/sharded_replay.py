@@ -1,0 +1,172 @@
+"""What FSDP2 did in a typical step, as a step that the simulator runs again with something changed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.diagnosis.traces import JobTraces
+from scalescope.intervals import between
+from scalescope.records.explanation import Explanation
+from scalescope.records.timeline import BUSY, moments
+from scalescope.simulator.sharded import Group, Segment, ShardedStep, replay
+from scalescope.traces.trace import Issued, Trace
+
+_AS_SEEN = 0.05  # Of a step by which its replay may differ, before nothing is concluded from it
+
+
+class ShardedReplay(NamedTuple):
+    """A step that was seen, from its first gather to that of the next one, and what it takes by FSDP2's rules."""
+
+    step: ShardedStep
+    seen_s: float
+    replayed_s: float
+
+    @property
+    def is_as_seen(self) -> bool:
+        """Whether the rules explain the step."""
+        return abs(self.replayed_s / self.seen_s - 1) <= _AS_SEEN
+
+    def saved_s(self, changed: ShardedStep) -> float:
+        """What a step takes less if it is changed so."""
+        return self.replayed_s - replay(changed)
+
+
+class _Point(NamedTuple):
+    """Where compute reaches the parameters of a module, or has its gradients."""
+
+    kind: Literal["gathered", "reduced"]
+    module: str
+    start_s: float
+    end_s: float
+
+
+def sharded_replay_of(job: JobTraces, explanation: Explanation) -> ShardedReplay | None:
+    """The typical steady step of the first rank; None where its trace does not say what FSDP2 did."""
+    trace = job.traces[0]
+    if trace.issued is None or len(trace.starts_s) <= explanation.warmup_steps:
+        return None
+    begins = _passes(trace, trace.issued, float(trace.starts_s[explanation.warmup_steps]))
+    starts = np.flatnonzero(np.concatenate([[False], ~trace.issued.followed[begins[:-1]]])) if len(begins) else begins
+    if len(starts) < 2:
+        return None
+    edges = trace.collectives.start_s[begins[starts]]
+    lengths = np.diff(edges)
+    at = int(np.argmin(np.abs(lengths - np.median(lengths))))
+    passes = trace.collectives.start_s[begins[starts[at] : starts[at + 1]]]
+    step = _step(job, trace, trace.issued, passes.tolist(), float(edges[at + 1]))
+    return None if step is None else ShardedReplay(step, float(lengths[at]), replay(step))
+
+
+def _passes(trace: Trace, issued: Issued, since_s: float) -> NDArray[np.int64]:
+    """The first gather of every forward pass."""
+    seen = trace.collectives
+    gathers = np.flatnonzero((seen.operation == "allgather") & (issued.phase == "forward") & (seen.start_s >= since_s))
+    gathers = gathers[np.argsort(seen.start_s[gathers])]
+    scatters = np.sort(seen.start_s[(seen.operation == "reducescatter") & (issued.phase == "backward")])
+    if not len(gathers) or not len(scatters):
+        return gathers[:0]
+    # A forward begins with the module that was gathered first after a reduction
+    before = np.searchsorted(scatters, seen.start_s[gathers])
+    first = issued.module[gathers[1:]][np.diff(before) > 0]
+    return gathers[issued.module[gathers] == first[0]] if len(first) else gathers[:0]
+
+
+def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float], end_s: float) -> ShardedStep | None:
+    seen, blocking = trace.collectives, trace.device == "cpu"
+    inside = (seen.start_s >= passes[0]) & (seen.start_s < end_s) & (issued.phase != "")
+    order = np.flatnonzero(inside)[np.argsort(seen.start_s[inside])]
+    gathers = order[(seen.operation[order] == "allgather") & (issued.phase[order] == "forward")]
+    scatters = order[(seen.operation[order] == "reducescatter") & (seen.start_s[order] >= passes[-1])]
+    names = list(dict.fromkeys(issued.module[gathers].tolist()))
+    points = _points(trace, issued, order, passes[-1], end_s)
+    if not len(scatters) or [point.module for point in points[: len(names)]] != names or (not blocking and passes[1:]):
+        return None
+    # Compute between two points: on a GPU while another gather is under way, over gloo without any collective
+    if blocking:
+        spent = [after.start_s - here.end_s for here, after in pairwise(points)]
+    else:
+        busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
+        spent = [float(between(busy, [p.start_s], [q.start_s])[0]) for p, q in pairwise(points)]
+    forward = [Segment(names.index(point.module), spent[at]) for at, point in enumerate(points[: len(names)])]
+    backward, open_s = [], 0.0
+    for at, point in enumerate(points[len(names) :], len(names)):
+        open_s += spent[at - 1] if at > len(names) else 0.0
+        if point.kind == "reduced" and point.module in names:
+            backward.append(Segment(names.index(point.module), open_s))
+            open_s = 0.0
+    if not blocking:
+        forward, backward = _with_host(forward, backward, trace, issued, gathers, scatters)
+    in_passes = sum(segment.seconds for segment in (*forward, *backward))
+    # What is neither compute of a pass nor a collective: the optimizer, and over gloo the other passes' differences
+    sent_s = float((seen.end_s - seen.start_s)[order].sum())
+    rest_s = end_s - passes[0] - sent_s - len(passes) * in_passes
+    return ShardedStep(
+        groups=tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names),
+        forward=tuple(forward),
+        backward=tuple(backward),
+        optimizer_s=max(rest_s if blocking else end_s - float(seen.end_s[scatters].max()), 0.0),
+        passes=len(passes),
+        syncs_every_pass=bool((seen.operation[order] == "reducescatter").sum() > len(scatters)),
+        forward_prefetch=int(issued.prefetched[gathers].any()),
+        blocking=blocking,
+    )
+
+
+def _points(trace: Trace, issued: Issued, order: NDArray[np.int64], start_s: float, end_s: float) -> list[_Point]:
+    """Of the last pass, in time order: where a GPU copies, or the collectives themselves where they block."""
+    if trace.device == "cuda":
+        return [_Point(kind, name, at, at) for kind, name, at in issued.copies if start_s <= at < end_s]
+    seen = trace.collectives
+    kinds: dict[str, Literal["gathered", "reduced"]] = {"allgather": "gathered", "reducescatter": "reduced"}
+    return [
+        _Point(kinds[seen.operation[at]], issued.module[at], float(seen.start_s[at]), float(seen.end_s[at]))
+        for at in order.tolist()
+        if seen.start_s[at] >= start_s and seen.operation[at] in kinds
+    ]
+
+
+def _group(trace: Trace, issued: Issued, own: NDArray[np.bool_], name: str) -> Group:
+    seen = trace.collectives
+    lasting = seen.end_s - seen.start_s
+
+    def mean(operation: str, phase: str) -> float | None:
+        those = own & (seen.operation == operation) & (issued.phase == phase)
+        return float(lasting[those].mean()) if those.any() else None
+
+    again = mean("allgather", "backward")
+    return Group(
+        name=name,
+        bytes=int(seen.bytes[own].max()),
+        gather_s=mean("allgather", "forward") or 0.0,
+        scatter_s=mean("reducescatter", "backward") or 0.0,
+        allreduce_s=mean("allreduce", "backward") or 0.0,
+        regather_s=again,
+        reshards=again is not None,
+    )
+
+
+def _with_host(
+    forward: list[Segment],
+    backward: list[Segment],
+    trace: Trace,
+    issued: Issued,
+    gathers: NDArray[np.int64],
+    scatters: NDArray[np.int64],
+) -> tuple[list[Segment], list[Segment]]:
+    """With what the host needs from one point to the next, and how far it is ahead of the GPU when the step begins."""
+    times = np.concatenate([issued.issued_s[gathers], issued.issued_s[scatters]])
+    if len(times) != len(forward) + len(backward) or not np.isfinite(times).all():
+        return forward, backward
+    waits = issued.synchronized
+    waited = between(waits, times[:-1], times[1:]) if waits is not None else np.zeros(len(times) - 1)
+    needed = (np.diff(times) - waited).tolist()
+    needed[0] -= float(trace.collectives.start_s[gathers[0]] - times[0])
+    blocks = (waited > 0).tolist()
+    first = [replace(each, launch_s=needed[at], synchronizes=blocks[at]) for at, each in enumerate(forward)]
+    # The first reduction is issued where its backward ends, which the last segment of the forward was counted to
+    needed, blocks = [0.0, *needed[len(forward) :]], [False, *blocks[len(forward) :]]
+    return first, [replace(each, launch_s=needed[at], synchronizes=blocks[at]) for at, each in enumerate(backward)]

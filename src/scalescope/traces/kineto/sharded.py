@@ -1,0 +1,198 @@
+"""What FSDP2's ranges say of each collective: the pass and the module it belongs to, and whether it was prefetched."""
+
+import re
+from collections import defaultdict
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope.intervals import Intervals, Times
+from scalescope.traces.kineto.collector import Collector, Lanes
+from scalescope.traces.trace import Issued
+
+ROOT = "root"  # The module that FSDP2 leaves unnamed in its ranges
+_NAMED = re.compile(r"^FSDP::(\w+)(?: for (.*)| \((.*)\))?$")
+_PHASES = {
+    "pre_forward": "forward",
+    "forward_prefetch": "forward",
+    "pre_backward": "backward",
+    "backward_prefetch": "backward",
+    "post_backward_reduce": "backward",
+}
+_EXCHANGING = ("all_gather", "post_backward_reduce")
+_PASS = "root_post_backward_callback"  # Ends every backward pass
+
+
+class _Ranges(NamedTuple):
+    """Ranges of one thread that do not overlap, ascending."""
+
+    starts: Times
+    ends: Times
+    names: NDArray[np.object_]
+    modules: NDArray[np.object_]
+
+    def around(self, times: Times) -> NDArray[np.int64]:
+        """The range that holds each moment; -1 where none does."""
+        at = np.searchsorted(self.starts, times, side="right") - 1
+        inside = (at >= 0) & (times <= self.ends[np.maximum(at, 0)]) if len(self.starts) else np.zeros(len(at), bool)
+        return np.where(inside, at, -1)
+
+
+def issued(
+    found: Collector, called: dict[int, tuple[float, int | str]], waits: Intervals, kept: NDArray[np.int64]
+) -> Issued | None:
+    """For each of these collectives what FSDP2 did when it was issued; None where the trace has no range of FSDP2.
+
+    Args:
+        found: What the file said.
+        called: When and on which thread kernels were launched, by correlation; empty on CPUs.
+        waits: When the host waited for its GPU.
+        kept: The collectives wanted, by their index in the file.
+    """
+    if not len(found.sharding):
+        return None
+    issue_s, lanes = _issues(found, called)
+    issue_s, lanes = issue_s[kept], lanes[kept]
+    phase, module = np.full(len(kept), "", dtype=object), np.full(len(kept), "", dtype=object)
+    prefetched = np.zeros(len(kept), dtype=bool)
+    for lane in set(found.sharding.lanes):
+        mine = np.flatnonzero((lanes == lane) & np.isfinite(issue_s))
+        exchanging = _ranges(found, lane, _EXCHANGING)
+        passes = {name: _ranges(found, lane, (name,)) for name in _PHASES}
+        holder = exchanging.around(issue_s[mine])
+        mine, holder = mine[holder >= 0], holder[holder >= 0]
+        module[mine] = exchanging.modules[holder]
+        began = np.full(len(mine), -np.inf)
+        for name, ranges in passes.items():
+            around = ranges.around(issue_s[mine])
+            start = np.where(around >= 0, ranges.starts[np.maximum(around, 0)] if len(ranges.starts) else 0.0, -np.inf)
+            inner = (around >= 0) & (start > began)
+            phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
+            prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
+    group = np.array(found.groups, dtype=object)[kept]
+    followed = _is_followed(found, issue_s)
+    told = Issued(phase, module, prefetched, followed, group, issue_s, tuple(_copies(found)), waits)
+    order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
+    _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
+    return told
+
+
+def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str, float]]:
+    """Of the stream that copies out of gathers; another one reduces in a range of the same name."""
+    kinds: dict[str, Literal["gathered", "reduced"]]
+    kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
+    marks, copies, computing = found.device_sharding, [], None
+    for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
+        told = _NAMED.match(marks.names[at])
+        if told is not None and told[1] in kinds:
+            computing = marks.lanes[at] if computing is None else computing
+            if marks.lanes[at] == computing:
+                copies.append((kinds[told[1]], told[3] or ROOT, marks.start_s[at]))
+    return copies
+
+
+def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
+    """What a host that runs ahead launched before the trace began is what comes at that place of each later step."""
+    known = told.phase[order] != ""
+    first = int(np.argmax(known))
+    keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
+    rest = keys[first:]
+    if not first or not known.any():
+        return
+    period = next((at for at in range(1, len(rest) // 2 + 1) if rest[at:] == rest[:-at]), 0)
+    for at in range(first if period else 0):
+        like = at + period * -(-(first - at) // period)
+        if keys[like][0] == keys[at][0]:
+            for column in (told.phase, told.module, told.prefetched, told.followed, told.group):
+                column[order[at]] = column[order[like]]
+
+
+def blocked(found: Collector) -> Lanes:
+    """By thread when FSDP2 waited for works of gloo: an operator of the autograd engine goes on meanwhile."""
+    waits = Lanes()
+    issue_s, lanes = _issues(found, {})
+    ends = np.array(found.collectives.end_s)
+    for lane in set(found.sharding.lanes):
+        mine, ranges = np.flatnonzero(lanes == lane), _ranges(found, lane, _EXCHANGING)
+        holder = ranges.around(issue_s[mine])
+        mine, holder = mine[holder >= 0], holder[holder >= 0]
+        if len(mine):
+            waits.add(lane, issue_s[mine], np.minimum(ends[mine], ranges.ends[holder]))
+    return waits
+
+
+def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, float]]]:
+    """By thread the ranges in which FSDP2 launches collectives, ascending."""
+    ranges = defaultdict(list)
+    for lane in set(found.sharding.lanes):
+        mine = _ranges(found, lane, _EXCHANGING)
+        ranges[lane] = list(zip(mine.starts.tolist(), mine.ends.tolist(), strict=True))
+    return ranges
+
+
+def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
+    marks, rows = found.sharding, []
+    for at, name in enumerate(marks.names):
+        told = _NAMED.match(name)
+        if told is not None and told[1] in names and marks.lanes[at] == lane:
+            rows.append((marks.start_s[at], marks.end_s[at], told[1], told[2] or told[3] or ROOT))
+    rows.sort()
+    starts, ends, kinds, modules = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return _Ranges(
+        np.array(starts, dtype=float),
+        np.array(ends, dtype=float),
+        np.array(kinds, dtype=object),
+        np.array(modules, dtype=object),
+    )
+
+
+def _issues(
+    found: Collector, called: dict[int, tuple[float, int | str]]
+) -> "tuple[Times, np.ndarray[tuple[int], np.dtype[np.object_]]]":
+    """When and on which thread each collective was issued; NaN where that is not known.
+
+    A kernel knows its call. Works of gloo do not: those of one operation are first in, first out.
+    """
+    works = found.collectives
+    issue_s, lanes = np.full(len(works), np.nan), np.full(len(works), None, dtype=object)
+    for at, correlation in enumerate(found.correlations):
+        if correlation in called:
+            issue_s[at], lanes[at] = called[correlation]
+    if called:
+        return issue_s, lanes
+    order = np.argsort(np.array(works.start_s), kind="stable").tolist()
+    for operation in set(works.names):
+        launches = iter(sorted(_outermost(found, operation), key=lambda launch: launch[0]))
+        launch = next(launches, None)
+        for at in order:
+            if works.names[at] == operation and launch is not None and launch[0] <= works.start_s[at]:
+                issue_s[at], lanes[at] = launch
+                launch = next(launches, None)
+    return issue_s, lanes
+
+
+def _outermost(found: Collector, operation: str) -> list[tuple[float, int | str]]:
+    """Launches of an operation without those inside another one."""
+    marks, until, found_ = found.launches, dict[int | str, float](), []
+    for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
+        lane = marks.lanes[at]
+        if marks.names[at] == operation and marks.start_s[at] >= until.get(lane, -np.inf):
+            found_.append((marks.start_s[at], lane))
+            until[lane] = marks.end_s[at]
+    return found_
+
+
+def _is_followed(found: Collector, issue_s: Times) -> NDArray[np.bool_]:
+    """Whether another backward pass ends between this one's end and the next step of an optimizer."""
+    marks = found.sharding
+    passes = np.sort([end for name, end in zip(marks.names, marks.end_s, strict=True) if name == f"FSDP::{_PASS}"])
+    updates = np.sort(np.array(found.optimizers.start_s))
+    if not len(passes) or not len(updates):
+        return np.zeros(len(issue_s), dtype=bool)
+    known = np.where(np.isfinite(issue_s), issue_s, np.inf)
+    own = np.searchsorted(passes, known)  # The pass that it belongs to
+    update = np.searchsorted(updates, known)
+    until = np.append(updates, -np.inf)[update]  # Nothing is known of what follows the last step of the optimizer
+    following = np.append(passes, np.inf)[np.minimum(own + 1, len(passes))]
+    return np.asarray(following < until)
