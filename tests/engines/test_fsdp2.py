@@ -118,7 +118,7 @@ SCRIPTS = {
         'mesh = init_device_mesh("cpu", (size,))\n' + BLOCKS.replace("fully_shard", "replicate"),
         2,
     ),
-    "fsdp": ("model = FullyShardedDataParallel(model)\n", 2),
+    "fsdp": ("model = FullyShardedDataParallel(model, device_id=torch.device('cpu'))\n", 2),
     "ddp": ("from torch.distributed._composable.replicate import replicate\nreplicate(model)\n", 2),
 }
 
