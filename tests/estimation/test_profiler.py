@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import torch
 
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import profile_ranks
 from scalescope.estimation.profile import read_blocks, take_profile
@@ -192,7 +193,8 @@ def test_a_real_process_alone_profiles_its_batch(tmp_path: Path) -> None:
 
 @pytest.mark.launches
 def test_launches_of_a_profile_measure_the_same_batches_and_what_engines_cost(tmp_path: Path) -> None:
-    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,), sharded=True)
+    sharding = find_engine("fsdp2").live_module
+    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,), sharding=sharding)
     made = take_profile(task, threads_per_rank=1, folder=tmp_path / "profile")
     blocks = [read_blocks(tmp_path / name, 2)[1][0] for name in ("profile", "profile-2")]
     assert [{block.batch for block in of_launch if block.copies == 1} for of_launch in blocks] == [{2, 4}, {2, 4}]
