@@ -76,7 +76,8 @@ def steps(
     together = ranks > 1
     slowdowns = overlap_factors(cluster, exchange.backend, ranks, nodes, profile)
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
-    uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
+    if not exchange.shards:  # whose ranks wait for each other in every pass
+        uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
     uneven_error = np.hypot(uneven_error, slowest_error)
