@@ -60,7 +60,7 @@ SECTIONS = {
         "explain_fixes": "what explain says that a fix would save, beside what it saves",
     },
     "explain_fsdp": {
-        "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank; 20 of each"
+        "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank"
     },
     "trace_explain": {
         "trace_explain": "the whole explain command on traces of 200 MB: speed against the decoding floor, memory"

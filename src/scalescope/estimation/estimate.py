@@ -262,6 +262,7 @@ def _profile(
         repeats=-(-request.repeats // launches),
         together=together,
         launches=launches,
+        sharding=engine.live_module if (engine := find_engine(request.engine)).shards else "",
     )
     return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
 
