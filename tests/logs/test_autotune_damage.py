@@ -65,7 +65,7 @@ def test_a_log_cut_anywhere_keeps_every_whole_row(tmp_path: Path) -> None:
     every = scores(read_autotune(WALKED))
     first = data.index(b"\n", data.index(b"\n") + 1) + 1
     ends_of_rows = [at + 1 for at in range(first, len(data)) if data[at : at + 1] == b"\n"]
-    for end in sorted({*range(first, len(data), 211), *ends_of_rows} - {len(data)}):
+    for end in sorted({*range(first, len(data), 211), *ends_of_rows[::3], *ends_of_rows[-2:]} - {len(data)}):
         record = judged(tmp_path, data[:end])
         assert scores(record) == every[: data[:end].count(b"\n") - 1]
         assert record.lost.events == (data[end - 1 : end] != b"\n")
