@@ -260,7 +260,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", LARGE)
 def test_work_grows_with_the_rows_of_a_table_and_no_faster(scalescope: CommandLine, kind: str) -> None:
     lines = []
-    for count in (50, 200):
+    for count in (100, 400):
         rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]
         (scalescope.folder / "large.csv").write_text("\n".join(rows))
         executed = 0
@@ -277,4 +277,4 @@ def test_work_grows_with_the_rows_of_a_table_and_no_faster(scalescope: CommandLi
         finally:
             sys.settrace(before)
         lines.append(executed)
-    assert lines[1] < 5 * lines[0]
+    assert lines[1] < 4.2 * lines[0]
