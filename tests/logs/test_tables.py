@@ -271,7 +271,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", LARGE)
 def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, kind: str) -> None:
     lines = []
-    for count in (50, 200):
+    for count in (100, 400):
         rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]
         (scalescope.folder / "large.csv").write_text("\n".join(rows))
         executed = 0
@@ -288,4 +288,4 @@ def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, 
         finally:
             sys.settrace(before)
         lines.append(executed)
-    assert lines[1] < 5 * lines[0]
+    assert lines[1] < 4.2 * lines[0]
