@@ -15,6 +15,7 @@ class Fsdp2(Engine):
     live_module = "scalescope.engines.fsdp2_live"
     trace_marks = ("FSDP::", "fsdp::")
     operations = ("allgather", "reducescatter")
+    sets_in_scripts = False
     is_surveyed = False  # A survey sees gradients, not which of them make a block
     fewer_exchanges = (
         "accumulate gradients over 2 batches, after model.set_requires_gradient_sync(False) for the first of them"
