@@ -48,6 +48,13 @@ def test_fsdp2_is_launched_and_not_tuned() -> None:
     assert engine.sections == ()
 
 
+def test_its_knobs_are_not_set_in_scripts(scalescope: CommandLine) -> None:
+    words = ("--engine", "fsdp2", "--knob", "reshard_after_forward=false", "--np", "2", "--dry-run")
+    said = scalescope.in_this_process("measure", *words, "--", sys.executable, "train.py", code=2).stderr
+    assert "knobs of fsdp2 go with a MODEL: set reshard_after_forward in your script, or leave it out" in said
+    assert scalescope.in_this_process("measure", "mlp", *words).stdout
+
+
 def test_a_model_that_nobody_shards_has_no_engine() -> None:
     assert sharded_live.engine_of(nn.Sequential(nn.Linear(2, 2))) == sharded_live.engine_of(None) == ""
 
