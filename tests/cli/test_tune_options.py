@@ -192,7 +192,7 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("cnn", "--method", "magic"), "--method"),
         (("cnn", "--method", "online", "--offline"), "contradict"),
         (("cnn", "--engine", "dpp"), "did you mean ddp"),
-        (("cnn", "--engine", "plain"), "ddp or horovod"),
+        (("cnn", "--engine", "plain"), "ddp, horovod or fsdp2"),
         (("cnn", "--device", "tpu"), "cpu, cuda or auto"),
         (("cnn", "--timeout", "soon"), "--timeout"),
         (("cnn", "--env", "a"), "--env"),

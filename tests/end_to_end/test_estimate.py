@@ -173,7 +173,7 @@ BAD = {
         ["estimate", "mlp", "--knob", "bucket=3"],
         "no knob 'bucket' (did you mean bucket_cap_mb",
     ),
-    "an unknown engine": (["estimate", "mlp", "--engine", "none"], "--engine takes ddp or horovod"),
+    "an unknown engine": (["estimate", "mlp", "--engine", "none"], "--engine takes ddp, horovod or fsdp2"),
     "both ways to say np": (["estimate", "mlp", "--np", "2", "--max-np", "2"], "contradict each other: keep one"),
     "a bad fraction": (["estimate", "mlp", "--efficiency", "80"], "--efficiency takes a fraction"),
     "no such backend": (["probe", "--backend", "smoke"], "there is no backend 'smoke'"),

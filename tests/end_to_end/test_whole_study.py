@@ -125,7 +125,7 @@ def test_an_unchanged_script_gets_its_map_from_its_own_steps(script: str, scales
     [
         ((), "name one thing to study"),
         (("nonsense",), "nonsense"),
-        (("mlp", "--engine", "none"), "--engine takes ddp or horovod"),
+        (("mlp", "--engine", "none"), "--engine takes ddp, horovod or fsdp2"),
         (("mlp", "--np", "1"), "a study needs 2 or more processes"),
         (("mlp", "--budget", "2s"), "--budget 2s is too short"),
         (("--resume", "nowhere"), "holds no study to resume"),

@@ -118,7 +118,7 @@ SCRIPTS = {
         'mesh = init_device_mesh("cpu", (size,))\n' + BLOCKS.replace("fully_shard", "replicate"),
         2,
     ),
-    "fsdp": ("model = FullyShardedDataParallel(model)\n", 2),
+    "fsdp": ("model = FullyShardedDataParallel(model, device_id=torch.device('cpu'))\n", 2),
     "ddp": ("from torch.distributed._composable.replicate import replicate\nreplicate(model)\n", 2),
 }
 
@@ -156,9 +156,11 @@ def test_a_model_without_blocks_is_sharded_as_a_whole_and_this_is_said(scalescop
         "    def forward(self, x): return self.layer(x)\n"
     )
     words = ("--engine", "fsdp2", "--np", "2", "--launches", "1", "--steps", "30", "-o", "out")
-    done = scalescope("measure", "whole.py:Whole", "--input", "64", *words)
-    assert "Whole has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole" in done.stdout
+    scalescope("measure", "whole.py:Whole", "--input", "64", *words)
     (run,) = json.loads((scalescope.folder / "out" / "measurement.json").read_text())["runs"]
+    assert (
+        "Whole has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole" in run["warnings"]
+    )
     assert (run["engine_seen"], run["point"]["engine"], run["backend"]) == ("fsdp2", "fsdp2", "gloo")
 
 

@@ -299,7 +299,7 @@ def test_a_gpus_profile_needs_a_cluster_where_no_gpu_is(tmp_path: Path, machine:
 
 
 def test_one_process_alone_is_no_engine_to_estimate(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--engine takes ddp or horovod: one process alone is the baseline anyway"):
+    with pytest.raises(UsageError, match="--engine takes ddp, horovod or fsdp2: one process alone is the baseline"):
         dry_run(request(tmp_path, engine="none"))
     with pytest.raises(UsageError, match="did you mean horovod"):
         dry_run(request(tmp_path, engine="horovood"))

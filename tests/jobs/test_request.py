@@ -27,7 +27,7 @@ BOTH = ("strong", "weak")
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({**MLP, "engines": ("none",), "np": (1,)}, "--engine takes ddp, horovod or several; the run without"),
+        ({**MLP, "engines": ("none",), "np": (1,)}, "--engine takes ddp, horovod, fsdp2 or several; the run without"),
         ({**SCRIPT, "engines": ("none", "ddp"), "np": (1,)}, "the run without an engine is the baseline anyway"),
         ({**SCRIPT, "engines": ("none",), "np": (1, 2)}, "in one process: use --np 1, or --launcher own"),
         ({**SCRIPT, "engines": ("none",), "np": (1,), "launcher": "srun"}, "as it is: leave --launcher srun out"),

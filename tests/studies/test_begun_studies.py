@@ -213,7 +213,7 @@ def test_engines_are_those_that_were_asked_for_or_that_a_script_imports(tmp_path
     (tmp_path / "x.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
     script = msgspec.structs.replace(SCRIPT, engines=(), command=(sys.executable, str(tmp_path / "x.py")))
     assert module._engines(script) == ("horovod",)
-    with pytest.raises(UsageError, match="--engine takes ddp or horovod: one process alone is the baseline anyway"):
+    with pytest.raises(UsageError, match="--engine takes ddp, horovod or fsdp2: one process alone is the baseline"):
         module._engines(msgspec.structs.replace(REQUEST, engines=("ddp", "none")))
 
 

@@ -24,8 +24,7 @@ USUAL = DDP  # Where nothing is said and nothing shows another: it needs only to
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        *most, last = exchanging()
-        use = f"use {', '.join(most)} or {last}"
+        use = f"use {choices()}"
         if name in SEEN:
             raise UsageError(f"--engine {name} cannot be launched: {use}, or a script of your own after --")
         raise UsageError(f"no engine '{name}'{did_you_mean(name, ENGINES)}: {use}")
@@ -53,6 +52,12 @@ def engine_of_trace(names: Collection[str], *, collectives: bool) -> Engine:
 def exchanging() -> list[str]:
     """Names of the engines that exchange gradients."""
     return [name for name in ENGINES if name != PLAIN.name]
+
+
+def choices() -> str:
+    """The same, for a sentence."""
+    *most, last = exchanging()
+    return f"{', '.join(most)} or {last}"
 
 
 def tunable() -> list[str]:
@@ -102,6 +107,7 @@ __all__ = [
     "USUAL",
     "Engine",
     "check_backend",
+    "choices",
     "engine_named",
     "engine_of_backend",
     "engine_of_source",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scalescope import host
-from scalescope.engines import exchanging, find_engine
+from scalescope.engines import choices, exchanging, find_engine
 from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
@@ -197,7 +197,7 @@ def _given_profile(request: EstimateRequest, described: Cluster | None) -> Model
 def _knobs(request: EstimateRequest) -> Knobs:
     if request.engine not in exchanging():
         find_engine(request.engine)
-        raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+        raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
     engine = find_engine(request.engine)
     knobs = parse_knobs(engine, request.knobs)
     for knob in engine.knobs:

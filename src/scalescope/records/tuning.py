@@ -13,6 +13,7 @@ from scalescope.options import (
     COUNTS,
     FILE,
     SECONDS,
+    TEXT,
     TEXTS,
     Also,
     Kind,
@@ -22,7 +23,7 @@ from scalescope.options import (
     number,
 )
 from scalescope.records.job import KnobValue
-from scalescope.records.request import Engine, OneBatch, TrainingRequest
+from scalescope.records.request import OneBatch, TrainingRequest
 from scalescope.records.store import Record
 from scalescope.text import listed, plain
 from scalescope.units import format_change
@@ -62,7 +63,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
         ),
     ] = 2
     batch: OneBatch = None
-    engine: Engine = ""
+    engine: A[str, Opt("ddp or horovod (default: what the script imports; ddp for a MODEL).", TEXT)] = ""
     # None: online where knobs can change while training, offline otherwise
     method: A[
         Method | None,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from scalescope import host
-from scalescope.engines import PLAIN, USUAL, exchanging, find_engine
+from scalescope.engines import PLAIN, USUAL, choices, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, load_plan, save_plan
 from scalescope.jobs.folders import check, held, mark_of, result_folder
@@ -174,7 +174,7 @@ def _engines(request: StudyRequest) -> tuple[str, ...]:
     """As asked; of a script what it imports; of a MODEL the usual one and, where installed, those that are packages."""
     for name in request.engines:
         if find_engine(name) is PLAIN:
-            raise UsageError(f"--engine takes {' or '.join(exchanging())}: one process alone is the baseline anyway")
+            raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
     if request.engines:
         return request.engines
     if request.command:
