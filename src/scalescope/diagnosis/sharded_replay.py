@@ -100,15 +100,20 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
             open_s = 0.0
     if not blocking:
         forward, backward = _with_host(forward, backward, trace, issued, gathers, scatters)
-    in_passes = sum(segment.seconds for segment in (*forward, *backward))
-    # What is neither compute of a pass nor a collective: the optimizer, and over gloo the other passes' differences
-    sent_s = float((seen.end_s - seen.start_s)[order].sum())
-    rest_s = end_s - passes[0] - sent_s - len(passes) * in_passes
+    ended_s = float(seen.end_s[order].max())
+    if blocking:  # The last micro-batch stands for all: as long as they are in the mean
+        sent_s = float((seen.end_s - seen.start_s)[order].sum())
+        mean = (ended_s - passes[0] - sent_s) / max(
+            len(passes) * sum(each.seconds for each in (*forward, *backward)), 1e-9
+        )
+        forward, backward = (
+            [replace(each, seconds=mean * each.seconds) for each in part] for part in (forward, backward)
+        )
     return ShardedStep(
         groups=tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names),
         forward=tuple(forward),
         backward=tuple(backward),
-        optimizer_s=max(rest_s if blocking else end_s - float(seen.end_s[scatters].max()), 0.0),
+        optimizer_s=max(end_s - ended_s, 0.0),
         passes=len(passes),
         syncs_every_pass=bool((seen.operation[order] == "reducescatter").sum() > len(scatters)),
         forward_prefetch=int(issued.prefetched[gathers].any()),

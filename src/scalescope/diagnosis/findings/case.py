@@ -7,6 +7,7 @@ from statistics import median
 from typing import Literal
 
 from scalescope.diagnosis.replay import Replay
+from scalescope.diagnosis.sharded_replay import ShardedReplay, sharded_replay_of
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import between, common, union
 from scalescope.records.explanation import Explanation, Finding
@@ -49,6 +50,17 @@ class Case:
         if account is not None and account.late_s:
             return account.late_s
         return {each.rank: each.late_s or 0.0 for each in self.explanation.per_rank}
+
+    @cached_property
+    def sharded(self) -> ShardedReplay | None:
+        """The step of FSDP2 on a GPU, where the simulator's rules explain it.
+
+        Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
+        """
+        if self.explanation.device != "cuda":
+            return None
+        found = sharded_replay_of(self.job, self.explanation)
+        return found if found is not None and found.is_as_seen else None
 
     @cached_property
     def waited_s(self) -> float | None:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, Replay
-from scalescope.diagnosis.sharded_replay import sharded_replay_of
 from scalescope.engines.base import MIB
 from scalescope.intervals import before, between, common, union
 from scalescope.records.explanation import Finding
@@ -103,7 +102,8 @@ def second_gathers(case: Case) -> Finding | None:
 
     trace = case.job.traces[0]
     cost = _cost(case, lambda *seen: _gathers(*seen) & (seen[1].phase == "backward"))
-    if trace.issued is None or not cost.number or case.saving(cost.seconds) < NOTEWORTHY:
+    saved = cost.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.without_reshard())
+    if trace.issued is None or not cost.number or case.saving(saved) < NOTEWORTHY:
         return None
     again = _gathers(trace, trace.issued) & (trace.issued.phase == "backward")
     kept_bytes = sum(_module_bytes(trace, again).values())
@@ -114,7 +114,7 @@ def second_gathers(case: Case) -> Finding | None:
     return Finding(
         id="second_gathers",
         sentence=f"Parameters are freed after forward and gathered again for backward: "
-        f"{plural(round(cost.number), 'gather')} and {format_seconds(cost.seconds)} a step.",
+        f"{plural(round(cost.number), 'gather')} and {format_seconds(saved)} a step.",
         evidence={
             "memory it takes to keep them": f"{format_bytes(kept_bytes)} a rank{where}" if kept_bytes else "unknown",
             "gathers in backward per step": f"{cost.number:.3g}",
@@ -122,8 +122,8 @@ def second_gathers(case: Case) -> Finding | None:
         },
         change="fully_shard(block, reshard_after_forward=False), where each rank has room for "
         f"{format_bytes(kept_bytes) if kept_bytes else 'all parameters'} more",
-        gain=case.saving(cost.seconds),
-        gain_from="accounting",
+        gain=case.saving(saved),
+        gain_from="accounting" if case.sharded is None else "replay",
         parts=(case.part("transfer"),),
     )
 
@@ -151,9 +151,8 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         number += float((waits & (exposed > 0)).sum()) / len(starts)
     # Where the GPU idles it is the host that is late, and a gather that starts earlier makes no host faster
     saved -= case.explanation.accounting.other_s if case.explanation.accounting else 0.0
-    seen = sharded_replay_of(case.job, case.explanation)
-    if replayed := seen is not None and seen.is_as_seen:
-        saved = seen.saved_s(seen.step.with_prefetch())
+    if case.sharded is not None:
+        saved = case.sharded.saved_s(case.sharded.step.with_prefetch())
     if case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -163,7 +162,7 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         evidence={"gathers that wait, per step": f"{number:.3g}", "seen in": case.shown},
         change="block.set_modules_to_forward_prefetch([next_block]) for every block but the last",
         gain=case.saving(saved),
-        gain_from="replay" if replayed else "accounting",
+        gain_from="accounting" if case.sharded is None else "replay",
         parts=(case.part("transfer"),),
     )
 
