@@ -195,22 +195,20 @@ mesh = init_device_mesh("cpu", (size,))
 
 
 @pytest.mark.launches
-def test_a_script_that_mixes_ddp_and_fsdp_is_measured_and_not_tuned(scalescope: CommandLine) -> None:
+def test_of_a_script_that_mixes_ddp_and_fsdp_the_ddp_is_measured_and_tuned(scalescope: CommandLine) -> None:
     (scalescope.folder / "train.py").write_text(BEGINNING + MIXED + "print('reached its end')\n")
     words = ("--np", "2", "-o", "measured", "--launches", "1", "--json", "--", sys.executable, "train.py")
-    assert len(json.loads(scalescope("measure", *words).stdout)["points"]) == 1
-    done = scalescope("tune", "--np", "2", "-o", "tuned", "--show-output", "--", sys.executable, "train.py", code=2)
-    assert "not tuned: the model is sharded by FSDP" in done.stdout + done.stderr
-    assert "reached its end" in done.stdout + done.stderr
+    assert [point["engine"] for point in json.loads(scalescope("measure", *words).stdout)["points"]] == ["ddp"]
+    done = scalescope("tune", "--np", "2", "-o", "tuned", "--show-output", "--", sys.executable, "train.py")
+    assert done.stdout.count("reached its end") + done.stderr.count("reached its end") == 2
     assert scalescope.processes() == []
 
 
 @pytest.mark.launches
-def test_tune_by_relaunch_ends_after_one_whole_training_that_shards(scalescope: CommandLine) -> None:
+def test_tune_by_relaunch_ends_after_one_launch_of_a_script_that_shards(scalescope: CommandLine) -> None:
     mesh = 'mesh = init_device_mesh("cpu", (size,))\n'
-    (scalescope.folder / "train.py").write_text(
-        BEGINNING + mesh + BLOCKS + TRAINING + "open('ended', 'a').write('x')\n"
-    )
+    (scalescope.folder / "train.py").write_text(BEGINNING + mesh + BLOCKS + TRAINING)
     done = scalescope("tune", "--offline", "--np", "2", "-o", "out", "--", sys.executable, "train.py", code=2)
-    assert "the script trains with FSDP2, which has no knobs that tune can change" in done.stderr
-    assert (scalescope.folder / "ended").read_text() == "xx"
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "the script trains with FSDP2, which has no knobs that tune can change" in said
+    assert len(list((scalescope.folder / "out" / "launches").iterdir())) == 1
