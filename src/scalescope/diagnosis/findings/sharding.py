@@ -72,7 +72,6 @@ def _module_bytes(trace: Trace, own: NDArray[np.bool_]) -> dict[str, float]:
 
 def synchronized_micro_batches(case: Case) -> Finding | None:
     """Gradients are reduced in every micro-batch of an accumulation, and not only in the last."""
-
     total, needless = _cost(case, _reduces), _cost(case, lambda *seen: seen[1].followed & _reduces(*seen))
     if needless.number < 1 or case.saving(needless.seconds) < NOTEWORTHY:
         return None
@@ -99,14 +98,14 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
 
 def second_gathers(case: Case) -> Finding | None:
     """Parameters are freed after forward and gathered again for backward, where memory would hold them."""
-
     trace = case.job.traces[0]
     cost = _cost(case, lambda *seen: _gathers(*seen) & (seen[1].phase == "backward"))
     saved = cost.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.without_reshard())
     if trace.issued is None or not cost.number or case.saving(saved) < NOTEWORTHY:
         return None
     again = _gathers(trace, trace.issued) & (trace.issued.phase == "backward")
-    kept_bytes = sum(_module_bytes(trace, again).values())
+    # Gloo tells of a gather what one rank gives; gradients are as large as parameters
+    kept_bytes = sum(_module_bytes(trace, again if trace.device == "cuda" else _reduces(trace, trace.issued)).values())
     device = trace.device_bytes
     if device and kept_bytes > _MEMORY_SHARE * device:
         return None

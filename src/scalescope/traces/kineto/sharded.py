@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -84,11 +85,11 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
     kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
     marks, copies, computing = found.device_sharding, [], None
     for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
-        told = _NAMED.match(marks.names[at])
-        if told is not None and told[1] in kinds:
+        kind, module = _parsed(marks.names[at])
+        if kind in kinds:
             computing = marks.lanes[at] if computing is None else computing
             if marks.lanes[at] == computing:
-                copies.append((kinds[told[1]], told[3] or ROOT, marks.start_s[at]))
+                copies.append((kinds[kind], module, marks.start_s[at]))
     return copies
 
 
@@ -131,12 +132,19 @@ def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, flo
     return ranges
 
 
+@lru_cache(maxsize=1 << 14)
+def _parsed(name: str) -> tuple[str, str]:
+    """What a range of FSDP2 does, and for which module."""
+    told = _NAMED.match(name)
+    return ("", "") if told is None else (told[1], told[2] or told[3] or ROOT)
+
+
 def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
     marks, rows = found.sharding, []
     for at, name in enumerate(marks.names):
-        told = _NAMED.match(name)
-        if told is not None and told[1] in names and marks.lanes[at] == lane:
-            rows.append((marks.start_s[at], marks.end_s[at], told[1], told[2] or told[3] or ROOT))
+        kind, module = _parsed(name)
+        if kind in names and marks.lanes[at] == lane:
+            rows.append((marks.start_s[at], marks.end_s[at], kind, module))
     rows.sort()
     starts, ends, kinds, modules = zip(*rows, strict=True) if rows else ((), (), (), ())
     return _Ranges(
