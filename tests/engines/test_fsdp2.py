@@ -48,6 +48,13 @@ def test_fsdp2_is_launched_and_not_tuned() -> None:
     assert engine.sections == ()
 
 
+def test_its_knobs_are_not_set_in_scripts(scalescope: CommandLine) -> None:
+    words = ("--engine", "fsdp2", "--knob", "reshard_after_forward=false", "--np", "2", "--dry-run")
+    said = scalescope.in_this_process("measure", *words, "--", sys.executable, "train.py", code=2).stderr
+    assert "knobs of fsdp2 go with a MODEL: set reshard_after_forward in your script, or leave it out" in said
+    assert scalescope.in_this_process("measure", "mlp", *words).stdout
+
+
 def test_a_model_that_nobody_shards_has_no_engine() -> None:
     assert sharded_live.engine_of(nn.Sequential(nn.Linear(2, 2))) == sharded_live.engine_of(None) == ""
 
@@ -156,9 +163,11 @@ def test_a_model_without_blocks_is_sharded_as_a_whole_and_this_is_said(scalescop
         "    def forward(self, x): return self.layer(x)\n"
     )
     words = ("--engine", "fsdp2", "--np", "2", "--launches", "1", "--steps", "30", "-o", "out")
-    done = scalescope("measure", "whole.py:Whole", "--input", "64", *words)
-    assert "Whole has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole" in done.stdout
+    scalescope("measure", "whole.py:Whole", "--input", "64", *words)
     (run,) = json.loads((scalescope.folder / "out" / "measurement.json").read_text())["runs"]
+    assert (
+        "Whole has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole" in run["warnings"]
+    )
     assert (run["engine_seen"], run["point"]["engine"], run["backend"]) == ("fsdp2", "fsdp2", "gloo")
 
 

@@ -60,7 +60,8 @@ class Wrappers:
 
     def note_root(self, root: Any) -> None:
         """See what kind of model is trained."""
-        self._sharded = self._sharded or (sharded_live.NOT_TUNED if sharded_live.engine_of(root) else "")
+        is_sharded = sharded_live.engine_of(root) not in ("", ddp_live.NAME)
+        self._sharded = self._sharded or (sharded_live.NOT_TUNED if is_sharded else "")
         for part in () if root is None else root.modules():
             self._compiled |= self._is_kin(getattr(part, "_orig_mod", None))
 
