@@ -151,7 +151,7 @@ def test_the_next_command_after_traces_of_ours_repeats_how_they_were_captured(tm
 
 def test_what_can_be_neither_launched_nor_tuned_is_measured_next_as_it_is(tmp_path: Path) -> None:
     found = Finding(id="exposed_communication", sentence="", evidence={}, change="", gain=0.5)
-    sharded = msgspec.structs.replace(made_explanation.ddp(), engine="fsdp2", findings=(found,))
+    sharded = msgspec.structs.replace(made_explanation.ddp(), engine="fsdp", findings=(found,))
     request = request_behind(sharded, [tmp_path])
     assert request.engines == ()
     assert after_traces(sharded, request) == "scalescope measure --np 1,2 -- COMMAND"

@@ -152,4 +152,5 @@ def test_horovod_broadcasts_no_buffers() -> None:
 def test_every_exchange_is_plain_data(engine: str) -> None:
     found = exchange(engine, model(1, 30, 2))
     assert msgspec.json.decode(msgspec.json.encode(found), type=Exchange) == found
-    assert sum(message.bytes for message in found.messages) == (0 if engine == "none" else 33 * MIB)
+    sent = [*found.messages, *found.shards]
+    assert sum(each.bytes for each in sent) == (0 if engine == "none" else 33 * MIB)

@@ -43,6 +43,8 @@ KNOBS = {
     ("horovod", "torus_allreduce"): (YES_NO, False, BOTH, True),
     ("horovod", "hierarchical_allgather"): (YES_NO, False, (), False),
     ("horovod", "controller"): ("mpi or gloo", "mpi", (), False),
+    ("fsdp2", "reshard_after_forward"): (YES_NO, None, (), False),
+    ("fsdp2", "backend"): ("gloo or nccl", None, (), False),
 }
 
 
@@ -82,7 +84,7 @@ def test_engines_differ_in_what_they_do_by_themselves() -> None:
     assert (ddp.polls, ddp.autotunes, ddp.changes_live) == (False, False, True)
     assert (PLAIN.polls, PLAIN.autotunes, PLAIN.changes_live) == (False, False, False)
     assert (ddp.model_error, horovod.model_error) == (0.055, 0.09)
-    assert exchanging() == ["ddp", "horovod"]
+    assert exchanging() == ["ddp", "horovod", "fsdp2"]
     assert PLAIN.values_for("gloo") == {}
 
 

@@ -130,13 +130,14 @@ def test_each_host_that_is_too_small_is_named_after_the_general_warnings() -> No
     assert shared(2, settings) == ["c was silent"]
 
 
-def test_restarts_and_harmless_crashes_are_warned_of_in_order() -> None:
+def test_restarts_and_harmless_crashes_are_warned_of_in_order(tmp_path: Path) -> None:
+    job = SimpleNamespace(folder=str(tmp_path))
     settings = settled(workload=MLP, np=(1, 2))
     watch = SimpleNamespace(restarted=2)
-    made: Any = SimpleNamespace(as_it_is="because", harmless="it crashed late", watch=watch)
+    made: Any = SimpleNamespace(job=job, as_it_is="because", harmless="it crashed late", watch=watch)
     run: Any = SimpleNamespace(point=points(settings)[-1], source="optimizer")
     first, second, third = _notes(settings, made, run)
     assert (first, second) == ("because", "it crashed late")
     assert third.startswith("2 ranks had to be started again during the launch: steps of the last start count")
-    quiet: Any = SimpleNamespace(as_it_is="", harmless="", watch=SimpleNamespace(restarted=0))
+    quiet: Any = SimpleNamespace(job=job, as_it_is="", harmless="", watch=SimpleNamespace(restarted=0))
     assert list(_notes(settings, quiet, run)) == []

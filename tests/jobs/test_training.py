@@ -35,8 +35,9 @@ class Steps:
         monkeypatch.setattr(plain_live, "wrap", self.wrap)
         monkeypatch.setattr(plain_live, "finish", lambda: self.calls.append("finish"))
 
-    def wrap(self, model: Any, optimizer: Any, knobs: Any, passes: int) -> tuple[Any, Any]:
+    def wrap(self, model: Any, make_optimizer: Any, knobs: Any, passes: int) -> tuple[Any, Any]:
         self.calls.append(passes)
+        optimizer = make_optimizer(model.parameters())
         optimizer.register_step_post_hook(self._note)
         return model, optimizer
 

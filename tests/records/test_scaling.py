@@ -43,9 +43,9 @@ def test_below_five_repetitions_there_is_the_median_and_the_range() -> None:
 
 
 def test_from_five_repetitions_on_there_is_the_geometric_mean_and_a_t_interval() -> None:
-    made = estimate([1.0, 2.0, 4.0, 8.0, 16.0], over="blocks")
+    made = estimate([1.0, 2.0, 4.0, 8.0, 16.0])
     assert made
-    assert (made.interval, made.count, made.over) == ("t", 5, "blocks")
+    assert (made.interval, made.count) == ("t", 5)
     assert made.value == pytest.approx(4.0)
     assert made.value**2 == pytest.approx(made.low * made.high)
     assert made.high == pytest.approx(15.6, rel=1e-3)  # 2.776 standard errors of 0.490 above, in logarithms

@@ -61,7 +61,7 @@ class Marks:
         return call
 
     def shift(self, by: int) -> None:
-        """Move what was noted so far behind a pause of so many nanoseconds, which belongs to no step."""
+        """Move what was noted so far behind a pause of `by` nanoseconds, which belongs to no step."""
         for spans in self._spans.values():
             spans[:] = [[began + by, ended + by] for began, ended in spans]
 
