@@ -92,7 +92,7 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
         busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
         spent = [float(between(busy, [p.start_s], [q.start_s])[0]) for p, q in pairwise(points)]
     forward = [Segment(names.index(point.module), spent[at]) for at, point in enumerate(points[: len(names)])]
-    backward, open_s = [], 0.0
+    backward, open_s = list[Segment](), 0.0
     for at, point in enumerate(points[len(names) :], len(names)):
         open_s += spent[at - 1] if at > len(names) else 0.0
         if point.kind == "reduced" and point.module in names:

@@ -34,7 +34,7 @@ class _Cost(NamedTuple):
 
 def _cost(case: Case, which: _Which) -> _Cost:
     """The mean over ranks; nothing where the traces do not say what FSDP2 did."""
-    first, rows = case.explanation.warmup_steps, []
+    first, rows = case.explanation.warmup_steps, list[tuple[float, float, float]]()
     for trace in case.job.traces:
         issued, seen = trace.issued, trace.collectives
         starts, ends = trace.starts_s[first:], trace.ends_s[first:]
@@ -72,7 +72,10 @@ def _module_bytes(trace: Trace, own: NDArray[np.bool_]) -> dict[str, float]:
 
 def synchronized_micro_batches(case: Case) -> Finding | None:
     """Gradients are reduced in every micro-batch of an accumulation, and not only in the last."""
-    total, needless = _cost(case, _reduces), _cost(case, lambda *seen: seen[1].followed & _reduces(*seen))
+    total, needless = (
+        _cost(case, _reduces),
+        _cost(case, lambda trace, issued: issued.followed & _reduces(trace, issued)),
+    )
     if needless.number < 1 or case.saving(needless.seconds) < NOTEWORTHY:
         return None
     passes = round(total.number / max(total.number - needless.number, 1.0))
@@ -99,7 +102,7 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
 def second_gathers(case: Case) -> Finding | None:
     """Parameters are freed after forward and gathered again for backward, where memory would hold them."""
     trace = case.job.traces[0]
-    cost = _cost(case, lambda *seen: _gathers(*seen) & (seen[1].phase == "backward"))
+    cost = _cost(case, lambda seen, issued: _gathers(seen, issued) & (issued.phase == "backward"))
     saved = cost.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.without_reshard())
     if trace.issued is None or not cost.number or case.saving(saved) < NOTEWORTHY:
         return None

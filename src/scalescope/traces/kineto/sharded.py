@@ -1,7 +1,6 @@
 """What FSDP2's ranges say of each collective: the pass and the module it belongs to, and whether it was prefetched."""
 
 import re
-from collections import defaultdict
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -83,7 +82,8 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
     """Of the stream that copies out of gathers; another one reduces in a range of the same name."""
     kinds: dict[str, Literal["gathered", "reduced"]]
     kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
-    marks, copies, computing = found.device_sharding, [], None
+    marks, copies = found.device_sharding, list[tuple[Literal["gathered", "reduced"], str, float]]()
+    computing: int | str | None = None
     for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
         kind, module = _parsed(marks.names[at])
         if kind in kinds:
@@ -125,7 +125,7 @@ def blocked(found: Collector) -> Lanes:
 
 def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, float]]]:
     """By thread the ranges in which FSDP2 launches collectives, ascending."""
-    ranges = defaultdict(list)
+    ranges = dict[int | str, list[tuple[float, float]]]()
     for lane in set(found.sharding.lanes):
         mine = _ranges(found, lane, _EXCHANGING)
         ranges[lane] = list(zip(mine.starts.tolist(), mine.ends.tolist(), strict=True))
@@ -140,18 +140,17 @@ def _parsed(name: str) -> tuple[str, str]:
 
 
 def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
-    marks, rows = found.sharding, []
+    marks, rows = found.sharding, list[tuple[float, float, str, str]]()
     for at, name in enumerate(marks.names):
         kind, module = _parsed(name)
         if kind in names and marks.lanes[at] == lane:
             rows.append((marks.start_s[at], marks.end_s[at], kind, module))
     rows.sort()
-    starts, ends, kinds, modules = zip(*rows, strict=True) if rows else ((), (), (), ())
     return _Ranges(
-        np.array(starts, dtype=float),
-        np.array(ends, dtype=float),
-        np.array(kinds, dtype=object),
-        np.array(modules, dtype=object),
+        np.array([row[0] for row in rows], dtype=float),
+        np.array([row[1] for row in rows], dtype=float),
+        np.array([row[2] for row in rows], dtype=object),
+        np.array([row[3] for row in rows], dtype=object),
     )
 
 
@@ -182,13 +181,13 @@ def _issues(
 
 def _outermost(found: Collector, operation: str) -> list[tuple[float, int | str]]:
     """Launches of an operation without those inside another one."""
-    marks, until, found_ = found.launches, dict[int | str, float](), []
+    marks, until, outermost = found.launches, dict[int | str, float](), list[tuple[float, int | str]]()
     for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
         lane = marks.lanes[at]
         if marks.names[at] == operation and marks.start_s[at] >= until.get(lane, -np.inf):
-            found_.append((marks.start_s[at], lane))
+            outermost.append((marks.start_s[at], lane))
             until[lane] = marks.end_s[at]
-    return found_
+    return outermost
 
 
 def _is_followed(found: Collector, issue_s: Times) -> NDArray[np.bool_]:
