@@ -1,6 +1,7 @@
 """An estimate from its request to its files; a profile, a probe and launches are played."""
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from scalescope import host
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import estimate as estimating
 from scalescope.estimation.estimate import checked, dry_run, estimate
@@ -38,14 +40,16 @@ class Machine:
         self.tasks: list[ProfileTask] = []
         self.options: list[dict[str, Any]] = []
         self.probes: list[ProbeRequest] = []
+        self.operations: list[Sequence[str]] = []
 
     def take_profile(self, task: ProfileTask, **options: Any) -> ModelProfile:
         self.tasks.append(task)
         self.options.append(options)
         return self.profile
 
-    def probe_cluster(self, asked: ProbeRequest, progress: Any) -> Cluster:
+    def probe_cluster(self, asked: ProbeRequest, progress: Any, operations: Sequence[str]) -> Cluster:
         self.probes.append(asked)
+        self.operations.append(operations)
         return self.cluster
 
 
@@ -65,6 +69,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def request(at: Path, **more: Any) -> EstimateRequest:
     given = {"np": (1, 2, 4), "batch": (8, 16), "folder": str(at / "out"), "seconds": 20.0, **more}
     return EstimateRequest(workload=given.pop("workload", MLP), **given)
+
+
+def test_what_shards_is_profiled_sharded_and_its_collectives_are_probed(tmp_path: Path, machine: Machine) -> None:
+    made = estimate(request(tmp_path, engine="fsdp2"), Told())
+    assert machine.tasks[0].sharding == find_engine("fsdp2").live_module
+    assert machine.operations == [("allgather", "reducescatter")]
+    memory = {cell.np: cell.memory_bytes for cell in made.cells if cell.batch == 8}
+    assert memory[4] < memory[2] < memory[1]
 
 
 def test_a_machine_is_profiled_probed_and_mapped_and_every_part_is_kept(tmp_path: Path, machine: Machine) -> None:

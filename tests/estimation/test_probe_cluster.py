@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from scalescope import host
+from scalescope.engines.base import SHARDING
 from scalescope.errors import UsageError
 from scalescope.estimation import probe
 from scalescope.estimation.link_probe import SIZES
@@ -191,3 +192,13 @@ def test_a_tenth_of_the_repetitions_is_left_out_from_ten_on() -> None:
     assert cost(10) == 1.0
     assert cost(9) == pytest.approx(19 / 9)
     assert cost(1) == 11.0
+
+
+@pytest.mark.launches
+def test_real_ranks_time_gathers_and_scatters_where_they_are_asked_for(tmp_path: Path) -> None:
+    group = Group(backend="gloo", ranks=2, nodes=1)
+    asked: dict[str, Any] = {"folder": tmp_path / "probe", "threads_per_rank": 1, "seconds": 0.5, "rounds": 1}
+    made = probe_group(group, **asked, sizes=(4, 1 << 16), operations=SHARDING)
+    assert [costs.operation for costs in made.costs] == ["allgather", "reducescatter"]
+    assert all(costs.sizes_bytes == (4, 1 << 16) for costs in made.costs)
+    assert all(min(costs.seconds) > 0 for costs in made.costs)

@@ -139,13 +139,16 @@ def test_a_step_is_the_mean_over_launches_and_its_error_is_no_less_than_launches
     assert assembled([block()], model=gpu).launch_spread == 0
 
 
-def test_ddp_costs_what_pairs_of_blocks_differ_by_and_they_are_no_part_of_a_point() -> None:
+def test_engines_cost_what_pairs_of_blocks_differ_by_and_they_are_no_part_of_a_point() -> None:
     pairs = [
         block(8, step_s, pair=kind)
         for step_s, kind in [(2.0, "bare"), (2.3, "wrapped"), (2.2, "wrapped"), (2.0, "bare")]
     ]
-    found = assembled([block(8, 1.0), *pairs])
+    sharded = [block(8, step_s, pair=kind) for step_s, kind in [(2.0, "bare"), (3.0, "sharded")]]
+    found = assembled([block(8, 1.0), *pairs, *sharded])
     assert found.ddp_s == pytest.approx(0.25)
+    assert found.fsdp2_s == pytest.approx(1.0)
+    assert assembled([block(), *pairs]).fsdp2_s is None
     assert found.points[0].step_s == 1.0
     assert assembled([block()]).ddp_s is None
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import torch
 
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import profile_ranks
 from scalescope.estimation.profile import read_blocks, take_profile
@@ -191,13 +192,16 @@ def test_a_real_process_alone_profiles_its_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.launches
-def test_launches_of_a_profile_measure_the_same_batches_and_what_ddp_costs(tmp_path: Path) -> None:
-    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,))
+def test_launches_of_a_profile_measure_the_same_batches_and_what_engines_cost(tmp_path: Path) -> None:
+    sharding = find_engine("fsdp2").live_module
+    task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,), sharding=sharding)
     made = take_profile(task, threads_per_rank=1, folder=tmp_path / "profile")
     blocks = [read_blocks(tmp_path / name, 2)[1][0] for name in ("profile", "profile-2")]
     assert [{block.batch for block in of_launch if block.copies == 1} for of_launch in blocks] == [{2, 4}, {2, 4}]
-    assert [sum(block.pair == "wrapped" for block in of_launch) for of_launch in blocks] == [2, 2]
+    for kind in ("wrapped", "sharded"):
+        assert [sum(block.pair == kind for block in of_launch) for of_launch in blocks] == [2, 2]
     assert made.ddp_s is not None
+    assert made.fsdp2_s is not None
     assert [(each.copies, each.batch) for each in made.crowds] == [(2, 2), (2, 4)]
 
 

@@ -206,7 +206,11 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, expected: str) -
     ("old", "new", "expected"),
     [
         ('"gloo"', '"goo"', 'backend: expected one of gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl, not "goo"'),
-        ('"allreduce"', '"reduce"', 'operation: expected one of allreduce, broadcast, not "reduce"'),
+        (
+            '"allreduce"',
+            '"reduce"',
+            'operation: expected one of allreduce, broadcast, allgather, reducescatter, not "reduce"',
+        ),
         ("ranks = 2", "ranks = 0", "ranks: expected a whole number >= 1, not 0"),
         ("nodes = 1", "nodes = 3", "nodes must be at most ranks"),
         ("[4, 1024, 65536]", "[1024, 4, 65536]", "number 1: sizes_bytes must ascend"),

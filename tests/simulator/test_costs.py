@@ -238,3 +238,32 @@ def test_arrays_give_what_single_numbers_give_up_to_100_000_ranks(tables: tuple[
     np.testing.assert_allclose(costs.error(ranks, nodes), single)
     everywhere = np.arange(1, 100_001)
     assert costs.seconds(1e6, everywhere, -(-everywhere // 4)).shape == (100_000,)
+
+
+def test_gloo_gathers_around_a_ring_and_sums_everything_where_it_should_scatter() -> None:
+    described = cluster(inside=INSIDE)
+    sizes = np.array([4.0, 1e6, 1e9])
+    whole = model(described).seconds(sizes, 4, 1)
+    np.testing.assert_allclose(model(described, operation="allgather").seconds(sizes, 4, 1), whole / 2)
+    np.testing.assert_allclose(model(described, operation="reducescatter").seconds(sizes, 4, 1), whole)
+    halves = model(described, "nccl", "allgather").seconds(sizes, 4, 1)
+    np.testing.assert_allclose(model(described, "nccl", "reducescatter").seconds(sizes, 4, 1), halves)
+
+
+@pytest.mark.parametrize("operation", ["allgather", "reducescatter"])
+def test_a_measured_gather_is_met_and_told_for_other_ranks(operation: Operation) -> None:
+    def seconds(ranks: int) -> Callable[[float], float]:
+        return lambda size: 3 * float(ring_allreduce_s(size, ranks, 2e9, 3e-5))
+
+    costs = model(cluster(*(table(p, seconds(p), operation=operation) for p in (2, 4)), ring(2)), operation=operation)
+    for ranks in (2, 4, 16):
+        assert costs.seconds(1e6, ranks, 1) == pytest.approx(seconds(ranks)(1e6), rel=0.03)
+
+
+def test_where_only_allreduce_was_measured_its_halves_stand_in() -> None:
+    measured = cluster(ring(2), ring(4))
+    gather, scatter = (model(measured, operation=operation) for operation in ("allgather", "reducescatter"))
+    whole = model(measured)
+    assert gather.seconds(1e6, 4, 1) == pytest.approx(whole.seconds(1e6, 4, 1) / 2, rel=0.01)
+    assert scatter.seconds(1e6, 4, 1) == pytest.approx(whole.seconds(1e6, 4, 1), rel=0.01)
+    assert gather.error(4, 1) == pytest.approx(whole.error(4, 1) + STAND_IN_ERROR)

@@ -57,10 +57,10 @@ def test_cpus_have_what_their_cluster_says_and_so_has_a_probed_gpu() -> None:
 
 def test_what_ddp_was_measured_to_cost_on_a_cpu_counts_once() -> None:
     copying = described(copy_s_per_tensor=1.0)
-    assert own_cost(copying, exchange(10, 10), ddp_s=25.0).step_s == pytest.approx(25)
-    assert own_cost(copying, exchange(10, 10), ddp_s=5.0).step_s == pytest.approx(20)
-    assert own_cost(copying, exchange(10, 10, copies=False), ddp_s=25.0).step_s == pytest.approx(5)
-    assert own_cost(H200, exchange(10, 10), ddp_s=25.0).step_s < 1
+    assert own_cost(copying, exchange(10, 10), measured_s=25.0).step_s == pytest.approx(25)
+    assert own_cost(copying, exchange(10, 10), measured_s=5.0).step_s == pytest.approx(20)
+    assert own_cost(copying, exchange(10, 10, copies=False), measured_s=25.0).step_s == pytest.approx(5)
+    assert own_cost(H200, exchange(10, 10), measured_s=25.0).step_s < 1
 
 
 def test_one_process_alone_pays_nothing_unless_it_is_wrapped() -> None:

@@ -33,6 +33,16 @@ def test_on_one_node_small_messages_go_with_ll_and_large_ones_around_a_ring() ->
     assert model.seconds(1 << 30, 8, 1) == pytest.approx((8.4 + 14 * 3.4) * 1e-6 + 1.75 * (1 << 30) / 250e9)
 
 
+def test_a_gather_goes_around_a_ring_once_and_never_with_a_tree() -> None:
+    # tuning.cc by hand: 8.4 us + 7 hops of 3.4 us and 7/8 of the bytes over 250 GB/s; no plateau across nodes.
+    for operation in ("allgather", "reducescatter"):
+        model = CostModel(SIXTEEN, "nccl", operation)
+        assert model.seconds(1 << 30, 8, 1) == pytest.approx((8.4 + 7 * 3.4) * 1e-6 + 7 / 8 * (1 << 30) / 250e9)
+        large_s = (8.4 + 112 * 3.4 + 15 * 14.0) * 1e-6 + 127 / 128 * (8 << 30) / 25e9
+        assert model.seconds(8 << 30, 128, 16) == pytest.approx(large_s)
+        assert model.seconds(4, 8, 1) == pytest.approx((6.6 + 7 * 0.6) * 1e-6, rel=0.01)
+
+
 def test_ll128_needs_nvlink_unless_it_is_the_only_one_allowed() -> None:
     places = (1 << 20, 8, 1, NVLINK, NETWORK)
     free, without = (Nccl(nvlink=False, protocols=use) for use in (PROTOCOLS, ("LL", "Simple")))

@@ -119,6 +119,7 @@ class Engine(ABC):
     live_check: str = ""  # A module whose why_not_here() says why its knobs cannot change in this Python
     autotunes: bool = False  # Whether it has an autotune of its own, for `tune --method native`
     trace_marks: tuple[str, ...] = ()  # Beginnings of names that it alone gives to ranges and operators of a profile
+    shards: bool = False  # Whether it shards parameters, so that its exchange states groups of them
     operations: tuple[str, ...] = ()  # Collectives that it calls; any others in a trace are the script's or a library's
     fewer_exchanges: str = ""  # The code with which it exchanges less often
     message_size: str = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import Engine, Exchange, in_blocks
+from scalescope.engines.base import SHARDING, Engine, Exchange, in_blocks
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -14,7 +14,8 @@ class Fsdp2(Engine):
     title = "FSDP2"
     live_module = "scalescope.engines.fsdp2_live"
     trace_marks = ("FSDP::", "fsdp::")
-    operations = ("allgather", "reducescatter")
+    shards = True
+    operations = SHARDING
     sets_in_scripts = False
     is_surveyed = False  # A survey sees gradients, not which of them make a block
     fewer_exchanges = (

@@ -14,8 +14,10 @@ __all__ = ["agree", "begin_allreduce", "broadcast", "finish", "is_done", "start"
 _NO_BLOCKS = "{} has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole"
 
 
-def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any], passes: int = 1) -> tuple[Any, Any]:
-    """The model with its blocks and the rest of it sharded; an optimizer of the shards.
+def wrap(
+    model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any], passes: int = 1, mesh: Any = None
+) -> tuple[Any, Any]:
+    """The model with its blocks and the rest of it sharded, over all ranks or a mesh of some; an optimizer of them.
 
     It gets a `no_sync` as DDP has it, for all `passes` of a step but the last.
     """
@@ -24,7 +26,7 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
     from torch.distributed.fsdp import fully_shard
 
     device = next(model.parameters()).device
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh = mesh or init_device_mesh(device.type, (dist.get_world_size(),))
     options = {name: knobs[name] for name in ("reshard_after_forward",) if name in knobs}
     blocks = blocks_of(model)
     for block in blocks:

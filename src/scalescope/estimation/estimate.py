@@ -280,6 +280,7 @@ def _profile(
         repeats=-(-request.repeats // launches),
         together=together,
         launches=launches,
+        sharding=engine.live_module if (engine := find_engine(request.engine)).shards else "",
     )
     place, patience_s = folder / "profile", request.timeout_s
     return take_profile(task, threads_per_rank=threads, folder=place, timeout_s=patience_s)

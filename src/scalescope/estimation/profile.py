@@ -137,7 +137,8 @@ def assemble(
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
         seconds=seconds,
         launch_spread=spread,
-        ddp_s=_ddp_s([block for block in blocks[0] if block.pair]),
+        ddp_s=_added_s(blocks[0], "wrapped"),
+        fsdp2_s=_added_s(blocks[0], "sharded"),
     )
 
 
@@ -176,12 +177,12 @@ def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
     return math.sqrt((_USUAL_WEIGHT * _USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
 
 
-def _ddp_s(pairs: Sequence[Block]) -> float | None:
-    """What DDP adds to a step: the median over pairs of blocks."""
+def _added_s(blocks: Sequence[Block], kind: str) -> float | None:
+    """What an engine adds to a step: the median over pairs of blocks; None: there are none."""
     differences = [
-        (one.step_s - other.step_s) * (1 if one.pair == "wrapped" else -1)
-        for one, other in itertools.pairwise(pairs)
-        if one.launch == other.launch and one.pair != other.pair
+        (one.step_s - other.step_s) * (1 if one.pair == kind else -1)
+        for one, other in itertools.pairwise([block for block in blocks if block.pair])
+        if one.launch == other.launch and {one.pair, other.pair} == {"bare", kind}
     ]
     return median(differences) if differences else None
 

@@ -45,6 +45,7 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int  # Blocks of every batch size that are wanted
     together: tuple[int, ...]  # Numbers of ranks that step next to each other, to see CPU contention
     launches: int = 1  # Of this program, each of which has `seconds`
+    sharding: str = ""  # The live module of an engine that shards, whose own cost is to be seen too
     every: bool = False  # All batch sizes, because an earlier launch chose them; otherwise those that matter
 
 
@@ -77,7 +78,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     foreign_cores: float = 0.0
     failed: str = ""  # Why this batch cannot be run; empty when it can
     launch: int = 0
-    pair: Literal["", "bare", "wrapped"] = ""  # One of two blocks in a row that tell what DDP costs
+    # One of two blocks in a row that tell what DDP (wrapped) or an engine that shards (sharded) costs.
+    pair: Literal["", "bare", "wrapped", "sharded"] = ""
 
     @property
     def step_s(self) -> float:
@@ -142,19 +144,28 @@ class Profiler:
         return block
 
     def pairs(self, batch: int, count: int) -> None:
-        """Blocks of the model in DDP over a group of one, and bare, in pairs whose order alternates.
+        """Blocks of the model in DDP, or sharded, over a group of one, and bare, in pairs whose order alternates.
 
-        They have a model of their own: hooks that DDP leaves on parameters would slow the bare one down.
+        They have models of their own: hooks that an engine leaves on parameters would slow the bare one down.
         """
         import torch
         import torch.distributed as dist
+        from torch.distributed.device_mesh import DeviceMesh
 
         from scalescope.workloads import load
 
-        apart = load(self._task.workload)
         group = dist.new_group([0], use_local_synchronization=True)
+        apart = load(self._task.workload)
         wrapped = torch.nn.parallel.DistributedDataParallel(apart.model, process_group=group)
-        clocks = {"bare": self._clock, "wrapped": StepClock(dataclasses.replace(apart, model=wrapped), self._device)}
+        self._pairs(batch, count, "wrapped", dataclasses.replace(apart, model=wrapped))
+        if self._task.sharding:
+            apart = load(self._task.workload)
+            live, mesh = importlib.import_module(self._task.sharding), DeviceMesh.from_group(group, "cpu")
+            sharded, _ = live.wrap(apart.model, apart.optimizer, {}, mesh=mesh)
+            self._pairs(batch, count, "sharded", dataclasses.replace(apart, model=sharded))
+
+    def _pairs(self, batch: int, count: int, kind: Literal["wrapped", "sharded"], other: Any) -> None:
+        clocks = {"bare": self._clock, kind: StepClock(other, self._device)}
         for clock in clocks.values():
             clock.use(batch)
             for _ in range(3):  # DDP rebuilds its buckets after the first

@@ -47,22 +47,31 @@ class OwnCost:
         return float(2 * self.copy_s.sum() + self.rest_s)
 
 
-def own_cost(cluster: Cluster, exchange: Exchange, ddp_s: float | None = None) -> OwnCost:
+def own_cost(cluster: Cluster, exchange: Exchange, measured_s: float | None = None) -> OwnCost:
     """As the cluster states it, otherwise for a GPU of its kind; only engines that wrap the model have any.
 
-    `ddp_s` is what a profile on a CPU measured for DDP: what the copies do not explain of it comes once in a step.
+    `measured_s` is what a profile on a CPU measured for the engine: what its copies do not explain of it comes once in
+    a step.
     """
+    if exchange.shards:  # FSDP2 copies nothing in a group of one, in which it was measured
+        return OwnCost(np.zeros(0), measured_s or 0.0)
     bytes_ = np.array([float(message.bytes) for message in exchange.messages])
     tensors = np.array([float(message.tensors) for message in exchange.messages])
-    tensor_s, byte_s, rest_s = cluster.copy_s_per_tensor, cluster.copy_s_per_byte, 0.0
+    tensor_s, byte_s, rest_s = cluster.copy_s_per_tensor, copy_s_per_byte(cluster), 0.0
     if cluster.device == "gpu" and not exchange.negotiated:
         rest_s = _STEP_S + _BUFFER_S * exchange.broadcast_tensors
         tensor_s = tensor_s or _COPY_S
-        byte_s = byte_s or _COPY_PASSES / _MEMORY[cluster.gpu or _UNKNOWN]
     copy_s = byte_s * bytes_ + tensor_s * tensors
-    if cluster.device == "cpu" and not exchange.negotiated and ddp_s is not None:
-        rest_s = max(ddp_s - 2 * float(copy_s.sum()), 0.0)
+    if cluster.device == "cpu" and not exchange.negotiated and measured_s is not None:
+        rest_s = max(measured_s - 2 * float(copy_s.sum()), 0.0)
     return OwnCost(copy_s * exchange.copies, rest_s)
+
+
+def copy_s_per_byte(cluster: Cluster) -> float:
+    """Seconds for each byte of parameters or gradients that an engine copies into or out of a buffer."""
+    if cluster.device == "gpu" and not cluster.copy_s_per_byte:
+        return _COPY_PASSES / _MEMORY[cluster.gpu or _UNKNOWN]
+    return cluster.copy_s_per_byte
 
 
 def described_overlap(cluster: Cluster, ranks: int, nodes: int) -> Overlap:

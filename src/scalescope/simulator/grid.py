@@ -60,6 +60,7 @@ def predict(question: Question) -> Prediction:
     if not cells:
         raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
     doubts = tuple(_doubts(question))
+    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
     shared_by = int(_sharing(question.cluster, np.array([most]))[0])
     return Prediction(
         what=profile.workload.model,
@@ -75,9 +76,7 @@ def predict(question: Question) -> Prediction:
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
         calibration=question.calibration,
-        own_s=own_cost(
-            question.cluster, find_engine(knobs.engine).exchange(profile, knobs.values), profile.ddp_s
-        ).step_s,
+        own_s=own_cost(question.cluster, exchange, profile.fsdp2_s if exchange.shards else profile.ddp_s).step_s,
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,

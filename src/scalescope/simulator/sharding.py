@@ -22,6 +22,7 @@ def sharded_step(
     gather_s: Callable[[float], Floats],
     scatter_s: Callable[[float], Floats],
     *,
+    copy_s_per_byte: float,
     passes: int,
     blocking: bool,
 ) -> ShardedStep:
@@ -35,6 +36,7 @@ def sharded_step(
         ranks: Among which every group is sharded, by cell.
         gather_s: From the bytes of a group to the seconds of its all-gather, by cell.
         scatter_s: The same of its reduce-scatter.
+        copy_s_per_byte: Of what goes out of the buffer of a gather, or into that of a reduce-scatter.
         passes: Of gradient accumulation; gradients are reduced in the last.
         blocking: Whether compute stands still during a collective.
     """
@@ -59,6 +61,8 @@ def sharded_step(
                 gather_s=np.where(together, gather_s(float(shard.bytes)), 0.0),
                 scatter_s=np.where(together, scatter_s(float(shard.bytes)), 0.0),
                 reshards=shard.reshards,
+                copy_out_s=np.where(together, copy_s_per_byte * shard.bytes, 0.0),
+                copy_in_s=np.where(together, copy_s_per_byte * shard.bytes, 0.0),
             )
             for shard in shards
         ),

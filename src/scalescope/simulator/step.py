@@ -16,7 +16,7 @@ from scalescope.records.timeline import Activity, Span, Step, Timeline
 from scalescope.simulator.compute import OverlapFactors, contention, overlap_factors, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffic, simulate
-from scalescope.simulator.gpu import own_cost, unequal
+from scalescope.simulator.gpu import copy_s_per_byte, own_cost, unequal
 from scalescope.simulator.jitter import jitter
 from scalescope.simulator.sharded import ShardedOutcome, run
 from scalescope.simulator.sharding import sharded_bytes, sharded_step
@@ -76,7 +76,8 @@ def steps(
     together = ranks > 1
     slowdowns = overlap_factors(cluster, exchange.backend, ranks, nodes, profile)
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
-    uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
+    if not exchange.shards:  # whose ranks wait for each other in every pass
+        uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step
     slowest, slowest_error = unequal(cluster, ranks)
     stretch = contended.slowdown * uneven * slowest * slowdowns.idle
     uneven_error = np.hypot(uneven_error, slowest_error)
@@ -160,6 +161,7 @@ def _sharded(
             ranks,
             lambda size: slower * gathers.seconds(size, ranks, nodes),
             lambda size: slower * scatters.seconds(size, ranks, nodes),
+            copy_s_per_byte=copy_s_per_byte(cluster),
             passes=passes,
             blocking=cluster.device == "cpu",
         )
@@ -170,7 +172,7 @@ def _sharded(
     step_s, exposed_s, hidden_s = (np.asarray(each) + nothing for each in (made.step_s, made.exposed_s, made.hidden_s))
     forward_s, optimizer_s = passes * here.forward_s, here.optimizer_s / ranks
     norms_s = passes * _Links(cluster, exchange, ranks, nodes).norms_s(profile.norm_channels)
-    own_s = np.where(ranks > 1, passes * (profile.fsdp2_s or 0.0), 0.0) * stretch
+    own_s = np.where(ranks > 1, passes * own_cost(cluster, exchange, profile.fsdp2_s).step_s, 0.0) * stretch
     sent_s = step_s - forward_s - optimizer_s
     whole_s = step_s + norms_s + own_s
     stretched = hidden_s * slowdowns.compute_error / slowdowns.compute / whole_s
