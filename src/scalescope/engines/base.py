@@ -126,6 +126,7 @@ class Engine(ABC):
         ""  # The code that sets the size of its messages to {mib}; empty: it has none, nothing is replayed
     )
     no_broadcasts: str = ""  # The change after which it broadcasts no buffers before a forward; empty: it never does
+    sets_in_scripts: bool = True  # Whether a script gets its knobs as it wraps its model
     is_surveyed: bool = True  # Whether steps of a script tell what it exchanges, so that there is a map of it
     tracer: Literal["profiler", "timeline"] = "profiler"  # Of torch, or its own, which is on from the first step
     tracing_cost: str = ""  # What its tracer usually costs, for launches in which that could not be measured

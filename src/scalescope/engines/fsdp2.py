@@ -16,6 +16,7 @@ class Fsdp2(Engine):
     trace_marks = ("FSDP::", "fsdp::")
     shards = True
     operations = SHARDING
+    sets_in_scripts = False
     is_surveyed = False  # A survey sees gradients, not which of them make a block
     fewer_exchanges = (
         "accumulate gradients over 2 batches, after model.set_requires_gradient_sync(False) for the first of them"

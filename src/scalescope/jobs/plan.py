@@ -154,6 +154,8 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     own_names = {knob.name for knob in engine.knobs}
     wanted = [text for text in request.knobs if not many or knob_name(text) in own_names]
     knobs = parse_knobs(engine, wanted)
+    if request.command and wanted and not engine.sets_in_scripts:
+        raise UsageError(f"knobs of {name} go with a MODEL: set {knob_name(wanted[0])} in your script, or leave it out")
     return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: engine.built_with(python, "mpi")))
 
 

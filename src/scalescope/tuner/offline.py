@@ -41,12 +41,14 @@ class Launches:
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
         self.budget_s = request.budget_s
+        self.engine = point.engine  # As the ranks of the last launch showed it
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
         """One launch with these knobs on top of what is fixed; a failed one says why."""
         outcome = self.launch(number, values, self._warmup_steps + self.options.steps_per_sample, env)
         if isinstance(outcome, Failure):
             return Block(step_s=(), problem=outcome.problem)
+        self.engine = outcome.engine_seen or self.engine
         measured = outcome.steps - outcome.warmup_steps
         return Block(
             step_s=outcome.blocks or (outcome.step_s,),
@@ -106,7 +108,7 @@ def tune_offline(
     if seen in tunable() and seen != point.engine:
         titles = find_engine(seen).title, find_engine(point.engine).title
         raise UsageError(f"the script trains with {titles[0]}, not with {titles[1]}: add --engine {seen}")
-    if (used := engine_named(seen)) not in (PLAIN, COLLECTIVES) and not used.is_tuned:
+    if (used := engine_named(launches.engine)) not in (PLAIN, COLLECTIVES) and not used.is_tuned:
         raise UsageError(
             f"the script trains with {used.title}, which {used.why_not_tuned}: "
             "compare settings of its own with scalescope measure"
