@@ -1,4 +1,4 @@
-"""A small FSDP2 training that is slow on request: every option plants one problem that `scalescope explain` should find.
+"""A small FSDP2 training that is slow on request: each option plants one problem that `scalescope explain` should find.
 
 scalescope explain --np 2 -- python examples/slow_sharded.py --accumulate 4
 scalescope explain --np 2 -- python examples/slow_sharded.py --late-ms 20
