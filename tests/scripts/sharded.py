@@ -11,16 +11,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.profiler import ProfilerActivity, profile, schedule
 
 OUT, PLANTED = sys.argv[1], sys.argv[2:]
-STEPS, IGNORED = 16, 4
+STEPS, IGNORED = 13, 3
 LATE_S = 0.1
 # Blocks, layers of a block, width, batch, and micro-batches of a step
 KINDS = {
-    "balanced": (2, 2, 128, 4096, 1),
+    "balanced": (2, 2, 128, 2048, 1),
     "late": (2, 2, 128, 512, 1),
     "synchronized": (4, 2, 512, 32, 4),
     "synchronized_once": (4, 2, 512, 32, 4),
     "gathered_twice": (4, 2, 512, 64, 1),
-    "small_groups": (12, 2, 96, 128, 1),
+    "small_groups": (8, 2, 96, 64, 1),
 }
 
 
