@@ -1,4 +1,4 @@
-"""A scaling lab for data-parallel PyTorch training, on Horovod and on DDP."""
+"""A scaling lab for data-parallel PyTorch training, on DDP, FSDP2 and Horovod."""
 
 from typing import TYPE_CHECKING, Any
 

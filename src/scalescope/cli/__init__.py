@@ -265,7 +265,7 @@ class _Group(_TidyHelp, typer.core.TyperGroup):
     pass
 
 
-__doc_for_users__ = "A scaling lab for data-parallel PyTorch training, on Horovod and on DDP."
+__doc_for_users__ = "A scaling lab for data-parallel PyTorch training, on DDP, FSDP2 and Horovod."
 
 
 def _see_help(problem: Any) -> str:

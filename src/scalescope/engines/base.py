@@ -84,6 +84,8 @@ def in_buckets(gradients: Sequence[Gradient], first_bytes: float, cap_bytes: flo
 def in_blocks(gradients: Sequence[Gradient], reshards: bool | None) -> tuple[ShardGroup, ...]:
     """A group for each block and one for the rest, by the names of parameters; blocks are members of lists of modules.
 
+    Inside ranks `fsdp2_live.blocks_of` decides. Names do not tell a list of lists, whose members it shards one by one.
+
     Args:
         gradients: In the order in which backward finishes them; forward takes blocks in the other order.
         reshards: Whether groups free their parameters after forward; None: blocks do, the root does not.

@@ -48,7 +48,10 @@ def wrap(
 
 
 def blocks_of(model: Any) -> list[Any]:
-    """What is sharded on its own: the members of every outermost ModuleList or Sequential that have parameters."""
+    """The parts that are sharded on their own: members of every outermost ModuleList or Sequential with parameters.
+
+    Predictions know names alone: `base.in_blocks` tells the same blocks by them.
+    """
     import torch
 
     containers = torch.nn.ModuleList, torch.nn.Sequential

@@ -352,8 +352,15 @@ def _sharded_timeline(made: Steps, np_: int) -> Timeline:
         if end_s > start_s and (np_ > 1 or activity != "communication"):
             name = f"{words.get(done.kind, done.kind)} {done.name}" if done.kind != "optimizer" else done.kind
             spans.append(Span(rank=0, activity=activity, start_s=start_s, end_s=end_s, name=name, bytes=done.bytes))
-    whole = Step(rank=0, start_s=0.0, end_s=float(np.ravel(made.sharded.step_s)[0]))
-    return Timeline(source="predicted", spans=tuple(spans), steps=(whole,))
+    end_s = float(np.ravel(made.sharded.step_s)[0])
+    for activity, part, name in (
+        ("communication", made.norms_s, "statistics of batch norms"),
+        ("copy", made.finish_s, "what sharding itself costs"),
+    ):
+        if (seconds := float(np.ravel(part)[0])) > 0:
+            spans.append(Span(rank=0, activity=activity, start_s=end_s, end_s=end_s + seconds, name=name, bytes=0))
+            end_s += seconds
+    return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=end_s),))
 
 
 def _travelled(ends_s: "np.ndarray") -> list[tuple[int, int]]:
