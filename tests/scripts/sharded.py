@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 OUT, PLANTED = sys.argv[1], sys.argv[2:]
 STEPS, IGNORED = 13, 3
-LATE_S = 0.1
+LATE_S, LATE_STEPS = 0.15, 43  # A late rank is named where it stands out from what steps on busy cores differ by
 # Blocks, layers of a block, width, batch, and micro-batches of a step
 KINDS = {
     "balanced": (2, 2, 128, 2048, 1),
@@ -39,13 +39,14 @@ def train(planted: str, rank: int) -> None:
     fully_shard(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = torch.randn(batch, width)
+    steps = LATE_STEPS if kind == "late" else STEPS
     with profile(
         activities=[ProfilerActivity.CPU],
-        schedule=schedule(wait=1, warmup=IGNORED - 1, active=STEPS - IGNORED, repeat=1),
+        schedule=schedule(wait=1, warmup=IGNORED - 1, active=steps - IGNORED, repeat=1),
         record_shapes=True,
         on_trace_ready=lambda done: done.export_chrome_trace(f"{OUT}/{planted}.rank{rank}.json"),
     ) as profiler:
-        for _ in range(STEPS):
+        for _ in range(steps):
             for micro in range(micro_batches):
                 if kind == "synchronized_once":
                     model.set_requires_gradient_sync(micro == micro_batches - 1)
