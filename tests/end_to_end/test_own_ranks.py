@@ -64,8 +64,9 @@ def test_a_script_that_fails_under_a_launcher_alone_and_never_exchanges(scalesco
 def test_a_plain_start_is_used_when_it_is_asked_for(scalescope) -> None:
     (scalescope.folder / "train.py").write_text(ALONE_UNDER_A_LAUNCHER)
     done = scalescope.in_this_process("measure", "--engine", "none", "--dry-run", "--", sys.executable, "train.py")
-    title, line = done.stdout.splitlines()
+    title, line, cost = done.stdout.splitlines()
     assert title == "# none-np1"
+    assert "launches" in cost
     assert line.endswith(f"{sys.executable} train.py")
     assert "torch.distributed.run" not in line
     refused = scalescope.in_this_process("measure", "--engine", "none", "--np", "2", "--", "python", "train.py", code=2)
