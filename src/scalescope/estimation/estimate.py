@@ -120,6 +120,8 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
             if advice := prediction.recommended:
                 cell = f"{plural(advice.np, 'process')} with batch {advice.batch:,}"
                 progress.note(f"Before its checks the map recommends {cell}: {advice.speedup:.2f}x.")
+            else:
+                progress.note("Before its checks the map recommends nothing: it is not sure enough.")
             prediction = checked(request, prediction, profile, threads, cluster, folder, progress)
         if (best := step_to_draw(prediction)) is not None:
             drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.workload.accumulate)
