@@ -4,12 +4,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
-from scalescope.jobs.plan import AGENT_HOOK, ALLOCATOR, launcher_of, make_job, points, resolve, started_as_it_is
+from scalescope.jobs.plan import (
+    AGENT_HOOK,
+    ALLOCATOR,
+    TRACED_ALLOCATOR,
+    launcher_of,
+    make_job,
+    points,
+    resolve,
+    started_as_it_is,
+)
 from scalescope.jobs.request import (
     engine_of_script,
     fill_placeholders,
@@ -128,6 +138,9 @@ def test_ranks_of_a_model_keep_freed_memory_as_in_its_profile_and_a_script_runs_
     settings = settled(workload=MLP, np=(2,), env={"MALLOC_TOP_PAD_": "1"})
     env = make_job(settings, points(settings)[0], Path("/out/x"), "m", 1).env
     assert {name: env[name] for name in ALLOCATOR} == {**ALLOCATOR, "MALLOC_TOP_PAD_": "1"}
+    assert not TRACED_ALLOCATOR.items() <= env.items()
+    traced = msgspec.structs.replace(settled(workload=MLP, np=(2,)), trace="5:10:5")
+    assert TRACED_ALLOCATOR.items() <= make_job(traced, points(traced)[0], Path("/out/x"), "m", 1).env.items()
     settings = settled(command=(sys.executable, "x.py"), np=(2,))
     assert not ALLOCATOR.keys() & make_job(settings, points(settings)[0], Path("/out/x"), "m", 1).env.keys()
 

@@ -43,6 +43,9 @@ ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
 }
+# torch's profiler leaves small pieces between freed tensors, so glibc finds no room for the same tensors in the next
+# step and takes new memory, 50 MB in each: its faults are 500 times fewer in huge pages, and come before the steps.
+TRACED_ALLOCATOR = {**ALLOCATOR, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "SCALESCOPE_ROOM": "1"}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +236,8 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
     around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
     path = {**os.environ, **request.env}.get("PYTHONPATH", "")
     agent = {"PYTHONPATH": os.pathsep.join([str(AGENT_HOOK), path]) if path else str(AGENT_HOOK)}
-    allocator = {} if request.command else ALLOCATOR  # a user's script runs as it is
+    allocator = TRACED_ALLOCATOR if settings.trace else ALLOCATOR
+    allocator = {} if request.command else allocator  # a user's script runs as it is
     if request.command:
         nodes, per_node = nodes_of(settings, point.np)
         placeholders = {

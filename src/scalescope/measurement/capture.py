@@ -222,6 +222,7 @@ def describe(
         ranks=tuple(ranks),
         steps=len(set.intersection(*captured)) if captured else 0,
         untraced_step_s=_median_of(times, blocks, traced=False),
+        untraced_after_s=_median_of(times, [block for block in blocks if block[0] >= window.end], traced=False),
         overhead=cost,
         before_s={name: seconds for name, seconds in run.phases.items() if name in _BEFORE and seconds},
         from_start=not window.first,

@@ -44,6 +44,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     ranks: tuple[RankTrace, ...]
     steps: int  # How many were captured on every rank
     untraced_step_s: float | None  # Median of the steps around them that were not traced
+    untraced_after_s: float | None = None  # Of those after them alone
     overhead: Overhead | None = None
     before_s: dict[str, float] = {}  # What the launch did before its first step, by phase
     from_start: bool = False  # Whether the first captured step is the first of all

@@ -10,7 +10,6 @@ from scalescope.units import format_seconds, format_share
 _FIRST_FACTOR = 3.0
 _FIRST_SHARE = 0.05
 _FIRST_WORTH = 0.5  # Of a step that the first ones must cost more, when they were asked for
-_CLEARLY = 0.25  # Of a change by which traced steps must be slower than untraced ones on either side to have made it
 _PERIODIC_SHARE = 0.03
 _IDLE_SHARE = 0.2
 
@@ -119,15 +118,12 @@ def changes(case: Case) -> Finding | None:
 
 
 def _tracer_did(case: Case, change: Change) -> bool:
-    """Whether only traced steps became slow: untraced ones on both sides take what steps took before the change.
+    """True when steps after the traced ones take what steps took before the change.
 
     A profiler makes a program ask for memory anew, and a virtual machine may have to get that from its host first.
     """
-    record = case.job.record
-    if record is None or record.overhead is None or not record.untraced_step_s:
-        return False
-    both_sides = record.overhead.low > _CLEARLY * (change.after_s / change.before_s - 1)
-    return both_sides and record.untraced_step_s**2 < change.before_s * change.after_s
+    after_s = case.job.record and case.job.record.untraced_after_s
+    return bool(after_s and after_s**2 < change.before_s * change.after_s)
 
 
 def oversubscribed_cores(case: Case) -> Finding | None:
