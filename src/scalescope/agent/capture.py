@@ -180,7 +180,8 @@ def touch(size: int) -> None:
     import torch
 
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16
-    until, blocks = now() + _LONGEST_TOUCH_NS, []
+    until = now() + _LONGEST_TOUCH_NS
+    blocks: list[Any] = []
     while len(blocks) * _BLOCK < min(size, room) and now() < until:
         blocks.append(torch.zeros(_BLOCK, dtype=torch.uint8))
 
