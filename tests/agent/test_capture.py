@@ -3,6 +3,9 @@
 import gzip
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalescope.jobs.plan import AGENT_HOOK, TRACED_ALLOCATOR
 from scalescope.traces.marks import read_marks
 from scalescope.traces.readers import read_trace
 from watched import BEGINNING, END_OF_TWO, TWO_RANKS, Forked
@@ -222,3 +226,22 @@ for (x,) in DataLoader(Slow(torch.randn(40, 8)), batch_size=4):
     assert trace.parts.input[0] > 0.19, "the first batch was fetched before there was a profiler"
     parts = (trace.parts.compute, trace.parts.optimizer, trace.parts.input, trace.parts.other)
     assert sum(part[0] for part in parts if part is not None) == pytest.approx(trace.parts.step[0])
+
+
+TOUCHED = """
+import os
+from agent.capture import _resident_bytes, touch
+before = _resident_bytes()
+touch(150 << 20)
+print(before, _resident_bytes(), end=" ")
+touch(1 << 60)
+print(_resident_bytes(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+"""
+
+
+def test_touched_memory_stays_with_the_process_and_leaves_most_of_the_machine_to_others() -> None:
+    env = {**os.environ, **TRACED_ALLOCATOR, "PYTHONPATH": str(AGENT_HOOK.parents[1])}
+    done = subprocess.run([sys.executable, "-c", TOUCHED], env=env, capture_output=True, text=True, check=True)
+    before, after, most, machine = map(int, done.stdout.split())
+    assert after - before >= 150 << 20
+    assert most < before + machine / 8
