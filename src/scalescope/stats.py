@@ -8,18 +8,19 @@ from statistics import NormalDist, covariance, fmean, median, stdev, variance
 from typing import NamedTuple
 
 FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
-_TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
+TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
 
 # Confidence levels of two-sided intervals, one per kind. No other file states one; `percent` puts them into words.
 MEASURED = 0.95  # Of repeated measurements
 PREDICTED = 0.90  # Of predictions
-# Optional stopping shrinks coverage, so intervals that are looked at more than once use a higher level, a share of the
-# error that MEASURED allows: after the first look at repetitions (make bench SECTION=coverage).
+CONFIRMED = 0.95  # Of a tuned setting, over all looks at its comparison; _BOUNDARY is found for it
+# Optional stopping shrinks coverage, so intervals of repetitions that are looked at again are allowed 0.6 of the error
+# (make bench SECTION=coverage).
 _AFTER_LOOKS = 1 - 0.6 * (1 - MEASURED)
-GIVE_UP = 1 - 0.8 * (1 - MEASURED)  # Of the tuner: a look that ends a comparison may err more often than one that wins
+GIVE_UP = 1 - 0.8 * (1 - CONFIRMED)  # A look that gives a comparison up may err at 0.8 of the error
 # The tuner compares two settings pair by pair and looks after these numbers of pairs, and after the last one. A look
 # needs _BOUNDARY * (most / pairs) ** _EARLIER normal standard errors, _PER_RESUMPTION more each time the comparison is
-# resumed: all looks together let a setting that gains nothing win in at most (1 - MEASURED) / 2 of searches
+# resumed: all looks together let a setting that gains nothing win in at most (1 - CONFIRMED) / 2 of searches
 # (make bench SECTION=tune_power).
 LOOKS = (3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320)
 _BOUNDARY, _EARLIER, _PER_RESUMPTION = 2.2, 0.3, 0.4
@@ -180,7 +181,7 @@ def is_autocorrelated(values: Sequence[float], tests: int = 1) -> bool:
 def robust_deviation(values: Sequence[float]) -> float:
     """A standard deviation that outliers do not move: from the median absolute deviation."""
     middle = median(values)
-    return _TO_SIGMA * median(abs(value - middle) for value in values)
+    return TO_SIGMA * median(abs(value - middle) for value in values)
 
 
 def relative_deviation(values: Sequence[float]) -> float:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.stats import TO_SIGMA
 from scalescope.text import plural
 from scalescope.units import format_seconds, format_share
 
@@ -158,7 +159,7 @@ def find_noise(logs: NDArray[np.float64]) -> Noise:
         slope = (np.median(rest[-third:]) - np.median(rest[:third])) / (size - third)
         rest = rest - slope * (np.arange(size) - size / 2)
     rest = rest - np.median(rest)
-    scale = 1.4826 * float(np.median(np.abs(rest))) or float(np.std(rest))  # 0 where most steps are equal
+    scale = TO_SIGMA * float(np.median(np.abs(rest))) or float(np.std(rest))  # 0 where most steps are equal
     usual = np.abs(rest) <= _UNUSUAL * scale
     if scale == 0 or usual.sum() < 4:
         return Noise(scale, 0.0)
@@ -194,7 +195,7 @@ def slow_period(durations: Sequence[float]) -> SlowSteps | None:
     if len(times) < 2 * _FEWEST_SLOW:
         return None
     typical = float(np.median(times))
-    deviation = 1.4826 * float(np.median(np.abs(times - typical)))
+    deviation = TO_SIGMA * float(np.median(np.abs(times - typical)))
     slow = np.flatnonzero(times > max(_SLOW * typical, typical + _SLOW_DEVIATIONS * deviation))
     if len(slow) < _FEWEST_SLOW or len(slow) > len(times) / 2:
         return None

@@ -50,7 +50,9 @@ def test_its_launcher_exists(engine: Engine) -> None:
 @EVERY_ENGINE
 def test_its_live_half_starts_wraps_and_finishes(engine: Engine) -> None:
     live = importlib.import_module(engine.live_module)
-    assert all(callable(getattr(live, name)) for name in ("start", "wrap", "finish"))
+    assert all(callable(getattr(live, name)) for name in ("start", "wrap", "agree", "finish"))
+    exchanged = ("begin_allreduce", "wait", "is_done", "broadcast")
+    assert engine is PLAIN or all(callable(getattr(live, name)) for name in exchanged)
 
 
 @EVERY_ENGINE

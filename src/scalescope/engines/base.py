@@ -113,7 +113,7 @@ class Engine(ABC):
 
     name: str
     title: str  # As people write it
-    live_module: str  # The module that wraps a model inside a rank; it imports torch, and `package` if there is one
+    live_module: str  # Its half inside a rank, with the functions that halves_live.py lists
     knobs: tuple[Knob, ...] = ()
     package: str = ""  # What ranks import in addition to torch; a script that imports it uses this engine
     backend_prefix: str = ""  # Before the name of what moves the bytes, in clusters' names of backends

@@ -1,10 +1,19 @@
 """The live halves of all engines, as the agent finds them; each is loaded where it is needed. Standard library only.
 
-A half may have `watch(module, agent)`, which sees what a script does with the engine, and under a search adds a side to
-`agent.tuned` with `reset`, `note_root` and what begins the search; `engine_of(model)`, the name of the engine that a
-model shows, or empty; `surveyed(model)`, the model that a survey watches and what makes the group of its ranks;
-`Tracer`, which captures steps instead of torch's profiler; and `NOT_TUNED`, the sentence of a search that found nothing
-to switch.
+The half of an engine that trains a MODEL has
+
+- `start(device, knobs)`: joins the ranks; rank and number of ranks.
+- `wrap(model, make_optimizer, knobs, passes)`: the model that exchanges gradients, and its optimizer.
+- `agree(value)`: rank 0's number on every rank. `finish()`: leaves.
+- `begin_allreduce(tensor, name)`, `is_done(handle)`, `wait(handle)`, `broadcast(tensor, name)`: what a probe times.
+
+For scripts of users it may have
+
+- `watch(module, agent)`: sees what a script does with the engine, and under a search adds a side to `agent.tuned`.
+- `engine_of(model)`: the name of the engine that a model shows, or empty.
+- `surveyed(model)`: the model that a survey watches, and what makes the group of its ranks.
+- `Tracer`: captures steps instead of torch's profiler.
+- `NOT_TUNED`: the sentence of a search that found nothing to switch.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from scalescope.records.tuning import Gain
-from scalescope.stats import GIVE_UP, LOOKS, MEASURED, look_width, t_width
+from scalescope.stats import CONFIRMED, GIVE_UP, LOOKS, look_width, t_width
 
 WORTH_HAVING = 0.01  # A gain that is below this for sure ends the comparison
 WORTH_MORE = 0.03  # After the last pair: a gain of this much that is still possible leaves it undecided
@@ -67,7 +67,7 @@ class Lead(NamedTuple):
         if self.wins and self.error > 0:
             value = max(self.mean * (1 - _SHRINK * (self.error / self.mean) ** 2), low)
         low, value, high = (math.expm1(max(min(end, 50.0), -50.0)) for end in (low, value, high))
-        return Gain(value=value, low=low, high=high, pairs=pairs, level=MEASURED)
+        return Gain(value=value, low=low, high=high, pairs=pairs, level=CONFIRMED)
 
 
 def verdict(ratios: Sequence[float], most: int, rivals: int = 1, resumed: int = 0) -> Verdict:

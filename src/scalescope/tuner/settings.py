@@ -218,7 +218,7 @@ def _sections(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise UsageError(
-            f"{source} has no sections such as {': or '.join(_KNOB_SECTIONS)}: : name a settings file such as {YAML}"
+            f"{source} has no sections such as {': or '.join(_KNOB_SECTIONS)}: name a settings file such as {YAML}"
         )
     return {str(name): content for name, content in document.items()}
 

@@ -1,1 +1,4 @@
-"""Horovod's timelines: what rank 0 saw."""
+"""Horovod's timelines, in this order: scan (bytes as Horovod writes them) or columns (any others), pairs, accounting.
+
+`reading` is the reader that calls them.
+"""
