@@ -27,8 +27,6 @@ _ABOUT_KNOBS = ("small_messages", "large_bucket", "exposed_communication", "long
 
 
 def _ask_explain(**given: Any) -> ExplainRequest:
-    from scalescope.jobs.request import fields_of
-
     paths = given.get("paths") or ()
     paths = [paths] if isinstance(paths, str | Path) else list(paths)
     if len(paths) == 1 and not given.get("command") and _is_model(paths[0]):
@@ -37,6 +35,8 @@ def _ask_explain(**given: Any) -> ExplainRequest:
     if given.get("model") or given.get("command"):
         if paths:
             raise UsageError("name files, a MODEL or -- and a command, and only one of them")
+        from scalescope.jobs.request import fields_of  # files need nothing of jobs/
+
         return ExplainRequest(**fields_of(ExplainRequest, given, "explain"))
     of_files = {"paths", "np", "pattern", "estimate", "export", "folder"}
     for name, (flag, _) in flags(ExplainRequest).items():
