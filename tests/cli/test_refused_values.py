@@ -89,6 +89,7 @@ def test_an_empty_value_as_of_an_unset_variable_is_refused(
 def test_an_empty_argument_is_refused_and_one_of_the_training_is_its_own(scalescope: CommandLine) -> None:
     told = scalescope.in_this_process("explain", "", code=2).stderr
     assert told == "scalescope: an argument is empty: write what it stands for, or leave it out\n"
+    (scalescope.folder / "train.py").touch()
     said = scalescope.in_this_process("measure", "--dry-run", "--engine", "none", "--env", "A=", *TRAINING, "").stdout
     assert "train.py ''" in said
 

@@ -13,6 +13,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
+from scalescope.records.scaling import Estimate
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
@@ -149,6 +150,36 @@ def test_a_cell_that_launches_checked_is_shown_with_what_was_predicted_of_it(tmp
         "estimate --verify has its own launches"
     )
     assert "x measured (" in _expected(twice, None, apart)[0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"), [((0.66, 1.54), "not shown to be faster than one"), ((0.5, 0.9), "slower than one")]
+)
+def test_processes_that_are_not_faster_than_one_are_not_recommended(
+    tmp_path: Path, ends: tuple[float, float], verdict: str
+) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    assert document_of(results).answer.startswith("Use 4 processes")
+    assert results.scaling
+    steady = Estimate(value=sum(ends) / 2, low=ends[0], high=ends[1], interval="t", count=5)
+    curves = tuple(
+        msgspec.structs.replace(
+            curve,
+            baseline_np=1,
+            points=tuple(
+                msgspec.structs.replace(point, speedup={**point.speedup, "steady": steady}) if point.np > 1 else point
+                for point in curve.points
+            ),
+        )
+        for curve in results.scaling.curves
+    )
+    results = msgspec.structs.replace(results, scaling=msgspec.structs.replace(results.scaling, curves=curves))
+    document = document_of(results)
+    assert document.answer.startswith("Use 1 process: 4 processes")
+    assert verdict in document.answer
+    assert document.do.startswith("To make more processes pay: ")
+    answer = document.json()["answer"]
+    assert (answer["np"], answer["not_faster"]["np"]) == (1, 4)
 
 
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:

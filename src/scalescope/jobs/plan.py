@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
 from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
-from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.own_ranks import missing_script, places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
     check_baseline,
+    check_batches,
     check_modes,
     engine_of_script,
     fill_placeholders,
@@ -31,7 +33,8 @@ from scalescope.launchers.srun import SRUN
 from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
-from scalescope.text import knob_name
+from scalescope.records.study import StudyRequest
+from scalescope.text import knob_name, plain
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"  # Ranks may use any core of their host, under every launcher
@@ -78,6 +81,16 @@ def resolve_here(request: MeasureRequest, folder: Path | None = None) -> Setting
     folder = folder or Path(request.folder or "results").absolute()
     gpus = 0 if request.device == "cpu" else host.gpus()
     return resolve(request, folder, here=host.cores(), gpus=gpus, ask=cores_of)
+
+
+def check_command(request: MeasureRequest | StudyRequest, *, elsewhere: bool) -> None:
+    """The program and the script of a command are there, unless only other hosts have to have them."""
+    if not request.command or elsewhere:
+        return
+    if not shutil.which(request.command[0]):
+        raise UsageError(f"there is no program '{plain(request.command[0], 60)}' here: check the command's first word")
+    if script := missing_script(request.command):
+        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
 
 
 # Names, the program that reaches them and a Python in; cores of each host and warnings out.
@@ -169,8 +182,7 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
 def points(settings: Settings) -> tuple[Point, ...]:
     """The configurations to launch, the baseline first."""
     request = settings.request
-    if request.command and not request.batch and uses_placeholder(request.command, "batch", "global_batch"):
-        raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
+    check_batches(request.command, request.batch)
     check_baseline(request)
     if uses_placeholder(request.command, "per_node") and not uses_placeholder(request.command, "np"):
         for np in request.np:

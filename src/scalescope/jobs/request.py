@@ -92,6 +92,18 @@ def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
     return any(f"{{{name}}}" in word for word in command for name in names)
 
 
+def check_batches(command: tuple[str, ...], batches: tuple[int, ...]) -> None:
+    """Batch sizes reach a command by its placeholders; one size may also state what the script takes by itself."""
+    takes = uses_placeholder(command, "batch", "global_batch")
+    if takes and not batches:
+        raise UsageError("the command uses {batch} or {global_batch}: add --batch, for example --batch 32")
+    if command and len(batches) > 1 and not takes:
+        raise UsageError(
+            "--batch names several sizes and the command takes none of them: write {batch} where it takes its own, "
+            "such as --batch-size {batch}, or leave --batch out"
+        )
+
+
 def engine_of_script(command: tuple[str, ...]) -> str:
     """The engine that the Python files in the command import."""
     paths = [Path(word) for word in command if word.endswith(".py")]

@@ -20,6 +20,7 @@ from scalescope.jobs.plan import (
     BINDING,
     Settings,
     batches,
+    check_command,
     launcher_of,
     make_job,
     points,
@@ -45,6 +46,7 @@ _HOPELESS = 2  # Points that fail before any launch went well: then nothing more
 def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     """The commands of every point as a shell takes them; nothing is started."""
     settings = resolve_here(request)
+    check_command(request, elsewhere=settings.named_hosts)
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)

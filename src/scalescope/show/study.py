@@ -48,7 +48,8 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         only = told[0]
         return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
     traced = [each for name, each in documents.items() if name.startswith("explanation")]
-    why = [each.answer for each in traced[-1:]]
+    on = "" if _pays(results) else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
+    why = [on + each.answer for each in traced[-1:]]
     if results.tuning:
         why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
     in_order = [documents[name] for name in ("scaling", "prediction") if name in documents]
@@ -56,10 +57,11 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
     warnings = [*omitted, *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in in_order for warning in each.warnings]
+    do = lines or next((each.do for each in in_order if each.do), "")
     return Document(
         answer=use_words(results) or in_order[0].answer,
         why=[*why, *(line for each in in_order for line in each.reasons)],
-        do=lines or next((each.do for each in in_order if each.do), ""),
+        do=do if _pays(results) or not do else f"To make more processes pay: {do}",
         warnings=list(dict.fromkeys(warnings)),
         sections=sections,
         json=lambda: _json(results, page),
@@ -186,6 +188,15 @@ def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None]:
     return cell, same_point(measured, cell, prediction.engine)
 
 
+def _pays(results: Results) -> bool:
+    """False if several processes were launched and not shown to be faster than one."""
+    cell, point = _setting(results)
+    chosen, steady = cell or point, point.speedup.get("steady") if point else None
+    if chosen is None or chosen.np == 1 or steady is None or results.scaling is None:
+        return True
+    return steady.low > 1.0 or any(curve.baseline_np != 1 for curve in results.scaling.curves)
+
+
 def use_words(results: Results) -> str:
     """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
     cell, point = _setting(results)
@@ -195,8 +206,12 @@ def use_words(results: Results) -> str:
     engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
     each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
     using = f" and {plain(engine, 30)}" if engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
-    facts = [*_expected(cell, point, results), *_reached(point, cell)]
-    return f"Use {plural(chosen.np, 'process')}{each}{using}: {', '.join(facts)}."
+    facts = ", ".join([*_expected(cell, point, results), *_reached(point, cell)])
+    setting = f"{plural(chosen.np, 'process')}{each}{using}"
+    if _pays(results):
+        return f"Use {setting}: {facts}."
+    verdict = "slower than" if point and point.speedup["steady"].high < 1.0 else "not shown to be faster than"
+    return f"Use 1 process: {setting} were {verdict} one: {facts}."
 
 
 def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
@@ -377,13 +392,15 @@ def _json(results: Results, page: str) -> dict[str, Any]:
     cell, point = _setting(results)
     chosen, steady = cell or point, point.speedup.get("steady") if point else None
     engine = results.prediction.engine if cell and results.prediction else point.engine if point else None
+    pays = _pays(results)
     return {
         "kind": "study",
         "what": results.what,
         "answer": {
-            "np": chosen.np if chosen else None,
+            "np": (chosen.np if pays else 1) if chosen else None,
             "batch": chosen.batch if chosen else None,
-            "engine": engine,
+            "engine": engine if pays else NO_ENGINE,
+            "not_faster": None if pays or chosen is None else {"np": chosen.np, "engine": engine},
             "speedup": {
                 "expected": {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high}
                 if cell

@@ -49,7 +49,10 @@ def find(name: str) -> Builtin:
     if name in BUILTINS:
         return BUILTINS[name]
     if name.endswith(".py"):
-        raise UsageError(f"{name} names no factory: write {name}:NAME, with the name of a class or function in it")
+        raise UsageError(
+            f"{name} names no factory: write {name}:NAME, with the name of a class or function in it, "
+            f"or, to run it as a script, -- python {name}"
+        )
     raise UsageError(
         f"no built-in model {name!r}{did_you_mean(name, BUILTINS)}: "
         f"use one of {', '.join(BUILTINS)}, or your own as package.module:factory or path/file.py:factory"
