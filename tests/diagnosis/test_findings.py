@@ -194,7 +194,15 @@ def test_halves_of_times_are_called_guesses() -> None:
 def test_a_slow_loader_is_found() -> None:
     found = findings(job([parts(0.1, compute=0.05, exposed=0.0, input=0.045), HEALTHY]))["input_bound"]
     assert found.gain == pytest.approx(0.1 / 0.055 - 1)
-    assert "num_workers" in found.change
+    assert "num_workers=4" in found.change
+    assert "pin_memory" not in found.change, "there is no GPU to copy to"
+    slow = job([parts(0.1, compute=0.05, exposed=0.0, input=0.045), HEALTHY])
+    full = findings(slow, record=record(threads=1, cores=2))["input_bound"].change
+    assert "num_workers=1" in full
+    assert "take cores from the ranks" in full
+    roomy = findings(slow, record=record(threads=1, cores=8))["input_bound"].change
+    assert "num_workers=3" in roomy
+    assert "take cores" not in roomy
 
 
 def test_many_small_messages_and_one_large_are_told_by_replay() -> None:

@@ -13,7 +13,7 @@ from scalescope.text import listed, plain, plural
 from scalescope.units import format_seconds, times, with_error
 
 _METHODS = {"online": "while training", "offline": "one launch per sample", "native": "by Horovod's own autotune"}
-_LONGER = "train longer, or ask for less with --steps-per-sample and --max-samples"
+_LONGER = "train longer, or ask scalescope tune for less by --steps-per-sample and --max-samples"
 _MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
 
 
@@ -75,9 +75,7 @@ def _use(tuning: Tuning, effort: str) -> str:
     setting, after = setting_words(tuning.values), tuning.cost.break_even_steps
     if not tuning.samples:
         return f"Use {setting}, as it was given: nothing was searched."
-    steps = ""
-    if tuning.default_step_s and tuning.winner_step_s:
-        steps = f" ({format_seconds(tuning.winner_step_s)} instead of {format_seconds(tuning.default_step_s)})"
+    steps = f" ({format_seconds(tuning.default_step_s)})" if tuning.default_step_s and tuning.gain else ""
     faster = f": {_faster(tuning)} faster steps than the default" if tuning.gain else ""
     paid = "" if after is None else "; the search has paid for itself already"
     if after:

@@ -55,7 +55,7 @@ def compare(a: Results, b: Results, tolerance: float = TOLERANCE) -> Comparison:
     if a.explanations and b.explanations:
         pairs += _of_traces(a.explanations[-1], b.explanations[-1], tolerance)
         notes += _findings(a.explanations[-1], b.explanations[-1])
-    if a.prediction and b.prediction:
+    if a.prediction and b.prediction and not (a.scaling and b.scaling):  # what was launched decides
         pairs += _matched(_cells(a.prediction), _cells(b.prediction), tolerance)
     if a.tuning and b.tuning:
         pairs += _matched(_tuned(a.tuning), _tuned(b.tuning), tolerance)

@@ -217,7 +217,7 @@ class Parts:
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:
-            return "" if _is_open(self._measurement) else "every steady speedup is known within 5 %"
+            return "" if is_open(self._measurement) else "every steady speedup is known within 5 %"
         if part == "strong":
             batch = self._target[1]
             if self._request.command and not uses_placeholder(self._request.command, "batch", "global_batch"):
@@ -407,7 +407,7 @@ class Parts:
                 self._launched(asked, self._folder / "check" / name, {"launches": launches})
 
 
-def _is_open(measurement: Measurement) -> bool:
+def is_open(measurement: Measurement) -> bool:
     """True when a steady speedup is not known within the precision."""
     found = [
         point.speedup.get("steady")

@@ -97,10 +97,15 @@ def explain(
 
 
 def _traced_in(path: str) -> Path:
-    """The folder of the one launch that explain traced into this result folder; any other path as it is."""
+    """The folder of the one launch that explain, or a study, traced into this folder; any other path as it is."""
     from scalescope.records.explanation import TRACE_RECORD
 
-    traced = [] if (Path(path) / "measurement.json").is_file() else sorted(Path(path).glob(f"traces/*/{TRACE_RECORD}"))
+    measured = (Path(path) / "measurement.json").is_file()
+    traced = (
+        []
+        if measured
+        else [*Path(path).glob(f"traces/*/{TRACE_RECORD}"), *Path(path).glob(f"explain/traces/*/{TRACE_RECORD}")]
+    )
     return traced[0].parent if len(traced) == 1 else Path(path)
 
 

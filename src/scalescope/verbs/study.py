@@ -12,6 +12,7 @@ from scalescope.text import plural
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, room
 
 if TYPE_CHECKING:
+    from scalescope.records.results import Results
     from scalescope.records.study import Study
 
 
@@ -56,13 +57,17 @@ def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
     return Ending(document, results.follow, lambda: screen.page([results], folder / PAGE))
 
 
-def after_study(study: "Study", folder: Path) -> str:
-    """Next command: what the budget did not hold, or failed; of a whole study its figures and tables."""
-    rest = [part for part in study.parts if part.state not in ("done", "not needed")]
-    if not rest:
-        return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
-    minutes = int(sum(part.planned_s for part in rest) // 60) + 1
-    return folder_command("study --resume", folder, "--budget", f"{minutes}m")
+def after_study(results: "Results", folder: Path) -> str:
+    """Next command: what the budget did not hold, or failed; more launches; of a whole study its figures and tables."""
+    from scalescope.studies.parts import PRECISION, is_open
+
+    parts = results.study.parts if results.study else ()
+    if rest := [part for part in parts if part.state not in ("done", "not needed")]:
+        minutes = int(sum(part.planned_s for part in rest) // 60) + 1
+        return folder_command("study --resume", folder, "--budget", f"{minutes}m")
+    if results.measurement and is_open(results.measurement) and (folder / "measure").is_dir():
+        return folder_command("measure --resume", folder / "measure", "--precision", f"{100 * PRECISION:g}%")
+    return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
 
 
 VERB = Verb(

@@ -17,10 +17,6 @@ _BECAUSE = {
     "compute": " because it computes longer",
     "optimizer": " because its optimizer takes longer",
 }
-_LOADER = (
-    "DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True); "
-    "if workers are there already: more of them, or cheaper decoding."
-)
 
 
 def straggler(case: Case) -> Finding | None:
@@ -45,7 +41,7 @@ def straggler(case: Case) -> Finding | None:
             **({"source:": explanation.straggler_note} if explanation.straggler_note else {}),
             "seen in": case.shown,
         },
-        change=_LOADER
+        change=_loader(case)
         if cause == "input"
         else f"Look at what rank {rank} does and others do not (logging, evaluation, a slower host or GPU, "
         "another program on its cores, more data): give all ranks equal work.",
@@ -152,10 +148,26 @@ def input_bound(case: Case) -> Finding | None:
             "step": format_seconds(case.step_s),
             "seen in": case.shown,
         },
-        change=_LOADER,
+        change=_loader(case),
         gain=case.saving(seconds),
         gain_from="accounting",
         parts=("input",),
+    )
+
+
+def _loader(case: Case) -> str:
+    """A DataLoader that prepares batches in processes of its own, as many as there are cores for."""
+    record, on_cpu = case.job.record, case.explanation.device == "cpu"
+    workers, busy = 4, ""
+    if record is not None and record.cores and on_cpu:
+        hosts = max(len({rank.host for rank in record.ranks}), 1)
+        free = record.cores * hosts // record.np - (record.point.threads_per_rank or 1)
+        workers = min(max(free, 1), workers)
+        busy = "" if free > 0 else " (they take cores from the ranks, which use all of them)"
+    pinned = "" if on_cpu else ", pin_memory=True"
+    return (
+        f"DataLoader(..., num_workers={workers}, persistent_workers=True, prefetch_factor=4{pinned}){busy}; "
+        "if workers are there already: more of them, or cheaper decoding."
     )
 
 
