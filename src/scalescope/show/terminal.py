@@ -105,7 +105,7 @@ def _section(section: Section, console: Console) -> None:
 
 def _table(table: Table, console: Console, most: int) -> None:
     """The columns that fit; of many rows some, and how many there are more."""
-    columns = shown_columns(table, lambda column: column.heading if column.short is None else column.short)
+    columns = shown_columns(table, _head)
     if table.title:
         say(console, table.title, "bold")
     if not columns:
