@@ -52,7 +52,7 @@ class _Tidied:
 
 def open_console(**options: Any) -> Console:
     """Make a rich Console for text that others may have written; options as Console takes them."""
-    console = Console(**options)
+    console = Console(emoji=False, **options)
     if not console.is_terminal and not {"COLUMNS", "width"} & {*os.environ, *options}:
         console.width = WIDTH
     console.push_render_hook(_Tidy())

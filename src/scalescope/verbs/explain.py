@@ -27,8 +27,6 @@ _ABOUT_KNOBS = ("small_messages", "large_bucket", "exposed_communication", "long
 
 
 def _ask_explain(**given: Any) -> ExplainRequest:
-    from scalescope.jobs.request import fields_of
-
     paths = given.get("paths") or ()
     paths = [paths] if isinstance(paths, str | Path) else list(paths)
     if len(paths) == 1 and not given.get("command") and _is_model(paths[0]):
@@ -37,6 +35,8 @@ def _ask_explain(**given: Any) -> ExplainRequest:
     if given.get("model") or given.get("command"):
         if paths:
             raise UsageError("name files, a MODEL or -- and a command, and only one of them")
+        from scalescope.jobs.request import fields_of  # files are read without what launches
+
         return ExplainRequest(**fields_of(ExplainRequest, given, "explain"))
     of_files = {"paths", "np", "pattern", "estimate", "export", "folder"}
     for name, (flag, _) in flags(ExplainRequest).items():
@@ -46,9 +46,11 @@ def _ask_explain(**given: Any) -> ExplainRequest:
 
 
 def _is_model(word: str | Path) -> bool:
+    if Path(word).exists():
+        return False
     from scalescope.workloads.builtin import BUILTINS
 
-    return not Path(word).exists() and (str(word) in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", str(word))))
+    return str(word) in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", str(word)))
 
 
 def explain(
