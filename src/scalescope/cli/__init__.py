@@ -40,7 +40,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, _interrupt)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        gc.freeze()  # all is given back at once: no last look for what could be
 
 
 def run(words: list[str]) -> int:
