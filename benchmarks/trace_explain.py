@@ -58,14 +58,14 @@ def many_ranks(megabytes: int, count: int, repeats: int) -> list[dict[str, Any]]
 
 
 def _row(name: str, decodes: tuple[str, str], path: Path, startup: float) -> dict[str, Any]:
-    rounds = []
+    rounds: list[tuple[Any, ...]] = []
     with tempfile.TemporaryDirectory() as folder:
         export = ("--export", str(Path(folder) / "steps.json"))
         for _ in range(REPEATS):
-            fastest, plain = (trace_floors.measured(code, path)["cpu"] for code in decodes)
-            rounds.append((fastest, plain, command(path), command(path, *export)))
-    fastest, plain = (min(each[at] for each in rounds) for at in (0, 1))
-    explaining, memory = min(each[2] for each in rounds)
+            decoded = [trace_floors.measured(code, path)["cpu"] for code in decodes]
+            rounds.append((*decoded, command(path), command(path, *export)))
+    fastest, plain, explained, exported = map(min, zip(*rounds, strict=True))
+    explaining, memory = explained
     return {
         "trace": name,
         "MB": path.stat().st_size / 1e6,
@@ -77,7 +77,7 @@ def _row(name: str, decodes: tuple[str, str], path: Path, startup: float) -> dic
         "without start-up": fastest / (explaining - startup),
         "of the plain": plain / explaining,
         "peak MB": memory / 1e6,
-        "with --export, CPU s": min(each[3][0] for each in rounds),
+        "with --export, CPU s": exported[0],
     }
 
 
