@@ -48,6 +48,20 @@ class File(msgspec.Struct):
 decoder = msgspec.json.Decoder(File)
 def work(): return len(decoder.decode(Path(PATH).read_bytes()).traceEvents)
 """
+# The same as one types it first: the whole file at once, into Structs that Python's garbage collector follows.
+HOROVOD_PLAIN = """
+import msgspec
+from pathlib import Path
+class Event(msgspec.Struct):
+    ph: str
+    ts: int = 0
+    pid: int = 0
+    name: str = ""
+    args: dict[str, int | str] | None = None
+decoder = msgspec.json.Decoder(list[Event])
+def work(): return len(decoder.decode(Path(PATH).read_bytes()))
+"""
+KINETO_PLAIN = KINETO.replace(", gc=False", "")
 TIMED = """
 import json, resource, time
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

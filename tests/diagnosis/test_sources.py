@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -33,6 +35,17 @@ def test_every_kind_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     for path, kind in ((disguised, Explanation), (GLOO, Explanation), (EXAMPLES / "lab11.csv", Scaling)):
         assert isinstance(explain([path]), kind)
     assert isinstance(explain([DATA / "autotune" / "mpi_switches_held.csv"]), Autotune)
+
+
+@pytest.mark.launches
+def test_explain_of_a_trace_loads_nothing_that_trains_launches_or_draws() -> None:
+    """Start-up is a quarter of the whole command on a trace of 200 MB."""
+    code = "import sys; from scalescope.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    words = [sys.executable, "-c", code, "explain", "--json", str(TIMELINE)]
+    loaded = set(subprocess.run(words, capture_output=True, text=True, check=True).stderr.split())
+    assert "scalescope.traces.horovod.reading" in loaded
+    others = {"torch", "scipy", "altair", "importlib.metadata", "scalescope.jobs.collect", "scalescope.workloads"}
+    assert not loaded & others
 
 
 def test_an_autotune_log_that_ends_in_zeros_is_read(tmp_path: Path) -> None:

@@ -223,11 +223,6 @@ def test_weak_scaling_does_more_work_on_more(table) -> None:
     assert "no fixed cost can be told apart" in said(level)
 
 
-def test_times_that_hardly_fall_suggest_weak_scaling(table) -> None:
-    scaling = table("np,train_s,examples_per_s_total\n1,100,10\n4,101,39\n")
-    assert "add a column scaling that says weak" in said(scaling)
-
-
 def test_step_times_are_rates_of_steps(table) -> None:
     scaling = table("gpus,step time (ms)\n1,100\n4,28\n")
     assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)

@@ -134,6 +134,12 @@ def test_paths_of_records_stay_inside_their_folder(scalescope: CommandLine, path
         assert f"out/{name} is not a readable scalescope record (Expected a path inside its folder" in done.stderr
 
 
+def test_a_name_with_colons_is_printed_as_it_is(scalescope: CommandLine) -> None:
+    (scalescope.folder / "a:boom:.csv").write_text("np,train_s\n1,100\n2,60\n")
+    done = scalescope.in_this_process("explain", "a:boom:.csv")
+    assert "Next: scalescope explain a:boom:.csv -o results/a:boom:\n" in done.stdout
+
+
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import inspect
 import io
 import os
@@ -35,10 +36,14 @@ _BadWords: Any = typer.BadParameter.__base__
 
 def main() -> None:
     """Run the command line and exit."""
+    gc.set_threshold(50_000)  # imports make many objects that stay: to look through them again and again takes time
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, _interrupt)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        gc.freeze()  # all is given back at once: no last look for what could be
 
 
 def run(words: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import numpy as np
 
 from scalescope.diagnosis.traces import JobTraces
@@ -32,15 +33,8 @@ def exchanges(job: JobTraces, warmup: int, factor: float) -> tuple[ExchangeAccou
         rows, first = found[kind], found[kind][0]
         exposed_s = factor * sum(row.exposed_s for row in rows) / len(rows)
         accounts.append(
-            ExchangeAccount(
-                phase=first.phase,
-                operation=first.operation,
-                group=first.group,
-                ranks=first.ranks,
-                modules=first.modules,
-                count=first.count,
-                prefetched=first.prefetched,
-                bytes=first.bytes,
+            msgspec.structs.replace(
+                first,
                 seconds=factor * sum(row.seconds for row in rows) / len(rows),
                 exposed_s=exposed_s,
                 waiting_s=None if waiting is None else min(factor * waiting[kind], exposed_s),

@@ -40,18 +40,21 @@ _TOO_HEAVY = 0.3  # What tracing may add to a step before the shares of traced s
 
 def explained(job: JobTraces) -> Explanation:
     """Everything but the findings."""
-    traces, first = job.traces, job.traces[0]
+    traces, first, command = job.traces, job.traces[0], job.record.command if job.record else ()
     durations = step_times([trace.ends_s - trace.starts_s for trace in traces])
     from_start = first.whole_job or (job.record is not None and job.record.from_start)
     warmup = _warmup(durations, from_start=from_start)
     compared = job.compared
-    account = _horovod(first, warmup)
+    account = None
+    if first.horovod is not None:  # of the steady steps that the accounting counts; of all where none is steady
+        account = first.horovod(float(first.starts_s[warmup]) if len(first.starts_s) > warmup else -np.inf)
     marked = arrivals(job.marks, warmup=warmup)
     named = named_ranks(first, account, warmup) if account and not marked else NOBODY
     late = dict(named.late_s) or {rank: float(np.median(each)) for rank, each in marked.items()}
     if compared is not None and compared.median_late_s:
         late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
     shown = _shown_index(durations, warmup)
+    slow = slow_period(durations[warmup:])
     engine, collectives = _engine(job), dict(Counter(first.collectives.operation.tolist()).most_common())
     steps = tuple(account for at in range(len(traces)) for account in _accounts(job, at))
     steady_s = median(durations[warmup:]) if durations[warmup:] else None
@@ -71,8 +74,8 @@ def explained(job: JobTraces) -> Explanation:
             parts = without_tracer or parts
     return Explanation(
         kind=job.kind,
-        what=_what(job),
-        command=job.record.command if job.record else (),
+        what=training_name(None, command) if command else job.record.what if job.record else first.path.name,
+        command=command,
         files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
         ranks=job.ranks,
         world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,
@@ -98,8 +101,11 @@ def explained(job: JobTraces) -> Explanation:
         skew_s=named.skew_s or _skew(marked, compared),
         straggler=named.straggler if named.straggler is not None else _straggler(marked, compared, durations[warmup:]),
         straggler_note=named.note,
-        changes=_changes(durations, warmup),
-        periods=_periods(durations[warmup:]),
+        changes=tuple(
+            Change(step=warmup + at, before_s=before, after_s=after)
+            for at, before, after in change_points(durations[warmup:])
+        ),
+        periods=(Period(every=slow.every, excess_s=slow.excess_s, count=slow.number),) if slow else (),
         first_steps=first_steps(traces, warmup) if from_start else None,
         overhead=overhead,
         too_heavy=bool(without_tracer),
@@ -110,24 +116,10 @@ def explained(job: JobTraces) -> Explanation:
     )
 
 
-def _what(job: JobTraces) -> str:
-    """The name of the training that was captured, or the file."""
-    if job.record is None:
-        return job.traces[0].path.name
-    return training_name(None, job.record.command) if job.record.command else job.record.what
-
-
 def _warmup(durations: Sequence[float], *, from_start: bool) -> int:
     """Steps that do not count as steady: the first one of all at least; a stretch from the middle may have none."""
     least = 1 if from_start and len(durations) > 1 else 0
     return max(warmup_steps(durations), least) if len(durations) >= _FEWEST_TO_WARM else least
-
-
-def _horovod(trace: Trace, warmup: int) -> HorovodAccount | None:
-    """What Horovod's thread did in the same steady steps that the accounting counts; in all where there are none."""
-    if trace.horovod is None:
-        return None
-    return trace.horovod(float(trace.starts_s[warmup]) if len(trace.starts_s) > warmup else -np.inf)
 
 
 def _shown_index(durations: Sequence[float], warmup: int) -> int | None:
@@ -226,7 +218,7 @@ def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tupl
 
 
 def _bus_share(operation: str, ranks: int) -> float:
-    """What a link carries for each byte of the message, as nccl-tests counts it."""
+    """Bytes that a link carries for each byte of the message, as nccl-tests counts it."""
     once = (ranks - 1) / ranks
     return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
 
@@ -247,16 +239,6 @@ def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequen
     worst = max(late, key=lambda rank: float(np.median(late[rank])))
     others = np.max([value for rank, value in late.items() if rank != worst], axis=0)
     return worst if stands_out(late[worst] - others, median(steady)) else None
-
-
-def _changes(durations: Sequence[float], warmup: int) -> tuple[Change, ...]:
-    found = change_points(durations[warmup:])
-    return tuple(Change(step=warmup + at, before_s=before, after_s=after) for at, before, after in found)
-
-
-def _periods(durations: Sequence[float]) -> tuple[Period, ...]:
-    found = slow_period(durations)
-    return (Period(every=found.every, excess_s=found.excess_s, count=found.number),) if found else ()
 
 
 def _shown(job: JobTraces, index: int) -> Timeline:

@@ -17,7 +17,7 @@ _UNKNOWN = "compute and input, which a timeline does not tell"
 
 
 def first_steps(traces: Sequence[Trace], warmup: int) -> FirstSteps | None:
-    """Of the steps before the steady ones, in the mean over ranks; None where there are none, or none is steady."""
+    """Excess of the steps before steady ones, in the mean over ranks; None where there are none, or none is steady."""
     if not warmup or any(len(trace.parts.step) <= warmup for trace in traces):
         return None
     each = [_excesses(trace, warmup) for trace in traces]
@@ -27,7 +27,7 @@ def first_steps(traces: Sequence[Trace], warmup: int) -> FirstSteps | None:
 
 
 def _excesses(trace: Trace, warmup: int) -> dict[str, float]:
-    """Of one rank: every part of its first steps without what steady steps spend on it."""
+    """Excess of one rank: every part of its first steps without what steady steps spend on it."""
 
     def excess(seconds: Times | None) -> float | None:
         return None if seconds is None else float(seconds[:warmup].sum() - warmup * seconds[warmup:].mean())

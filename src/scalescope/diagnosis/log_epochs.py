@@ -96,7 +96,7 @@ def with_epochs(explanation: Explanation, job: JobTraces, told: Reading) -> Expl
 
 
 def _edges(trace: Trace, told: Reading) -> list[float]:
-    """Where epochs begin and the last one ends: at every n-th step when that fits, else as the times of the log say."""
+    """Begins of epochs and the end of the last: at every n-th step when that fits, else as the times of the log say."""
     count, epochs = len(trace.starts_s), told.epochs
     for steps in (count, count + 1):  # the last step of a timeline may be cut off
         if steps % len(epochs) == 0:

@@ -51,14 +51,14 @@ class Replay:
 
     @property
     def _least_s(self) -> float:
-        """What even an empty message takes: where the line through the two smallest sizes begins."""
+        """Seconds of an empty message: where the line through the two smallest sizes begins."""
         if len(self.sizes) < _FEWEST_SIZES:
             return float(max(self.seconds[0] - self.sizes[0] / self.usual_bytes_per_s, 0.0))
         slope = (self.seconds[1] - self.seconds[0]) / (self.sizes[1] - self.sizes[0])
         return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
 
     def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
-        """When the last of these messages has arrived, with links `speed` times as fast."""
+        """Seconds until the last of these messages has arrived, with links `speed` times as fast."""
         work = np.array([float(self.ready_s[-1])])
         cost = self.cost
         outcome = simulate(

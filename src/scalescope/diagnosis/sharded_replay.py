@@ -27,11 +27,11 @@ class ShardedReplay(NamedTuple):
 
     @property
     def is_as_seen(self) -> bool:
-        """Whether the rules explain the step."""
+        """True if the rules explain the step."""
         return abs(self.replayed_s / self.seen_s - 1) <= _AS_SEEN
 
     def saved_s(self, changed: ShardedStep) -> float:
-        """What a step takes less if it is changed so."""
+        """Seconds that a step takes less if it is changed so."""
         return self.replayed_s - replay(changed)
 
 
@@ -122,7 +122,7 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
 
 
 def _points(trace: Trace, issued: Issued, order: NDArray[np.int64], start_s: float, end_s: float) -> list[_Point]:
-    """Of the last pass, in time order: where a GPU copies, or the collectives themselves where they block."""
+    """Moments of the last pass, in time order: where a GPU copies, or the collectives themselves where they block."""
     if trace.device == "cuda":
         return [_Point(kind, name, at, at) for kind, name, at in issued.copies if start_s <= at < end_s]
     seen = trace.collectives

@@ -39,7 +39,7 @@ def explain(
     estimate: Path | None = None,
     export_to: Path | None = None,
 ) -> Scaling | Explanation | Autotune:
-    """What these files say.
+    """Read these files: traces, or curves of tables, logs and measurements.
 
     Args:
         paths: Traces of one job and at most one log of it; or tables, logs or measurements.
@@ -152,10 +152,8 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     from scalescope.simulator.step import predicted_step
 
     cluster = load_cluster(file)
-    backend = _backend(explanation)
-    nodes = 1
-    if job.record:
-        nodes = max(len({rank.host for rank in job.record.ranks}), 1)
+    backend = f"{engine_named(explanation.engine).backend_prefix}{explanation.backend}"
+    nodes = max(len({rank.host for rank in job.record.ranks}), 1) if job.record else 1
     found = tuple(_probed(transfer, cluster, backend, nodes) for transfer in explanation.transfers)
     explanation = msgspec.structs.replace(explanation, transfers=found)
     profile_file = file.parent / "profile.json"
@@ -166,10 +164,6 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     ranks = explanation.world_size or len(explanation.ranks)
     predicted = predicted_step(load(profile_file, ModelProfile), cluster, knobs, ranks, batch)
     return msgspec.structs.replace(explanation, predicted_step=predicted)
-
-
-def _backend(explanation: Explanation) -> str:
-    return f"{engine_named(explanation.engine).backend_prefix}{explanation.backend}"
 
 
 def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:

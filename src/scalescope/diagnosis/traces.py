@@ -49,11 +49,11 @@ class JobTraces:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Of the traces."""
+        """Ranks of the traces."""
         return tuple(at if trace.rank is None else trace.rank for at, trace in enumerate(self.traces))
 
     def spans(self, at: int, start_s: float, end_s: float) -> tuple[Span, ...]:
-        """What one rank did between two moments of its own clock, as far as drawing needs it."""
+        """Spans of one rank between two moments of its own clock, as far as drawing needs it."""
         trace, rank = self.traces[at], self.ranks[at]
         found = tuple(msgspec.structs.replace(span, rank=rank) for span in trace.spans(start_s, end_s))
         mine = next((marks for marks in self.marks if marks.rank == rank), None)
@@ -61,7 +61,7 @@ class JobTraces:
 
 
 def _marked(marks: RankMarks, epoch_s: float, start_s: float, end_s: float) -> list[Span]:
-    """What the rank's own marks add to Horovod's timeline; waiting for gradients is no optimizer."""
+    """Spans that the rank's own marks add to Horovod's timeline; waiting for gradients is no optimizer."""
     spans = []
     for name, activity in _PARTS_OF_MARKS.items():
         intervals: Intervals = without(getattr(marks, name), marks.synchronize)

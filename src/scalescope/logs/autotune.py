@@ -31,6 +31,7 @@ from scalescope.text import plain
 _SAME = 0.01  # Settings that are this near to each other are one: 1 % of the value, or this many ms or MiB
 _ROUNDING = 1e-3  # How far beyond the space is still its edge
 _MIB = 1 << 20
+_DEFAULT = Knobs(fusion_threshold_mb=DEFAULT_FUSION_MB, cycle_time_ms=DEFAULT_CYCLE_MS, switches={})
 _VARIABLES = {knob.name: knob.variable for knob in HOROVOD.knobs}
 
 
@@ -44,16 +45,22 @@ def read_autotune(path: Path) -> Autotune:
     best = settings[samples[winner].setting]
     others = [index for index in range(len(settings)) if index != samples[winner].setting]
     runner_up = max(others, key=lambda index: settings[index].score, default=None)
+    lead_next = lead_median = needed = luck = alike = None
+    verdict: Verdict = "unknown"
+    if runner_up is not None:
+        lead_next = best.score / settings[runner_up].score - 1
+        lead_median = best.score / median(each.score for each in settings) - 1
+    if noise:
+        alike = sum(best.score / each.score - 1 <= _needed(noise, best, each) for each in settings)
+    if noise and runner_up is not None and lead_next is not None and lead_median is not None:
+        needed, luck = _needed(noise, best, settings[runner_up]), _luck(noise, best, len(settings))
+        verdict = "clear" if lead_next > needed else "among the best" if lead_median > luck else "noise"
     walked = tuple(
         _switch(name, settings)
         for name in best.knobs.switches
         if len({each.knobs.switches[name] for each in settings}) > 1
     )
     recommended = max(range(len(settings)), key=lambda index: _careful_score(settings[index], noise))
-    lead_next = None if runner_up is None else best.score / settings[runner_up].score - 1
-    lead_median = None if runner_up is None else best.score / median(each.score for each in settings) - 1
-    needed = None if runner_up is None or noise is None else _needed(noise, best, settings[runner_up])
-    luck = None if runner_up is None or noise is None else _luck(noise, best, len(settings))
     return Autotune(
         file=plain(path.name),
         columns=log.columns,
@@ -70,11 +77,13 @@ def read_autotune(path: Path) -> Autotune:
         lead_median=lead_median,
         needed=needed,
         luck=luck,
-        alike=None
-        if noise is None
-        else sum(best.score / each.score - 1 <= _needed(noise, best, each) for each in settings),
-        verdict=_verdict(lead_next, needed, lead_median, luck),
-        default_tried=any(_is_default(each.knobs) for each in settings),
+        alike=alike,
+        verdict=verdict,
+        default_tried=any(
+            _same_place(each.knobs, _DEFAULT)
+            and all(each.knobs.switches[name] == DEFAULT_SWITCHES[name] for name in each.knobs.switches)
+            for each in settings
+        ),
         cache_not_applied=log.finished
         and any(switch.name == "cache_enabled" for switch in walked)
         and not best.knobs.switches["cache_enabled"],
@@ -88,15 +97,16 @@ def _samples(rows: Sequence[Row]) -> tuple[Sample, ...]:
     samples: list[Sample] = []
     settings: list[Knobs] = []
     for row in rows:
-        setting = next((at for at, known in enumerate(settings) if _is_same(known, row.knobs)), len(settings))
+        same = (
+            at
+            for at, known in enumerate(settings)
+            if known.switches == row.knobs.switches and _same_place(known, row.knobs)
+        )
+        setting = next(same, len(settings))
         if setting == len(settings):
             settings.append(row.knobs)
         samples.append(Sample(line=row.line, setting=setting, knobs=row.knobs, score=row.score))
     return tuple(samples)
-
-
-def _is_same(one: Knobs, other: Knobs) -> bool:
-    return one.switches == other.switches and _same_place(one, other)
 
 
 def _same_place(one: Knobs, other: Knobs) -> bool:
@@ -178,14 +188,6 @@ def _as_lead(logarithm: float) -> float:
     return math.expm1(min(logarithm, 20.0))
 
 
-def _verdict(lead_next: float | None, needed: float | None, lead_median: float | None, luck: float | None) -> Verdict:
-    if lead_next is None or needed is None or lead_median is None or luck is None:
-        return "unknown"
-    if lead_next > needed:
-        return "clear"
-    return "among the best" if lead_median > luck else "noise"
-
-
 def _switch(name: str, settings: Sequence[Setting]) -> Switch:
     """Gain of a switch, over pairs of settings that differ in nothing else."""
     by_others: dict[tuple[bool, ...], list[Setting]] = {}
@@ -204,11 +206,6 @@ def _switch(name: str, settings: Sequence[Setting]) -> Switch:
         value=middle, low=low, high=high, interval="range" if is_range else "t", count=len(ratios), over="blocks"
     )
     return Switch(name=name, gain=interval, pairs=len(ratios))
-
-
-def _is_default(knobs: Knobs) -> bool:
-    place = Knobs(fusion_threshold_mb=DEFAULT_FUSION_MB, cycle_time_ms=DEFAULT_CYCLE_MS, switches={})
-    return _same_place(knobs, place) and all(knobs.switches[name] == DEFAULT_SWITCHES[name] for name in knobs.switches)
 
 
 def _environment(knobs: Knobs, walked: set[str]) -> dict[str, str]:

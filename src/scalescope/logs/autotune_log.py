@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
+from scalescope.named_paths import reading
 from scalescope.records.autotune import SWITCHES, Knobs
 from scalescope.records.explanation import Loss
 from scalescope.text import plain
@@ -41,10 +42,14 @@ def is_autotune_log(beginning: str) -> bool:
 def read_rows(path: Path) -> Log:
     """Every row that can be read; UsageError names the next action when there is none."""
     shown = plain(str(path))
+    if path.stat().st_size > _LARGEST:
+        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB and no autotune log: name another file")
+    with reading(path):
+        data = path.read_bytes()
     columns: tuple[str, ...] | None = None
     rows: list[Row] = []
     unread: list[tuple[int, int, str]] = []  # Line, bytes, why
-    *whole, last = _bytes(path, shown).split(b"\n")
+    *whole, last = data.split(b"\n")
     for number, line in enumerate(whole, start=1):
         text = line.decode(errors="replace")
         if header := _header(text):
@@ -67,7 +72,15 @@ def read_rows(path: Path) -> Log:
     elif rows and last.strip(_AROUND.encode()):
         unread.append((len(whole) + 1, len(last), "has no end and may be cut in a number"))
     if not rows:
-        raise UsageError(_nothing(shown, len(unread)))
+        if unread:
+            raise UsageError(
+                f"'{shown}' has lines below its header ({len(unread):,}) and none can be read: name an undamaged copy"
+            )
+        raise UsageError(
+            f"'{shown}' has no samples: autotune needs more steps than this run made, about 200 for its first sample; "
+            "train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps "
+            "each)"
+        )
     finished = len(rows) > 1 and _repeats_the_best(rows[-1], rows[:-1])
     more = f", and {len(unread) - 1:,} more" if len(unread) > 1 else ""
     reason = f"line {unread[0][0]} {unread[0][2]}{more}" if unread else ""
@@ -78,17 +91,6 @@ def read_rows(path: Path) -> Log:
 def _repeats_the_best(row: Row, rows: list[Row]) -> bool:
     best = max(rows, key=lambda each: each.score)
     return (row.knobs, row.score) == (best.knobs, best.score)
-
-
-def _bytes(path: Path, shown: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as problem:
-        raise UsageError(f"cannot read '{shown}': {problem.strerror}: check the path and its permissions") from None
-    if len(data) > _LARGEST:
-        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB and no autotune log: name another file")
-    return data
 
 
 def _header(line: str) -> tuple[str, ...] | None:
@@ -111,13 +113,3 @@ def _row(number: int, text: str, columns: tuple[str, ...]) -> Row | None:
     if not (abs(cycle) <= _SANE and abs(fusion) <= _SANE and is_possible(score)):
         return None
     return Row(number, Knobs(fusion_threshold_mb=fusion, cycle_time_ms=cycle, switches=switches), score)
-
-
-def _nothing(shown: str, unreadable: int) -> str:
-    """Why there is no sample, and what to do."""
-    if unreadable:
-        return f"'{shown}' has lines below its header ({unreadable:,}) and none can be read: name an undamaged copy"
-    return (
-        f"'{shown}' has no samples: autotune needs more steps than this run made, about 200 for its first sample; "
-        "train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps each)"
-    )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 
+import msgspec
+
 from scalescope.errors import UsageError
 from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
 from scalescope.logs.lines import Reading, Section, read_log, sections
@@ -28,11 +30,9 @@ _LABELLED = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?<!\d)(?<!\dx)(\d{{1,5}})(?:{_WORD})(?![a-z\d])(?![-_ ]?per)",
-        rf"(?<![a-z])(?:{_NAMED})(\d{{1,5}})(?!\d)",
-        rf"(?<!\d)(?<!\dx)(\d{{1,5}})[-_ ]x?(?:{_WORD})(?![a-z\d])(?![-_= ]\d)(?![-_ ]?per)",
-        rf"(?<![a-z])(?:{_NAMED})[-_=](\d{{1,5}})(?!\d)",
+        rf"(?<![a-z])(?:{_NAMED})[-_=]?(\d{{1,5}})(?!\d)",
     )
-]  # 2gpus, np4, 2-gpus, np-4: who stands closer to its word comes first
+]  # 2gpus, np4
 _ENDING = re.compile(r"\.(\d{1,5})$")  # train.out.4
 # What a log tells, by the field of its reading; the first that all logs tell is used.
 _KINDS = {
@@ -46,19 +46,13 @@ _KINDS = {
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
 
-def process_counts(paths: Sequence[Path], np: Sequence[int]) -> list[int]:
-    """The number of processes of every log, in the same order."""
-    if np and len(np) != len(paths):
-        raise UsageError(f"--np gives {len(np)} counts for {len(paths)} logs: give one per log, in the same order")
-    if any(count < 1 for count in np):
-        raise UsageError(f"--np must be 1 or more, not '{','.join(map(str, np))}'")
-    return list(np) if np else [_from_name(path) for path in paths]
-
-
-def _from_name(path: Path) -> int:
-    """Find the labelled number of the name (2gpus, np4), or its ending (train.out.4); refuse any other number.
+def count_in_name(path: Path) -> int:
+    """The number of processes by a label in the name (2gpus, np4), or by its ending (train.out.4).
 
     Files of trainers all have the same name: there the folders' names tell.
+
+    Raises:
+        UsageError: The name tells none, or several.
     """
     if trainer := trainer_reader(path):
         trainer(path, 1)  # one that has no times is of no use, however many processes wrote it
@@ -80,19 +74,26 @@ def _from_name(path: Path) -> int:
 
 def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
     """The curve of several logs, and what had to be assumed to read them; counts come from `np` or the file names."""
-    logs: list[tuple[Path, int, Section | None]] = []
-    if np:
-        logs = [(path, count, None) for path, count in zip(paths, process_counts(paths, np), strict=True)]
+    if np and len(np) != len(paths):
+        raise UsageError(f"--np gives {len(np)} counts for {len(paths)} logs: give one per log, in the same order")
+    logs: list[tuple[Path, int, Section | None]] = [(path, count, None) for path, count in zip(paths, np, strict=False)]
     for path in paths if not np else ():
         parts = sections(path, pattern)
-        logs += [(path, part.np, part) for part in parts] if parts else [(path, _from_name(path), None)]
-    readings = []
+        logs += [(path, part.np, part) for part in parts] or [(path, count_in_name(path), None)]
+    readings: list[Reading] = []
     for path, count, section in logs:
         trainer = None if pattern else trainer_reader(path)
-        readings.append(trainer(path, count) if trainer else read_log(path, count, pattern, section))
+        reading = trainer(path, count) if trainer else read_log(path, count, pattern, section)
+        again = sum(earlier.np == count for earlier in readings)  # another launch of the same size
+        readings.append(msgspec.structs.replace(reading, round=1 + again))
     told = next((kind for kind in _KINDS if all(getattr(reading, kind) for reading in readings)), None)
     if told is None:
-        raise UsageError(_unlike(readings))
+        first, *others = [next(words for kind, words in _KINDS.items() if getattr(each, kind)) for each in readings]
+        at = next(at for at, words in enumerate(others, start=1) if words != first)
+        raise UsageError(
+            f"'{readings[0].name}' tells {first} and '{readings[at].name}' tells {others[at - 1]}: "
+            "name logs of one kind, or say with --pattern what to read"
+        )
     if told in ("epochs", "steps"):
         curve, findings = _timed(readings, told.removesuffix("s"))
     elif told == "windows":
@@ -132,25 +133,10 @@ def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
     return told
 
 
-def _unlike(readings: Sequence[Reading]) -> str:
-    """Name two logs that hold different quantities."""
-    told = [next(name for kind, name in _KINDS.items() if getattr(reading, kind)) for reading in readings]
-    other = next(index for index, kind in enumerate(told) if kind != told[0])
-    return (
-        f"'{readings[0].name}' tells {told[0]} and '{readings[other].name}' tells {told[other]}: "
-        "name logs of one kind, or say with --pattern what to read"
-    )
-
-
-def _rounds(readings: Sequence[Reading]) -> list[int]:
-    """Logs of the same number of processes are repeated launches, in the order in which they were named."""
-    return [1 + sum(earlier.np == reading.np for earlier in readings[:index]) for index, reading in enumerate(readings)]
-
-
 def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
     """From times of epochs or steps: train time is their sum exactly."""
     observations, uneven = [], []
-    for reading, number in zip(readings, _rounds(readings), strict=True):
+    for reading in readings:
         durations = reading.epochs if noun == "epoch" else reading.steps
         warmup = warmup_steps(durations)
         first, rest = durations[:warmup], durations[warmup:]
@@ -162,7 +148,7 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
             Observation(
                 engine="",
                 np=reading.np,
-                round=number,
+                round=reading.round,
                 rate=1 / steady_s,
                 mean_rate=1 / mean_s,
                 median_rate=1 / steady_s,
@@ -203,7 +189,7 @@ def _by_mean(curve: Curve, np: int) -> str:
 def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
     """From samples and seconds of one window after the other: the steady rate is that after warm-up."""
     observations = []
-    for reading, number in zip(readings, _rounds(readings), strict=True):
+    for reading in readings:
         paces = [seconds / samples for seconds, samples in reading.windows]
         warmup = warmup_steps(paces)
         seconds, samples = map(sum, zip(*reading.windows, strict=True))
@@ -213,7 +199,7 @@ def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
             Observation(
                 engine="",
                 np=reading.np,
-                round=number,
+                round=reading.round,
                 rate=rate,
                 mean_rate=rate,
                 median_rate=1 / median(paces[warmup:]),
@@ -228,28 +214,27 @@ def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
 
 def _rated(readings: Sequence[Reading], *, bare: bool) -> tuple[Curve, list[str]]:
     """From rates alone: a steady speedup and nothing else."""
-
-    def steady(rates: Sequence[float]) -> Sequence[float]:
-        return rates[warmup_steps([1 / rate for rate in rates]) :]
-
-    findings, rates = [], [reading.rates for reading in readings]
+    findings: list[str] = []
+    told = [(each, each.bare_rates if bare else each.rates) for each in readings]
+    steady = [(each, rates[warmup_steps([1 / rate for rate in rates]) :]) for each, rates in told]
     if bare:
-        by_np = {reading.np: median(steady(reading.bare_rates)) for reading in readings}
+        by_np = {each.np: median(rates) for each, rates in steady}
         total, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
         findings.append(said)
-        rates = [tuple(rate * (1 if total else each.np) for rate in each.bare_rates) for each in readings]
+        if not total:
+            steady = [(each, tuple(rate * each.np for rate in rates)) for each, rates in steady]
     observations = [
         Observation(
             engine="",
-            np=reading.np,
-            round=number,
-            rate=median(steady(told)),
-            mean_rate=fmean(steady(told)),
-            median_rate=median(steady(told)),
+            np=each.np,
+            round=each.round,
+            rate=median(rates),
+            mean_rate=fmean(rates),
+            median_rate=median(rates),
             work=1.0,
-            throughput=median(steady(told)),
+            throughput=median(rates),
         )
-        for reading, told, number in zip(readings, rates, _rounds(readings), strict=True)
+        for each, rates in steady
     ]
     return make_curve(observations, Frame(engine="")), findings
 
@@ -257,8 +242,8 @@ def _rated(readings: Sequence[Reading], *, bare: bool) -> tuple[Curve, list[str]
 def _whole(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
     """From train times alone: a train speedup and nothing else."""
     observations = [
-        Observation(engine="", np=reading.np, round=number, rate=None, work=1.0, whole_train_s=reading.train_s)
-        for reading, number in zip(readings, _rounds(readings), strict=True)
+        Observation(engine="", np=each.np, round=each.round, rate=None, work=1.0, whole_train_s=each.train_s)
+        for each in readings
     ]
     evaluated = [
         f"{format_seconds(each.evaluation_s)} of {format_seconds(each.train_s)} on {each.np}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from scalescope.records.scaling import Curve, ScalingPoint
+from scalescope.records.scaling import Curve
 from scalescope.text import listed, plural
 from scalescope.units import format_seconds
 
@@ -35,9 +35,10 @@ def excess_sentence(curve: Curve) -> str:
     """Describe how the first epoch's excess depends on the number of processes; empty when nothing is known."""
     excess = first_epoch_excess(curve)
     steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
-    if not excess or not any(point.warmup_steps for point in curve.points):
+    most = max((point.warmup_steps or 0 for point in curve.points), default=0)
+    if not excess or not most:
         return "the first epoch takes no longer than the others" if excess else ""
-    beginning = ("" if _repeated(curve) else "in one run each ") + _beginning(curve)
+    beginning = _once(curve) + ("the first epoch costs" if most == 1 else f"the first epochs (up to {most}) cost")
     counts = sorted(excess)
     if len(counts) == 1:
         return f"{beginning} {_seconds(excess[counts[0]])} more than steady ones on {plural(counts[0], 'process')}"
@@ -46,7 +47,8 @@ def excess_sentence(curve: Curve) -> str:
     if appears is not None:
         before = [np for np in counts if np < appears]
         after = [np for np in counts if np >= appears]
-        if _are_alike([excess[np] for np in after]) and all(excess[np] * 2 < excess[appears] for np in before):
+        least, largest = (pick(excess[np] for np in after) for pick in (min, max))
+        if least > 0 and largest <= _ALIKE * least and all(excess[np] * 2 < excess[appears] for np in before):
             growth = " and does not grow" if len(after) > 1 else ""
             return (
                 f"{beginning} {_listed(excess, after)}, {_listed(excess, before, bare=True)}: the excess appears at "
@@ -55,14 +57,10 @@ def excess_sentence(curve: Curve) -> str:
     return f"{beginning} {_listed(excess, counts)}"
 
 
-def _repeated(curve: Curve) -> bool:
-    """Check whether there are several runs of anything, or nothing to compare."""
-    return len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
-
-
-def _beginning(curve: Curve) -> str:
-    most = max(point.warmup_steps or 0 for point in curve.points)
-    return "the first epoch costs" if most <= 1 else f"the first epochs (up to {most}) cost"
+def _once(curve: Curve) -> str:
+    """A reservation where several sizes ran once each."""
+    repeated = len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
+    return "" if repeated else "in one run each "
 
 
 def _listed(excess: Mapping[int, float], counts: list[int], *, bare: bool = False) -> str:
@@ -77,10 +75,6 @@ def _listed(excess: Mapping[int, float], counts: list[int], *, bare: bool = Fals
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if abs(seconds) >= 0.95 else f"{seconds:.2g} s"
-
-
-def _are_alike(values: list[float]) -> bool:
-    return min(values) > 0 and max(values) <= _ALIKE * min(values)
 
 
 def testing_sentence(curve: Curve) -> str:
@@ -103,17 +97,13 @@ def slower_sentences(curve: Curve) -> list[str]:
     """Report trainings that were slower than the baseline's although a steady epoch is faster."""
     found = []
     baseline = curve.baseline
-    for point in curve.points if baseline else ():
+    for point in curve.points:
         train, steady = point.speedup.get("train"), point.speedup.get("steady")
-        if train and steady and train.value < 1 < steady.value and baseline:
+        if baseline and train and steady and train.value < 1 < steady.value:
+            which = "these" if point.steps == baseline.steps else "their"
             found.append(
-                f"{'' if _repeated(curve) else 'in one run each '}over {_these(point, baseline)} "
-                f"{plural(point.np, 'process')} were slower than {baseline.np} ({train.value:.2f}x) although a steady "
-                f"epoch was {steady.value:.2f}x as fast"
+                f"{_once(curve)}over {which} {plural(point.steps or 0, 'epoch')} {plural(point.np, 'process')} "
+                f"were slower than {baseline.np} ({train.value:.2f}x) although a steady epoch was "
+                f"{steady.value:.2f}x as fast"
             )
     return found
-
-
-def _these(point: ScalingPoint, baseline: ScalingPoint) -> str:
-    same = point.steps == baseline.steps
-    return f"{'these' if same else 'their'} {plural(point.steps or 0, 'epoch')}"

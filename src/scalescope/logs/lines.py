@@ -68,6 +68,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     np: int
+    round: int = 1  # Among the logs of as many processes, which are repeated launches
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
     tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()

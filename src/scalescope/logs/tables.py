@@ -20,7 +20,7 @@ from scalescope.records.run import TRAIN
 from scalescope.records.scaling import Curve, Scaling, ScalingPoint
 from scalescope.stats import fit_line
 from scalescope.text import plain, plural
-from scalescope.units import format_seconds, is_possible
+from scalescope.units import is_possible
 
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
 _NUMBER = re.compile(
@@ -273,20 +273,13 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
     for row in rows:
         key, row.worker_batch = _batch(row)
         together.setdefault((row.scaling, key), {}).setdefault(row.engine, []).append(row)
-    engined = any(row.engine != "none" for row in rows)
-    # One process without an engine, and nothing that says to which curve it belongs: the baseline of all.
-    shared = [
-        row
-        for row in rows
-        if (row.engine, row.np, row.scaling) == ("none", 1, "") and row.batch is row.worker_batch is row.global_batch
-    ]
     groups = []
     for (scaling, key), by_engine in together.items():
         engines = [engine for engine in by_engine if engine != "none"]
-        alone = [row for row in by_engine.get("none", ()) if row.np == 1] or shared
+        alone = [row for row in by_engine.get("none", ()) if row.np == 1]
         if len(engines) > 1:  # a baseline that stands in the table once per engine is still one launch
             alone = list({row.cells: row for row in alone}.values())
-        if not engines and not (engined and all(row in shared for row in by_engine["none"])):
+        if not engines:
             engines, alone = ["none"], []
         for engine in engines:
             # Curves may share a baseline and read it differently, so each has its own copies.
@@ -478,16 +471,6 @@ def _what_is_compared(curve: Curve, rows: Sequence[Row]) -> list[str]:
     if curve.scaling:
         separated = curve.scaling == "strong" or curve.fit is not None
         return said if separated else [*said, "times are taken to grow with the work: no fixed cost can be told apart"]
-    first, last = curve.points[0], curve.points[-1]
-    first_s, last_s = first.train_s or first.wall_s, last.train_s or last.wall_s
-    steady = last.speedup.get("steady")
-    if first_s and last_s and last_s > 0.8 * first_s and steady and steady.value > 1.5:
-        return [
-            *said,
-            f"times hardly fall from {first.np} to {last.np} ({format_seconds(first_s)} to {format_seconds(last_s)}) "
-            f"while the rate grows {steady.value:.3g} times: if every process does the same work, add a column scaling "
-            "that says weak",
-        ]
     return [*said, "every row is taken to do the same work in all; a column scaling can say strong or weak"]
 
 

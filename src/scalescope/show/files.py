@@ -60,17 +60,13 @@ def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> l
 def as_csv(table: Table) -> str:
     """One line per row, equal ones once; plain numbers with units in the names, empty where nothing is known."""
     columns = [column for column in table.columns if column.key and column.csv]
-    heading = [name for column in columns for name in _names(column)]
+    heading = [column.key + end for column in columns for end in (("", "_low", "_high") if column.ends else ("",))]
     lines = dict.fromkeys(
         tuple(csv_cell(value) for column in columns for value in _values(column, row)) for row in table.rows
     )
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([heading, *lines])
     return text.getvalue()
-
-
-def _names(column: Column) -> list[str]:
-    return [column.key, f"{column.key}_low", f"{column.key}_high"] if column.ends else [column.key]
 
 
 def _values(column: Column, row: Any) -> list[Any]:

@@ -26,7 +26,16 @@ from scalescope.records.scaling import (
     engine_ratios,
 )
 from scalescope.show.document import Column, Document, Section, Table, charted
-from scalescope.show.words import count, engine_name, engine_order, has_spread, interval_note, number, with_interval
+from scalescope.show.words import (
+    capital,
+    count,
+    engine_name,
+    engine_order,
+    has_spread,
+    interval_note,
+    number,
+    with_interval,
+)
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
 from scalescope.units import format_rate, format_seconds, format_share
@@ -218,11 +227,14 @@ def _caption(curve: Curve, scaling: Scaling) -> str:
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
     base = baseline_words(curve)
     launches = sorted({point.launches for point in curve.points})
-    several = plural(launches[0], "launch") if len(launches) == 1 else f"{launches[:1]} to {launches[-1:]} launches"
+    repeated = ""
+    if launches not in ([], [1]):
+        most = plural(launches[-1], "launch")
+        repeated = f"{most} each." if len(launches) == 1 else f"{launches[0]} to {most} each."
     sentences = [
         f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}.",
         f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with.",
-        "" if launches in ([], [1]) else f"{several.replace('[', '').replace(']', '')} each.",
+        repeated,
     ]
     return " ".join(each for each in sentences if each)
 
@@ -444,7 +456,7 @@ def _of_launches(scaling: Scaling) -> str:
     rate = format_rate(best.throughput.value if best.throughput else 0)
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
-        return f"{_capital(_where(best))}: {rate} samples/s{step}."
+        return f"{capital(_where(best))}: {rate} samples/s{step}."
     once = bool(best.throughput and best.throughput.once)
     lead = "In one launch each the fastest was" if once else "Fastest is"
     again = f"; launches differ: {REPEAT}" if once else ""
@@ -456,7 +468,7 @@ def _of_launches(scaling: Scaling) -> str:
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
     if steady.low <= 1 <= steady.high:
         times = f"{steady.value:.2f} times{_sure(steady)}"
-        return f"{_capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
+        return f"{capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
     rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
     return f"{lead} {rest}{again if steady.once else _sure(steady)}."
 
@@ -470,14 +482,9 @@ def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
     curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
     steady = best.speedup["steady"]
     return (
-        f"{_capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
+        f"{capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
         f"{_sure(steady)}, counted in steps; {unknown}."
     )
-
-
-def _capital(text: str) -> str:
-    """A sentence's first letter; names of engines stay as they are written."""
-    return text if text.split(" ", 1)[0].isalpha() else text[0].upper() + text[1:]
 
 
 def _sure(steady: Estimate) -> str:

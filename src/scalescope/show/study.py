@@ -147,7 +147,7 @@ def compared_section(results: Sequence[Results], compared: Comparison | None) ->
 
 def _of_another_setting(results: Results) -> list[str]:
     """A warning where the map recommends a setting, and what else is told is of another batch."""
-    cell, curves = _setting(results)[0], results.scaling.curves if results.scaling else ()
+    (cell, _, _), curves = _setting(results), results.scaling.curves if results.scaling else ()
     if cell is None:
         return []
     batches: dict[str, set[Any]] = {
@@ -174,23 +174,21 @@ def _traced_otherwise(results: Results) -> list[str]:
 # --- the setting to use ---
 
 
-def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None]:
-    """The recommended cell, and the measured point of it or, without one, the fastest."""
+def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None, str]:
+    """The recommended cell, the measured point of it or, without one, the fastest; the engine of both, or nothing."""
     from scalescope.show.prediction import recommended_cell
 
     prediction, measured = results.prediction, results.scaling
     cell = recommended_cell(prediction) if prediction else None
-    if measured is None:
-        return cell, None
-    if cell is None or prediction is None:
-        best = fastest(measured)
-        return cell, best[1] if best else None
-    return cell, same_point(measured, cell, prediction.engine)
+    if cell and prediction:
+        return cell, same_point(measured, cell, prediction.engine) if measured else None, prediction.engine
+    point = best[1] if measured and (best := fastest(measured)) else None
+    return None, point, point.engine if point else ""
 
 
 def _pays(results: Results) -> bool:
     """False if several processes were launched and not shown to be faster than one."""
-    cell, point = _setting(results)
+    cell, point, _ = _setting(results)
     chosen, steady = cell or point, point.speedup.get("steady") if point else None
     if chosen is None or chosen.np == 1 or steady is None or results.scaling is None:
         return True
@@ -199,11 +197,10 @@ def _pays(results: Results) -> bool:
 
 def use_words(results: Results) -> str:
     """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
-    cell, point = _setting(results)
+    cell, point, engine = _setting(results)
     chosen = cell or point
     if chosen is None:
         return ""
-    engine = results.prediction.engine if cell and results.prediction else point.engine if point else ""
     each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
     using = f" and {plain(engine, 30)}" if engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
     facts = ", ".join([*_expected(cell, point, results), *_reached(point, cell)])
@@ -389,9 +386,8 @@ def _citation(results: Results) -> Section:
 def _json(results: Results, page: str) -> dict[str, Any]:
     """The JSON of `study`; a part without results is null."""
     told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
-    cell, point = _setting(results)
+    cell, point, engine = _setting(results)
     chosen, steady = cell or point, point.speedup.get("steady") if point else None
-    engine = results.prediction.engine if cell and results.prediction else point.engine if point else None
     pays = _pays(results)
     return {
         "kind": "study",
@@ -399,7 +395,7 @@ def _json(results: Results, page: str) -> dict[str, Any]:
         "answer": {
             "np": (chosen.np if pays else 1) if chosen else None,
             "batch": chosen.batch if chosen else None,
-            "engine": engine if pays else NO_ENGINE,
+            "engine": (engine if pays else NO_ENGINE) if chosen else None,
             "not_faster": None if pays or chosen is None else {"np": chosen.np, "engine": engine},
             "speedup": {
                 "expected": {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high}

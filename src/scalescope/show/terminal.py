@@ -52,7 +52,7 @@ class _Tidied:
 
 def open_console(**options: Any) -> Console:
     """Make a rich Console for text that others may have written; options as Console takes them."""
-    console = Console(**options)
+    console = Console(emoji=False, **options)
     if not console.is_terminal and not {"COLUMNS", "width"} & {*os.environ, *options}:
         console.width = WIDTH
     console.push_render_hook(_Tidy())
@@ -105,7 +105,7 @@ def _section(section: Section, console: Console) -> None:
 
 def _table(table: Table, console: Console, most: int) -> None:
     """The columns that fit; of many rows some, and how many there are more."""
-    columns = shown_columns(table, lambda column: column.heading if column.short is None else column.short)
+    columns = shown_columns(table, _head)
     if table.title:
         say(console, table.title, "bold")
     if not columns:

@@ -46,9 +46,11 @@ def _ask_explain(**given: Any) -> ExplainRequest:
 
 
 def _is_model(word: str | Path) -> bool:
+    if Path(word).exists():
+        return False
     from scalescope.workloads.builtin import BUILTINS
 
-    return not Path(word).exists() and (str(word) in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", str(word))))
+    return str(word) in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", str(word)))
 
 
 def explain(

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -151,6 +150,8 @@ def svg_as_pdf(svg: str) -> bytes:
 @cache
 def vega_script() -> str:
     """Script with which a page draws itself without the network; bundling takes seconds, so it is kept."""
+    from importlib.metadata import version  # slow to import, and needed here alone
+
     place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scalescope"
     kept = place / f"vega-{version('vl-convert-python')}.js"
     try:

@@ -80,19 +80,19 @@ def of_device(found: Collector, within: tuple[float, float], knows_optimizer: bo
 
 
 def operators(found: Collector, lane: int | str, within: tuple[float, float] = EVER) -> Intervals:
-    """When operators ran on a thread: not the launch of communication, and not those of the loader."""
+    """Moments of operators on a thread: not the launch of communication, and not those of the loader."""
     wide = found.operators.of(lane, within)
     ran = Intervals(wide.starts, wide.ends - BRIDGED_S)
     return without(ran, joined(_sending(found, lane, within), found.inputs.of(lane, within)))
 
 
 def _sending(found: Collector, lane: int | str, within: tuple[float, float]) -> Intervals:
-    """When a thread launched communication or waited for it."""
+    """Moments in which a thread launched communication or waited for it."""
     return joined(found.launching.of(lane, within), found.blocked.of(lane, within))
 
 
 def stepping_alone(found: Collector, within: tuple[float, float] = EVER) -> Intervals:
-    """When optimizers stepped; what their closures did is forward and backward."""
+    """Moments of optimizers' steps; what their closures did is forward and backward."""
     return without(found.optimizing.between(within), closures(found, within))
 
 
@@ -115,7 +115,7 @@ def closures(found: Collector, within: tuple[float, float] = EVER) -> Intervals:
 def spans_of(
     batches: Iterable[list[Event]], known: Collector, rank: int, start_s: float, end_s: float
 ) -> tuple[Span, ...]:
-    """What happened between two moments, with operators and kernels merged.
+    """Spans between two moments, with operators and kernels merged.
 
     Args:
         batches: Events of that time, and of the time in which its work was launched.
@@ -265,7 +265,7 @@ class _DeviceWork:
         return sets | {"input": without(found.inputs.all(), common(found.inputs.all(), busy))}
 
     def _launches(self) -> tuple[Times, "np.ndarray[tuple[int], np.dtype[np.object_]]"]:
-        """When and on which thread each piece of work was launched; NaN where no call is known."""
+        """Time and thread at which each piece of work was launched; NaN where no call is known."""
         work = np.array(self._correlation, dtype=np.int64)
         calls = np.array(self._call_correlation, dtype=np.int64)
         order = np.argsort(calls, kind="stable")

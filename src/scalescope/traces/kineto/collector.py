@@ -49,11 +49,11 @@ class Lanes:
         self.moments.setdefault(lane, Moments()).add(starts, ends)
 
     def of(self, lane: int | str, within: tuple[float, float] = EVER) -> Intervals:
-        """What one lane did."""
+        """Moments of one lane."""
         return self.moments[lane].between(within) if lane in self.moments else NOTHING
 
     def all(self, within: tuple[float, float] = EVER) -> Intervals:
-        """What any lane did."""
+        """Moments of any lane."""
         return joined(NOTHING, *(each.between(within) for each in self.moments.values()))
 
     def last(self) -> float:
@@ -201,7 +201,7 @@ class Collector:
 
     @property
     def unnamed(self) -> bool:
-        """Whether kernels are known by their own names only: NCCL once called most of them SendRecv."""
+        """True if kernels are known by their own names only: NCCL once called most of them SendRecv."""
         return bool(self._unnamed)
 
     def name_kernels(self, called: dict[int, tuple[str, int]]) -> None:
@@ -237,7 +237,7 @@ class Collector:
 
     @property
     def compiled(self) -> bool:
-        """Whether any name is one that torch.compile gives."""
+        """True if any name is one that torch.compile gives."""
         return any(is_compiled(name) for names in (self._host_meanings, self._device_meanings) for name in names)
 
     @property
@@ -251,7 +251,7 @@ class Collector:
         return Loss(events=self._strange, reason=reason)
 
     def _seconds(self, event: Event, *, counted: bool) -> tuple[float, float] | None:
-        """When it began and ended, None when that cannot be."""
+        """Begin and end of an event; None when they cannot be."""
         if not (0 <= event.ts < _LATEST_US and 0 <= event.dur < _LONGEST_US):
             self._strange += counted
             return None
@@ -335,7 +335,7 @@ class Collector:
         return [(lane, at[begin:end]) for lane, begin, end in bounds if begin < end]
 
     def _times(self, starts_us: Times, lengths_us: Times) -> tuple[NDArray[np.bool_], Times, Times]:
-        """Which events have times that can be, and starts and ends of all in seconds."""
+        """Mask of the events with times that can be, and starts and ends of all in seconds."""
         with np.errstate(invalid="ignore"):
             real = (starts_us >= 0) & (starts_us < _LATEST_US) & (lengths_us >= 0) & (lengths_us < _LONGEST_US)
         begin = (starts_us - (self.zero_us or 0.0)) * 1e-6

@@ -127,7 +127,7 @@ _COMPILED = re.compile(
 
 
 def is_compiled(name: str) -> bool:
-    """Whether torch.compile made what has this name."""
+    """Check whether torch.compile made what has this name."""
     return _COMPILED.search(name[:200]) is not None
 
 
@@ -160,7 +160,7 @@ def operation_of(name: str) -> str:
 
 
 def is_collective(operation: str) -> bool:
-    """Whether every rank takes part in it, at the same place in the order."""
+    """Check whether every rank takes part in it, at the same place in the order."""
     return operation not in (*_POINT_TO_POINT, UNKNOWN_OPERATION)
 
 
@@ -268,7 +268,7 @@ def facts_of(around: bytes, path: Path) -> Facts:
 
 
 def _group_ranks(told: dict[str, Any]) -> dict[str, int]:
-    """How many ranks each process group has, by its description and by its name."""
+    """Number of ranks of each process group, by its description and by its name."""
     config, ranks = told.get("pg_config"), dict[str, int]()
     for group in config if isinstance(config, list) else ():
         if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 0 < size <= _MOST_RANKS:

@@ -60,7 +60,7 @@ def _marked(found: Collector) -> Steps:
 
 
 def _is_cut_off(optimizers: Marks, starts: Times, ends: Times) -> bool:
-    """Whether the last step lacks the optimizer that others have, or is short where no step has one."""
+    """Check whether the last step lacks the optimizer that others have, or is short where no step has one."""
     moments = np.sort(np.array(optimizers.start_s))
     counts = np.searchsorted(moments, ends) - np.searchsorted(moments, starts)
     if counts[:-1].any():
@@ -83,7 +83,7 @@ def _between_optimizers(found: Collector) -> Steps:
 
 
 def _ends_of_one_optimizer(optimizers: Marks) -> Times:
-    """Of the optimizer that stepped most often and, among equals, last: others run inside or next to it."""
+    """Ends of the optimizer that stepped most often and, among equals, last: others run inside or next to it."""
     ends = np.array(optimizers.end_s)
     names, which = np.unique(np.array(optimizers.names, dtype=object), return_inverse=True)
     each = [ends[which == at] for at in range(len(names))]
@@ -91,7 +91,7 @@ def _ends_of_one_optimizer(optimizers: Marks) -> Times:
 
 
 def _in_order(found: Collector) -> NDArray[np.int64]:
-    """Which of the file's events are collectives, in the order of their ends."""
+    """Indices of the file's collectives, in the order of their ends."""
     marks = found.collectives
     kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=np.int64)
     return kept[np.argsort(np.array(marks.end_s)[kept], kind="stable")]
@@ -147,7 +147,7 @@ def _launched_by_backward(found: Collector, collectives: Collectives) -> NDArray
 
 
 def recognises(beginning: bytes) -> bool:
-    """Whether a file that begins so is a trace of the profiler: an object with its keys, or events with threads."""
+    """Recognise a trace of the profiler by its beginning: an object with its keys, or events with threads."""
     if beginning.startswith(b"{") and is_object(beginning):
         return True
     return b'"ph"' in beginning and b'"tid"' in beginning and b"NEGOTIATE_" not in beginning
@@ -233,7 +233,7 @@ def _called(found: Collector, stream: EventStream[Event], places: Places) -> dic
 def _calls(
     found: Collector, stream: EventStream[Event], places: Places
 ) -> tuple[dict[int, tuple[float, int | str]], Intervals]:
-    """What the host did for FSDP2's kernels, read again where a trace has any.
+    """Read again what the host did for FSDP2's kernels, where a trace has any.
 
     Returns:
         When and on which thread each was launched, by correlation, and when the host waited for its GPU.
@@ -276,7 +276,7 @@ class _Spans:
 
 
 def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:
-    """What the rank noted of its steps, as far as the file does not say it."""
+    """Add what the rank noted of its steps, as far as the file does not say it."""
 
     def here(moments: Intervals) -> Intervals:
         return Intervals(moments.starts - epoch_s, moments.ends - epoch_s)
@@ -301,7 +301,7 @@ def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:
 
 
 def _complete_until(found: Collector, on_device: bool) -> float:
-    """How far a cut file is complete: its events are sorted by thread, and a GPU's come last."""
+    """Moment until which a cut file is complete: its events are sorted by thread, and a GPU's come last."""
     threads = [found.last_s.get(lane, -np.inf) for lane in set(found.steps.lanes) | set(found.optimizers.lanes)]
     until = min(threads, default=-np.inf)
     if on_device:

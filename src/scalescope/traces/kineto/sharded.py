@@ -79,7 +79,7 @@ def issued(
 
 
 def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str, float]]:
-    """Of the stream that copies out of gathers; another one reduces in a range of the same name."""
+    """Copies of the stream that copies out of gathers; another one reduces in a range of the same name."""
     kinds: dict[str, Literal["gathered", "reduced"]]
     kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
     marks, copies = found.device_sharding, list[tuple[Literal["gathered", "reduced"], str, float]]()
@@ -94,7 +94,7 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
 
 
 def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
-    """What a host that runs ahead launched before the trace began is what comes at that place of each later step."""
+    """Fill in what a host that runs ahead launched before the trace began: what comes there in each later step."""
     known = told.phase[order] != ""
     first = int(np.argmax(known))
     keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
@@ -134,7 +134,7 @@ def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, flo
 
 @lru_cache(maxsize=1 << 14)
 def _parsed(name: str) -> tuple[str, str]:
-    """What a range of FSDP2 does, and for which module."""
+    """Split the name of FSDP2's range into what it does and for which module."""
     told = _NAMED.match(name)
     return ("", "") if told is None else (told[1], told[2] or told[3] or ROOT)
 
@@ -157,7 +157,7 @@ def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Range
 def _issues(
     found: Collector, called: dict[int, tuple[float, int | str]]
 ) -> "tuple[Times, np.ndarray[tuple[int], np.dtype[np.object_]]]":
-    """When and on which thread each collective was issued; NaN where that is not known.
+    """Time and thread at which each collective was issued; NaN where that is not known.
 
     A kernel knows its call. Works of gloo do not: those of one operation are first in, first out.
     """
@@ -191,7 +191,7 @@ def _outermost(found: Collector, operation: str) -> list[tuple[float, int | str]
 
 
 def _is_followed(found: Collector, issue_s: Times) -> NDArray[np.bool_]:
-    """Whether another backward pass ends between this one's end and the next step of an optimizer."""
+    """Mark collectives that another backward pass follows before the next step of an optimizer."""
     marks = found.sharding
     passes = np.sort([end for name, end in zip(marks.names, marks.end_s, strict=True) if name == f"FSDP::{_PASS}"])
     updates = np.sort(np.array(found.optimizers.start_s))
