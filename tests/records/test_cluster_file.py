@@ -248,7 +248,7 @@ def test_measured_numbers_stand_in_one_line(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
         load_cluster(tmp_path / "none.toml")
-    with pytest.raises(UsageError, match=r"Is a directory: name a cluster\.toml file"):
+    with pytest.raises(UsageError, match=r"Is a directory: name a cluster\.toml, which scalescope probe"):
         load_cluster(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="is not TOML"):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -112,16 +112,12 @@ def sentence(explanation: Explanation) -> str:
 
 
 def _divided(explanation: Explanation, parts: Breakdown) -> str:
-    """` (12 % transfer; rank 0 waits 22 % for rank 1)`, where the source tells."""
+    """` (11 % waiting for rank 1, 12 % transfer)`, where the source tells."""
     waiting, transfer, late = WAITING.share(parts), TRANSFER.share(parts), explanation.straggler
     if waiting is None or transfer is None:
         return ""
-    others = [each for each in explanation.per_rank if each.rank != late and each.parts.waiting_s is not None]
-    if late is None or not others:
-        return f" ({format_share(waiting)} {WAITING.name}, {format_share(transfer)} transfer)"
-    waits = format_share(fmean(WAITING.share(each.parts) or 0.0 for each in others))
-    who = f"rank {others[0].rank} waits" if len(others) == 1 else "other ranks wait"
-    return f" ({format_share(transfer)} transfer; {who} {waits} for rank {late})"
+    who = WAITING.name if late is None else f"waiting for rank {late}"
+    return f" ({format_share(waiting)} {who}, {format_share(transfer)} transfer)"
 
 
 def by_gain(findings: Sequence[Finding]) -> list[Finding]:
