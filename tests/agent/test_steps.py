@@ -245,3 +245,22 @@ def test_a_second_sitecustomize_still_runs(watch, tmp_path) -> None:
     watched = watch("", "sh", "-c", command)
     assert watched.stdout == "the other one\n"
     assert len(watched.log.steps()) == 1
+
+
+def test_a_step_that_makes_an_optimizers_state_before_a_checkpoint_is_loaded_is_none(forked) -> None:
+    """Counted, it would be the first step of a training whose model nobody has seen."""
+    script = (
+        BEGINNING
+        + """
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+optimizer = torch.optim.Adam(model.parameters())
+state = get_optimizer_state_dict(model, optimizer)
+set_optimizer_state_dict(model, optimizer, state)
+for _ in range(3): step()
+get_optimizer_state_dict(model, optimizer)
+step()
+"""
+    )
+    log = forked(script)
+    assert len(log.steps()) == 4
+    assert samples(log) == {4}

@@ -129,6 +129,14 @@ def test_a_script_is_named_after_the_exchange_that_its_ranks_show(
     assert "no_sync" not in json.dumps(found["findings"])
 
 
+def test_the_example_that_shards_slowly_shows_what_it_plants(scalescope: CommandLine) -> None:
+    example = Path(__file__).parents[2] / "examples" / "slow_sharded.py"
+    words = ("explain", "--np", "2", "-o", "out", "--json", "--", sys.executable, str(example), "--accumulate", "4")
+    found = json.loads(scalescope(*words).stdout)
+    assert found["engine"] == "fsdp2"
+    assert "synchronized_micro_batches" in {each["id"] for each in found["findings"]}
+
+
 def test_a_pattern_cannot_be_traced(scalescope: CommandLine) -> None:
     words = ("--trace", "--pattern", "took", "--", sys.executable, "train.py")
     assert "leave --pattern or --trace out" in scalescope.in_this_process("measure", *words, code=2).stderr

@@ -113,6 +113,21 @@ def test_a_trace_shows_its_engine_by_the_names_that_it_alone_gives(
     assert engine_of_trace(names, collectives=collectives).name == engine
 
 
+@pytest.mark.parametrize(
+    ("own", "engine"),
+    [
+        ((), "fsdp2"),
+        (("allgather", "reducescatter"), "fsdp2"),
+        (("allgather", "reducescatter", "allreduce"), "hsdp"),
+        (("allreduce",), "replicate"),
+    ],
+)
+def test_engines_with_the_same_ranges_are_told_apart_by_what_they_send(own: tuple[str, ...], engine: str) -> None:
+    names = ["FSDP::pre_forward (layers.0)", "c10d::allreduce_"]
+    assert engine_of_trace(names, collectives=True, own=own).name == engine
+    assert engine_of_trace([*names, "DistributedDataParallel.forward"], collectives=True, own=own).name == "ddp"
+
+
 @pytest.mark.parametrize("name", SEEN)
 def test_what_is_only_seen_can_be_named_but_neither_launched_nor_modelled(name: str) -> None:
     engine = engine_named(name)

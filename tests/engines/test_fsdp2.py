@@ -128,6 +128,11 @@ SCRIPTS = {
     "fsdp": ("model = FullyShardedDataParallel(model, device_id=torch.device('cpu'))\n", 2),
     "ddp": ("from torch.distributed._composable.replicate import replicate\nreplicate(model)\n", 2),
 }
+GATHERED = {("forward", "allgather"), ("backward", "allgather")}
+EXCHANGED = {
+    "hsdp": {*GATHERED, ("backward", "reducescatter"), ("backward", "allreduce")},
+    "replicate": {("backward", "allreduce")},
+}
 
 
 @pytest.mark.launches
@@ -140,8 +145,15 @@ def test_scripts_that_shard_are_named_as_what_they_are(scalescope: CommandLine, 
     done = scalescope("measure", *words, "--json", "--", sys.executable, "train.py")
     (point,) = json.loads(done.stdout)["points"]
     assert point["engine"] == engine
-    found = json.loads(scalescope.in_this_process("explain", f"out/traces/np{np}", "--json").stdout)
-    assert found["engine"] == engine
+    traces = scalescope.folder / "out" / "traces" / f"np{np}"
+    files = sorted(str(path) for path in traces.glob("trace-rank*"))
+    assert len(files) == np
+    for given in ([str(traces)], files):  # As it was captured, and as files of others
+        found = json.loads(scalescope.in_this_process("explain", *given, "--json").stdout)
+        assert found["engine"] == engine
+    passes = {(each["phase"], each["operation"]) for each in found["exchanges"]}
+    if engine in EXCHANGED:
+        assert passes == EXCHANGED[engine]
     assert scalescope.processes() == []
 
 
@@ -163,7 +175,8 @@ def test_a_model_without_blocks_is_sharded_as_a_whole_and_this_is_said(scalescop
         "    def forward(self, x): return self.layer(x)\n"
     )
     words = ("--engine", "fsdp2", "--np", "2", "--launches", "1", "--steps", "30", "-o", "out")
-    scalescope("measure", "whole.py:Whole", "--input", "64", *words)
+    done = scalescope("measure", "whole.py:Whole", "--input", "64", *words)
+    assert "fsdp2 on 2 processes" in done.stdout, "names of engines stay as they are written"
     (run,) = json.loads((scalescope.folder / "out" / "measurement.json").read_text())["runs"]
     assert (
         "Whole has no blocks in a ModuleList or Sequential: FSDP2 shards and gathers it as a whole" in run["warnings"]

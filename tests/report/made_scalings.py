@@ -114,7 +114,7 @@ def once(value: float) -> Estimate:
 def _measured_point(
     engine: str, np: int, batch: float, asked: float, launches: int, interval: Literal["t", "range"], nodes: int | None
 ) -> ScalingPoint:
-    cost = {"none": 0.0, "ddp": 0.0012, "horovod": 0.0021}[engine]
+    cost = {"none": 0.0, "ddp": 0.0012, "horovod": 0.0021, "fsdp2": 0.0034}[engine]
     alone_s, step_s = 0.004 + 0.0008 * asked, 0.004 + 0.0008 * batch + cost * (1 + 0.5 * np**0.5)
     work = batch * np / asked
     steady = work * alone_s / step_s

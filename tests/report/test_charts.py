@@ -21,7 +21,7 @@ from scalescope.show.charts.saving import FORMATS
 from scalescope.show.charts.scaling import batch_chart
 from scalescope.units import format_rate
 
-EVERYTHING = ["speedup", "waterfall", "strong", "weak", "batch", "phases"]
+EVERYTHING = ["speedup", "waterfall", "strong", "weak", "both", "batch", "phases"]
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +249,16 @@ def test_engines_share_a_panel_per_batch_and_keep_their_colours(of_measured: Any
     alone = 32 / (0.004 + 0.0008 * 32)
     assert ideal == pytest.approx({1: alone, 2: 2 * alone, 4: 4 * alone})
     assert any("fastest: 4,444 samples/s on 4 processes with ddp, batch 64 each" in text for text in texts(weak))
+
+
+def test_strong_and_weak_scaling_of_every_engine_stand_in_one_figure() -> None:
+    engines = ("ddp", "horovod", "fsdp2")
+    figure = drawn(measured(batches=(32,), engines=engines))["both"]
+    assert texts(figure)[-2:] == ["strong scaling, global batch 32", "weak scaling, batch 32 each"]
+    strong, weak = (panel["layer"] for panel in figure["concat"])
+    assert {row["series"] for row in rows(strong[1])} == {row["series"] for row in rows(weak[1])} == set(engines)
+    assert strong[0]["encoding"]["y"]["scale"] == weak[0]["encoding"]["y"]["scale"]
+    assert "both" not in drawn(measured(batches=(32,), kinds=("weak",)))
 
 
 def test_ticks_name_nodes_when_they_differ() -> None:

@@ -129,6 +129,14 @@ def test_compute_that_cannot_be_launched_fast_enough_ends_with_its_launch() -> N
     assert made.step_s == 20
 
 
+def test_a_cpu_that_is_late_gains_what_it_need_not_issue() -> None:
+    late = blocks("ab", gather_s=0.0, scatter_s=0.0, launch_s=20.0, gather_launch_s=3.0, scatter_launch_s=5.0)
+    assert replay(late) == 4 * 20 + 4 * 3 + 2 * 5
+    assert replay(late) - replay(late.without_reshard()) == 2 * 3
+    every = replace(late, passes=2, syncs_every_pass=True)
+    assert replay(every) - replay(every.synced_once()) == 2 * 5
+
+
 def test_copies_are_compute() -> None:
     made = run(blocks("a", copy_out_s=0.5, copy_in_s=0.25, reshards=False))
     assert made.step_s == 2 + 0.5 + 4 + 8 + 0.25 + 3

@@ -33,6 +33,14 @@ def test_every_collective_has_its_pass_and_module(name: str, ahead: int) -> None
     assert trace.device_bytes > 1 << 37
 
 
+def test_drawn_collectives_are_named_after_their_module() -> None:
+    trace = read(sample("fsdp_busy"))
+    spans = trace.spans(float(trace.starts_s[1]), float(trace.ends_s[1]))
+    drawn = {span.name for span in spans if span.activity == "communication"}
+    modules = ["root", *(f"blocks.{at}" for at in range(BLOCKS))]
+    assert drawn == {f"{operation} of {module}" for operation in ("allgather", "reducescatter") for module in modules}
+
+
 def test_reductions_of_all_but_the_last_micro_batch_are_followed_by_another_backward() -> None:
     trace = read(sample("fsdp_accumulated"))
     assert trace.issued is not None

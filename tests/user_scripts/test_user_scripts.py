@@ -16,6 +16,7 @@ import torch
 
 import needs
 from command_line import CommandLine
+from scalescope.engines.base import SHARDING
 from scalescope.jobs.environment import free_port
 
 HERE = Path(__file__).parent
@@ -56,6 +57,8 @@ class Case(NamedTuple):
     """The words before the script, if not those of Python; PORT is a free one, as two tests run at a time."""
     launcher: str = ""
     """Named where torchrun would start what can start its ranks itself."""
+    sharded: bool = False
+    """By FSDP2, as measure and explain are to see."""
     tunes: bool = True
     """Whether tune searches; otherwise it says why not, and the training goes on to its end all the same."""
 
@@ -96,15 +99,15 @@ CASES = (
     Case(HERE / "uneven_join.py", tunes=False),
     Case(HERE / "replicated.py", tunes=False),
     Case(HERE / "compiled_ddp.py", tunes=False),
-    Case(HERE / "lightning_fsdp2.py", libraries=("lightning",), tunes=False),
-    Case(HERE / "hf_fsdp2.py", libraries=HF, tunes=False),
-    Case(HERE / "fsdp2_transformer.py", tunes=False),
-    Case(HERE / "fsdp2.py", tunes=False),
-    Case(HERE / "fsdp2.py", "OUT mixed", tunes=False),
-    Case(HERE / "fsdp2.py", "OUT accumulate", tunes=False),
-    Case(HERE / "fsdp2.py", "OUT checkpoint", tunes=False),
-    Case(HERE / "fsdp2.py", "OUT offload", tunes=False),
-    Case(HERE / "fsdp2.py", "OUT mixed accumulate checkpoint offload", tunes=False),
+    Case(HERE / "lightning_fsdp2.py", libraries=("lightning",), sharded=True, tunes=False),
+    Case(HERE / "hf_fsdp2.py", libraries=HF, sharded=True, tunes=False),
+    Case(HERE / "fsdp2_transformer.py", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", "OUT mixed", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", "OUT accumulate", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", "OUT checkpoint", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", "OUT offload", sharded=True, tunes=False),
+    Case(HERE / "fsdp2.py", "OUT mixed accumulate checkpoint offload", sharded=True, tunes=False),
 )
 
 
@@ -157,7 +160,13 @@ def test_a_script_ends_with_the_parameters_of_its_plain_run(
         assert measured(tmp_path / "out") == [("ddp", case.np, STEPS)]
         assert "torch.distributed.run" not in next((tmp_path / "out").glob("launches/*/command.txt")).read_text()
     why = said.rpartition("not tuned: ")[2].replace(";", ":").partition(":")[0]
-    record_property("outcome", f"equal; not tuned: {why}" if refused else "equal")
+    told = f"; not tuned: {why}" if refused else ""
+    if case.sharded and verb == "measure":
+        assert {engine for engine, *_ in measured(tmp_path / "out")} == {"fsdp2"}
+    if case.sharded and verb == "explain":
+        gathers, reductions = sharding_seen(tmp_path / "out")
+        told = f"; a step has {gathers} all-gathers and {reductions} reduce-scatters"
+    record_property("outcome", f"equal{told}")
 
 
 @pytest.mark.launches
@@ -185,6 +194,20 @@ def measured(folder: Path) -> list[tuple[str, int, int]]:
     runs = json.loads((folder / "measurement.json").read_text())["runs"]
     assert all(rank["steps"] == run["steps"] for run in runs for rank in run["ranks"])
     return sorted(((run["engine_seen"], len(run["ranks"]), run["steps"]) for run in runs), key=lambda run: run[1])
+
+
+def sharding_seen(folder: Path) -> tuple[int, int]:
+    """All-gathers and reduce-scatters of a step, as far as their pass and modules are known."""
+    (found,) = (json.loads(path.read_text()) for path in folder.rglob("explanation.json"))
+    assert found["engine"] == "fsdp2"
+    counts = []
+    for operation in SHARDING:
+        rows = [each for each in found["exchanges"] if each["operation"] == operation and each["phase"]]
+        assert all(len(each["module_exposed_s"]) == each["modules"] > 0 for each in rows)
+        counts.append(round(sum(each["count"] for each in rows)))
+    gathers, reductions = counts
+    assert gathers >= reductions > 0
+    return gathers, reductions
 
 
 def finish(words: list[str], folder: Path) -> tuple[int, str]:

@@ -49,6 +49,7 @@ class Agent:
         self._stale_reads = StaleReads(since, folder) if since else None
         self._imports = ImportWatch(
             {
+                "torch.distributed.checkpoint.state_dict": self._watch_states,
                 "torch.distributed.distributed_c10d": self._watch_process_group,
                 "torch.jit._recursive": self._interruptions.watch_scripting,
                 "torch.nn.modules.module": self._interruptions.watch_modules,
@@ -77,6 +78,11 @@ class Agent:
         self.clock.watch_optimizers(module)
         if self.capture:
             self.capture.watch_optimizers(module)
+
+    def _watch_states(self, module: Any) -> None:
+        """An optimizer without state is stepped once, with gradients of zero, before a checkpoint is loaded into it."""
+        if hasattr(module, "_init_optim_state"):
+            module._init_optim_state = self.clock.no_step_inside(module._init_optim_state)
 
     def _watch_loaders(self, module: Any) -> None:
         self._interruptions.watch_loaders(module)

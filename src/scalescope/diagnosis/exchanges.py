@@ -1,6 +1,7 @@
 """What a step exchanges, by pass, operation and process group: how much of it is exposed, and what was prefetched."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -38,9 +39,18 @@ def exchanges(job: JobTraces, warmup: int, factor: float) -> tuple[ExchangeAccou
                 seconds=factor * sum(row.seconds for row in rows) / len(rows),
                 exposed_s=exposed_s,
                 waiting_s=None if waiting is None else min(factor * waiting[kind], exposed_s),
+                module_exposed_s=_by_module(rows, factor / len(rows)),
             )
         )
     return tuple(accounts)
+
+
+def _by_module(rows: Sequence[ExchangeAccount], factor: float) -> dict[str, float] | None:
+    """The mean over ranks, the longest first."""
+    told = [row.module_exposed_s or {} for row in rows]
+    names = dict.fromkeys(name for each in told for name in each)
+    seconds = {name: factor * sum(each.get(name, 0.0) for each in told) for name in names}
+    return dict(sorted(seconds.items(), key=lambda each: -each[1])) or None
 
 
 def kinds_of(trace: Trace) -> list[_Kind]:
@@ -62,18 +72,26 @@ def _of_rank(trace: Trace, warmup: int) -> dict[_Kind, ExchangeAccount]:
         alone = common(trace.exposed, moments) if trace.exposed is not None else moments
         known = those & (seen.bytes >= 0)
         issued, group = trace.issued, kind[2]
+        alike = len(set(trace.group_ranks.values())) < 2  # Of gloo's collectives nothing tells the group
+        names = [] if issued is None else issued.module[those].tolist()
+        each_s = between(alone, seen.start_s[those], seen.end_s[those]) / len(starts)
+        module_exposed_s = dict[str, float]()
+        for module, seconds in zip(names, each_s.tolist(), strict=False):
+            if module:
+                module_exposed_s[module] = module_exposed_s.get(module, 0.0) + seconds
         accounts[kind] = ExchangeAccount(
             phase=kind[0],
             operation=kind[1],
             group=group,
-            ranks=trace.group_ranks.get(group, trace.world_size if not group else None),
-            modules=0 if issued is None else len(set(issued.module[those].tolist()) - {""}),
+            ranks=trace.group_ranks.get(group) if group else trace.world_size if alike else None,
+            modules=len(module_exposed_s),
             count=float(those.sum()) / len(starts),
             prefetched=0.0 if issued is None else float(issued.prefetched[those].sum()) / len(starts),
             bytes=float(seen.bytes[known].mean() * those.sum()) / len(starts) if known.any() else None,
             seconds=float(between(moments, starts, ends).mean()),
             exposed_s=float(between(alone, starts, ends).mean()),
             waiting_s=None,
+            module_exposed_s=module_exposed_s,
         )
     return {kind: account for kind, account in accounts.items() if account.count}
 

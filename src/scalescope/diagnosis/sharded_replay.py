@@ -83,7 +83,7 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
     scatters = order[(seen.operation[order] == "reducescatter") & (seen.start_s[order] >= passes[-1])]
     names = list(dict.fromkeys(issued.module[gathers].tolist()))
     points = _points(trace, issued, order, passes[-1], end_s)
-    if not len(scatters) or [point.module for point in points[: len(names)]] != names or (not blocking and passes[1:]):
+    if not len(scatters) or [point.module for point in points[: len(names)]] != names:
         return None
     # Compute between two points: on a GPU while another gather is under way, over gloo without any collective
     if blocking:
@@ -98,8 +98,10 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
         if point.kind == "reduced" and point.module in names:
             backward.append(Segment(names.index(point.module), open_s))
             open_s = 0.0
+    groups = tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names)
     if not blocking:
-        forward, backward = _with_host(forward, backward, trace, issued, gathers, scatters)
+        last = gathers[seen.start_s[gathers] >= passes[-1]]
+        groups, forward, backward = _with_host(groups, forward, backward, trace, issued, last, scatters)
     ended_s = float(seen.end_s[order].max())
     if blocking:  # The last micro-batch stands for all: as long as they are in the mean
         sent_s = float((seen.end_s - seen.start_s)[order].sum())
@@ -110,7 +112,7 @@ def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float],
             [replace(each, seconds=mean * each.seconds) for each in part] for part in (forward, backward)
         )
     return ShardedStep(
-        groups=tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names),
+        groups=groups,
         forward=tuple(forward),
         backward=tuple(backward),
         optimizer_s=max(end_s - ended_s, 0.0),
@@ -155,23 +157,49 @@ def _group(trace: Trace, issued: Issued, own: NDArray[np.bool_], name: str) -> G
 
 
 def _with_host(
+    groups: Sequence[Group],
     forward: list[Segment],
     backward: list[Segment],
     trace: Trace,
     issued: Issued,
     gathers: NDArray[np.int64],
     scatters: NDArray[np.int64],
-) -> tuple[list[Segment], list[Segment]]:
-    """With what the host needs from one point to the next, and how far it is ahead of the GPU when the step begins."""
+) -> tuple[tuple[Group, ...], list[Segment], list[Segment]]:
+    """With what the host needs from one point to the next, and how far it is ahead of the GPU when the step begins.
+
+    Issuing a collective is the group's part of it, which goes with the collective.
+    """
     times = np.concatenate([issued.issued_s[gathers], issued.issued_s[scatters]])
     if len(times) != len(forward) + len(backward) or not np.isfinite(times).all():
-        return forward, backward
+        return tuple(groups), forward, backward
     waits = issued.synchronized
     waited = between(waits, times[:-1], times[1:]) if waits is not None else np.zeros(len(times) - 1)
     needed = (np.diff(times) - waited).tolist()
     needed[0] -= float(trace.collectives.start_s[gathers[0]] - times[0])
     blocks = (waited > 0).tolist()
-    first = [replace(each, launch_s=needed[at], synchronizes=blocks[at]) for at, each in enumerate(forward)]
+    issuing = {
+        (kind, module): float(issued.issuing_s[those[issued.module[those] == module]].mean())
+        for kind, those in (("gather", gathers), ("scatter", scatters))
+        for module in set(issued.module[those].tolist())
+    }
+    groups = tuple(
+        replace(
+            group,
+            gather_launch_s=issuing.get(("gather", group.name), 0.0),
+            scatter_launch_s=issuing.get(("scatter", group.name), 0.0),
+        )
+        for group in groups
+    )
+
+    first = [
+        replace(each, launch_s=needed[at] - float(groups[each.group].gather_launch_s), synchronizes=blocks[at])
+        for at, each in enumerate(forward)
+    ]
     # The first reduction is issued where its backward ends, which the last segment of the forward was counted to
     needed, blocks = [0.0, *needed[len(forward) :]], [False, *blocks[len(forward) :]]
-    return first, [replace(each, launch_s=needed[at], synchronizes=blocks[at]) for at, each in enumerate(backward)]
+    rest = []
+    for at, each in enumerate(backward):
+        group = groups[each.group]
+        own_s = float(group.scatter_launch_s) + (float(group.gather_launch_s) if group.reshards else 0.0)
+        rest.append(replace(each, launch_s=needed[at] - own_s, synchronizes=blocks[at]))
+    return groups, first, rest

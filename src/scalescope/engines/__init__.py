@@ -36,16 +36,18 @@ def engine_named(name: str) -> Engine:
     return SEEN.get(name) or find_engine(name)
 
 
-def engine_of_trace(names: Collection[str], *, collectives: bool) -> Engine:
+def engine_of_trace(names: Collection[str], *, collectives: bool, own: Collection[str] = ()) -> Engine:
     """The engine that a profile shows.
 
     Args:
         names: Of its ranges and operators.
         collectives: Whether ranks called any collective.
+        own: Those called inside the engine's ranges, as far as ranges tell; they tell engines apart that mark alike.
     """
     for engine in KNOWN.values():
         if any(name.startswith(engine.trace_marks) for name in names if engine.trace_marks):
-            return engine
+            alike = (each for each in KNOWN.values() if each.trace_marks == engine.trace_marks)
+            return next((each for each in alike if set(each.operations) == set(own)), engine)
     return COLLECTIVES if collectives else PLAIN
 
 

@@ -28,12 +28,12 @@ def wrap(
     device = next(model.parameters()).device
     mesh = mesh or init_device_mesh(device.type, (dist.get_world_size(),))
     options = {name: knobs[name] for name in ("reshard_after_forward",) if name in knobs}
-    blocks = blocks_of(model)
+    blocks, name = blocks_of(model), type(model).__name__  # which fully_shard changes
     for block in blocks:
         fully_shard(block, mesh=mesh, **options)
     fully_shard(model, mesh=mesh, **options)
     if not blocks and dist.get_rank() == 0:
-        print(f"{NOTE_MARK} {_NO_BLOCKS.format(type(model).__name__)}", flush=True)
+        print(f"{NOTE_MARK} {_NO_BLOCKS.format(name)}", flush=True)
 
     @contextlib.contextmanager
     def no_sync() -> Iterator[None]:

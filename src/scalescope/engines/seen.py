@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from scalescope.engines.base import Engine, Exchange
+from scalescope.engines.base import SHARDING, Engine, Exchange
+from scalescope.engines.fsdp2 import FSDP2
 from scalescope.errors import UsageError
 from scalescope.records.job import KnobValue
 from scalescope.records.profile import ModelProfile
@@ -32,7 +33,8 @@ class Hsdp(Seen):
 
     name = "hsdp"
     title = "HSDP"
-    operations = ("allgather", "reducescatter", "allreduce")
+    trace_marks = FSDP2.trace_marks
+    operations = (*SHARDING, "allreduce")
 
 
 class Replicated(Seen):
@@ -40,6 +42,7 @@ class Replicated(Seen):
 
     name = "replicate"
     title = "replicate"
+    trace_marks = FSDP2.trace_marks
     operations = ("allreduce",)
 
 
@@ -49,7 +52,7 @@ class Fsdp1(Seen):
     name = "fsdp"
     title = "FSDP"
     trace_marks = ("FullyShardedDataParallel.",)
-    operations = ("allgather", "reducescatter")
+    operations = SHARDING
 
 
 class Collectives(Seen):

@@ -114,6 +114,7 @@ class ExchangeAccount(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float  # Moments in which any of them went on
     exposed_s: float  # Of these: while nothing was computed
     waiting_s: float | None  # Of exposed_s: until the last rank had come; None where ranks cannot be compared
+    module_exposed_s: dict[str, float] | None = None  # Of exposed_s, the longest first; None: modules have no names
 
     @property
     def transfer_s(self) -> float:

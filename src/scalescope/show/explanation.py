@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope.engines import COLLECTIVES
-from scalescope.records.explanation import Explanation, Finding, HorovodAccount, RankAccount
+from scalescope.records.explanation import ExchangeAccount, Explanation, Finding, HorovodAccount, RankAccount
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
 from scalescope.show.document import Bar, Column, Document, Item, Section, Table, charted
@@ -372,9 +372,16 @@ def _exchanges(explanation: Explanation) -> list[Table]:
         Column("", attrgetter("exposed_s"), "exposed", write=format_seconds),
         Column("", attrgetter("waiting_s"), "waiting", write=format_seconds),
         Column("", lambda each: each.seconds - each.exposed_s, "hidden", write=format_seconds, priority=1),
+        Column("", _most_exposed, "most exposed", words=True, priority=2),
     )
     caption = "Collectives of a typical step, by pass: means over ranks and steady steps."
     return [Table(columns, explanation.exchanges, caption, noun="exchange", most=_MOST_ROWS)]
+
+
+def _most_exposed(exchange: ExchangeAccount) -> str:
+    """The module whose collectives are exposed longest, and how long."""
+    module, seconds = next(iter((exchange.module_exposed_s or {}).items()), ("", 0.0))
+    return "-" if not seconds else f"{plain(module, 30)} ({format_seconds(seconds)})"
 
 
 def _transfers(explanation: Explanation) -> Table:

@@ -27,7 +27,6 @@ from scalescope.records.scaling import (
 )
 from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.words import (
-    capital,
     count,
     engine_name,
     engine_order,
@@ -456,7 +455,7 @@ def _of_launches(scaling: Scaling) -> str:
     rate = format_rate(best.throughput.value if best.throughput else 0)
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
-        return f"{capital(_where(best))}: {rate} samples/s{step}."
+        return f"{_where(best)}: {rate} samples/s{step}."
     once = bool(best.throughput and best.throughput.once)
     lead = "In one launch each the fastest was" if once else "Fastest is"
     again = f"; launches differ: {REPEAT}" if once else ""
@@ -468,7 +467,7 @@ def _of_launches(scaling: Scaling) -> str:
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
     if steady.low <= 1 <= steady.high:
         times = f"{steady.value:.2f} times{_sure(steady)}"
-        return f"{capital(_where(best))}: {rate} samples/s, not told apart from {of}: {times}."
+        return f"{_where(best)}: {rate} samples/s, not told apart from {of}: {times}."
     rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
     return f"{lead} {rest}{again if steady.once else _sure(steady)}."
 
@@ -482,7 +481,7 @@ def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
     curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
     steady = best.speedup["steady"]
     return (
-        f"{capital(_where(best))} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
+        f"{_where(best)} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
         f"{_sure(steady)}, counted in steps; {unknown}."
     )
 

@@ -36,6 +36,8 @@ class Group:
     reshards: bool = True  # Whether parameters are freed after forward and gathered again in backward; not of the root
     copy_out_s: Seconds = 0.0  # From the gathered buffer into parameters, by compute
     copy_in_s: Seconds = 0.0  # Of gradients into the buffer of the reduce-scatter, by compute
+    gather_launch_s: Seconds = 0.0  # What the CPU needs to issue an all-gather
+    scatter_launch_s: Seconds = 0.0  # What it needs to issue a reduce-scatter
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class ShardedStep:
                 gather_s=_of_larger(sizes, [group.gather_s for group in self.groups], part),
                 scatter_s=_of_larger(sizes, [group.scatter_s for group in self.groups], part),
                 allreduce_s=_of_larger(sizes, [group.allreduce_s for group in self.groups], part),
+                gather_launch_s=max(self.groups[index].gather_launch_s for index in part),
+                scatter_launch_s=max(self.groups[index].scatter_launch_s for index in part),
             )
             for part in parts
         ]
@@ -258,6 +262,7 @@ class _Rank:
         if index in self._whole or index in self._pending:
             return
         group = self._step.groups[index]
+        self._cpu = self._cpu + group.gather_launch_s
         self._pending[index] = self._queue = self._send("gather", group, self._queue, self._gathers_from, seconds)
 
     def _copy_out(self, index: int) -> Seconds:
@@ -273,6 +278,7 @@ class _Rank:
         while len(self._outstanding) >= _OUTSTANDING:
             self._wait(self._outstanding.pop(0))
         self._copy(group.copy_in_s)
+        self._cpu = self._cpu + group.scatter_launch_s
         if self._step.separate_scatters:
             ended = self._scatters = self._send("scatter", group, self._scatters, self._compute, group.scatter_s)
         else:

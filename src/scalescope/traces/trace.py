@@ -141,6 +141,7 @@ class Issued:
     followed: NDArray[np.bool_]  # Whether another backward pass follows before the optimizer steps
     group: NDArray[np.object_]  # The process group, as far as the trace names it
     issued_s: Times  # When the host issued it; NaN where that is not known
+    issuing_s: Times  # How long the host was busy with that; 0 where that is not known
     # Where the compute stream of a GPU copies parameters out of a gather, or gradients into a reduction, in time order:
     # which of both, the module, and when it begins
     copies: tuple[tuple[Literal["gathered", "reduced"], str, float], ...] = ()

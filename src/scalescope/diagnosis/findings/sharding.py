@@ -76,13 +76,14 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
         _cost(case, _reduces),
         _cost(case, lambda trace, issued: issued.followed & _reduces(trace, issued)),
     )
-    if needless.number < 1 or case.saving(needless.seconds) < NOTEWORTHY:
+    saved = needless.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.synced_once())
+    if needless.number < 1 or case.saving(saved) < NOTEWORTHY:
         return None
     passes = round(total.number / max(total.number - needless.number, 1.0))
     return Finding(
         id="synchronized_micro_batches",
         sentence=f"Gradients are reduced in each of {passes} micro-batches, and only the last one needs it: "
-        f"{format_seconds(needless.seconds)} a step.",
+        f"{format_seconds(saved)} a step.",
         evidence={
             "reductions per step": f"{total.number:.3g}",
             "of them before the last micro-batch": f"{needless.number:.3g}",
@@ -93,8 +94,8 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
         },
         change="model.set_requires_gradient_sync(micro == last) before each micro-batch, with "
         "model.set_is_last_backward(micro == last)",
-        gain=case.saving(needless.seconds),
-        gain_from="accounting",
+        gain=case.saving(saved),
+        gain_from="accounting" if case.sharded is None else "replay",
         parts=(case.part("transfer"),),
     )
 

@@ -273,35 +273,37 @@ class _Axes(NamedTuple):
     engines: list[str]
 
 
-def throughput_chart(scaling: Scaling, kind: str) -> Any:
-    """All curves of this kind of scaling in one figure; None when nothing can be compared."""
-    curves = [
-        curve for curve in curves_in_order(scaling) if curve.scaling == kind and len(_known(drawn_line(curve))) > 1
-    ]
-    if not curves:
+def throughput_chart(scaling: Scaling, *kinds: str) -> Any:
+    """All curves of these kinds of scaling in one figure; None when nothing of one of them can be compared."""
+    curves = [curve for curve in curves_in_order(scaling) if len(_known(drawn_line(curve))) > 1]
+    curves = [curve for kind in kinds for curve in curves if curve.scaling == kind]
+    if {curve.scaling for curve in curves} != set(kinds):
         return None
-    points = [point for curve in curves for point in _known(curve.points)]
-    batches = list(dict.fromkeys(curve.batch for curve in curves))
-    width, height = (500, 320) if len(batches) == 1 else (260, 240)
+    points, several = [point for curve in curves for point in _known(curve.points)], len(kinds) > 1
+    parts = list(dict.fromkeys((curve.scaling, curve.batch) for curve in curves))
+    width, height = (500, 320) if len(parts) == 1 else (260, 240)
     axes = _axes(curves, points)
     panels = [
         alt.layer(
             *_rate_layers(here, axes),
             width=width,
             height=height,
-            title=panel_title("".join(batch_words(here[0]))),
+            title=panel_title(
+                ", ".join([f"{kind} scaling" if several else "", *batch_words(here[0])]).removeprefix(", ")
+            ),
         )
-        for batch in batches
-        if (here := [curve for curve in curves if curve.batch == batch])
+        for kind, batch in parts
+        if (here := [curve for curve in curves if (curve.scaling, curve.batch) == (kind, batch)])
     ]
     note = interval_note([point.throughput for point in points], **BARS)
+    fixed = "" if several else f"{_MEANING[kinds[0]]}; "
     return alt.concat(
         *panels,
-        columns=3,
+        columns=2 if several and len(parts) <= 4 else 3,
         spacing=20,
         **frame(
-            f"{kind.capitalize()} scaling: {plain(scaling.what, 60)}",
-            f"{_MEANING[kind]}; {_fastest_words(curves)}",
+            f"{' and '.join(kinds).capitalize()} scaling: {plain(scaling.what, 60)}",
+            f"{fixed}{_fastest_words(curves)}",
             f"dashed: in proportion to the smallest; {note}",
         ),
     )
@@ -563,6 +565,12 @@ CHARTS = (
         "Work that grows with the processes: the further below the dashed line, the more is lost.",
         lambda scaling: throughput_chart(scaling, "weak"),
         leads=True,
+    ),
+    Figure(
+        "both",
+        "scaling",
+        "Strong scaling next to weak scaling, every engine on the same scale.",
+        lambda scaling: throughput_chart(scaling, "strong", "weak"),
     ),
     Figure(
         "batch",

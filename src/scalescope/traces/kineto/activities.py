@@ -1,7 +1,7 @@
 """What a rank did according to a profiler trace: as sets of moments for the accounting, as spans for drawing."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -113,7 +113,12 @@ def closures(found: Collector, within: tuple[float, float] = EVER) -> Intervals:
 
 
 def spans_of(
-    batches: Iterable[list[Event]], known: Collector, rank: int, start_s: float, end_s: float
+    batches: Iterable[list[Event]],
+    known: Collector,
+    rank: int,
+    start_s: float,
+    end_s: float,
+    modules: Mapping[float, str],
 ) -> tuple[Span, ...]:
     """Spans between two moments, with operators and kernels merged.
 
@@ -123,6 +128,7 @@ def spans_of(
         rank: Whose file it is.
         start_s: On the file's own clock.
         end_s: On the file's own clock.
+        modules: Whose collective began at a moment, as far as the file says it.
     """
     found, device = known.knowing_the_same(), _DeviceWork()
     for events in batches:
@@ -137,7 +143,7 @@ def spans_of(
             Span(rank=rank, activity=activity, start_s=first, end_s=last)
             for first, last in zip(shown.starts.tolist(), shown.ends.tolist(), strict=True)
         ]
-    spans += _exchanges(found, rank, start_s, end_s)
+    spans += _exchanges(found, rank, start_s, end_s, modules)
     return tuple(sorted(spans, key=lambda span: (span.start_s, span.end_s)))
 
 
@@ -163,7 +169,7 @@ def _host_activities(found: Collector, within: tuple[float, float]) -> dict[Acti
     }
 
 
-def _exchanges(found: Collector, rank: int, start_s: float, end_s: float) -> list[Span]:
+def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, modules: Mapping[float, str]) -> list[Span]:
     marks = found.collectives
     starts, ends = np.array(marks.start_s), np.array(marks.end_s)
     seen = np.flatnonzero((starts < end_s) & (ends > start_s)).tolist()
@@ -179,7 +185,7 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float) -> lis
             activity="communication",
             start_s=max(start_s, float(starts[at])),
             end_s=min(end_s, float(ends[at])),
-            name=marks.names[at],
+            name=f"{marks.names[at]} of {module}" if (module := modules.get(marks.start_s[at])) else marks.names[at],
             bytes=max(0, marks.bytes[at]),
         )
         for at in seen

@@ -3,6 +3,7 @@
 import contextlib
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -177,6 +178,9 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
     kept = _in_order(found)
     collectives = _collectives_of(found, kept)
+    sharding = issued(found, *_calls(found, stream, places), kept)
+    modules = {} if sharding is None else dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
+    own = set() if sharding is None else set(collectives.operation[sharding.phase != ""].tolist())
     notes = list(steps.notes)
     if on_device and (len(found.optimizers) or found.launched) and parts.optimizer is None:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
@@ -184,7 +188,7 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         notes.append("The file was cut: communication may be missing from the steps that are left.")
     return Trace(
         path=path,
-        engine=engine_of_trace(found.host_names, collectives=bool(len(collectives.end_s))).name,
+        engine=engine_of_trace(found.host_names, collectives=bool(len(collectives.end_s)), own=own).name,
         is_empty=found.zero_us is None,
         rank=facts.rank,
         world_size=facts.world_size,
@@ -200,12 +204,12 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         exposed=alone,
         compiled=found.compiled,
         bucket_bytes=bucket_bytes(found, collectives, steps),
-        issued=issued(found, *_calls(found, stream, places), kept),
+        issued=sharding,
         device_bytes=facts.device_bytes,
         group_ranks=facts.group_ranks,
         loss=_both(stream.loss, found.loss()),
         notes=tuple(notes),
-        spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device),
+        spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device, modules),
     )
 
 
@@ -268,11 +272,12 @@ class _Spans:
     known: Collector
     rank: int
     on_device: bool
+    modules: Mapping[float, str]
 
     def __call__(self, start_s: float, end_s: float) -> tuple[Span, ...]:
         pieces = self.places.holding(launched_since(start_s, end_s) if self.on_device else start_s, end_s)
         events = self.stream.again(pieces, self.stream.decoded, lambda events: events)
-        return spans_of(events, self.known, self.rank, start_s, end_s)
+        return spans_of(events, self.known, self.rank, start_s, end_s, self.modules)
 
 
 def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:

@@ -55,7 +55,7 @@ def issued(
     issue_s, lanes = _issues(found, called)
     issue_s, lanes = issue_s[kept], lanes[kept]
     phase, module = np.full(len(kept), "", dtype=object), np.full(len(kept), "", dtype=object)
-    prefetched = np.zeros(len(kept), dtype=bool)
+    prefetched, issuing_s = np.zeros(len(kept), dtype=bool), np.zeros(len(kept))
     for lane in set(found.sharding.lanes):
         mine = np.flatnonzero((lanes == lane) & np.isfinite(issue_s))
         exchanging = _ranges(found, lane, _EXCHANGING)
@@ -63,6 +63,7 @@ def issued(
         holder = exchanging.around(issue_s[mine])
         mine, holder = mine[holder >= 0], holder[holder >= 0]
         module[mine] = exchanging.modules[holder]
+        issuing_s[mine] = exchanging.ends[holder] - exchanging.starts[holder]
         began = np.full(len(mine), -np.inf)
         for name, ranges in passes.items():
             around = ranges.around(issue_s[mine])
@@ -72,7 +73,7 @@ def issued(
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     group = np.array(found.groups, dtype=object)[kept]
     followed = _is_followed(found, issue_s)
-    told = Issued(phase, module, prefetched, followed, group, issue_s, tuple(_copies(found)), waits)
+    told = Issued(phase, module, prefetched, followed, group, issue_s, issuing_s, tuple(_copies(found)), waits)
     order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
     _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
     return told
