@@ -111,8 +111,8 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     told = uses_placeholder(request.command, "np", "per_node")
     if "own" in launchers.values() and len(set(request.np)) > 1 and not told:
         raise UsageError(
-            "the command starts its ranks itself, so it must be told how many: leave torchrun out (-- python SCRIPT), or put {np} where "
-            "it takes their number, for example --nproc-per-node {np}, or name one number with --np"
+            "the command starts its ranks itself, so it must be told how many: leave torchrun out (-- python SCRIPT), "
+            "put {np} where it takes their number (--nproc-per-node {np}), or name one number with --np"
         )
     elsewhere = places_ranks_elsewhere(request.command, request.launcher)
     node_slots = slots_of_allocation() if elsewhere else ()
