@@ -65,9 +65,8 @@ def load_cluster(path: Path) -> Cluster:
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except OSError as problem:
-        raise UsageError(
-            f"cannot read {path}: {problem.strerror}: name a cluster.toml, which scalescope probe -o FOLDER writes of a machine"
-        ) from None
+        known = "name a cluster.toml, which scalescope probe -o FOLDER writes of a machine"
+        raise UsageError(f"cannot read {path}: {problem.strerror}: {known}") from None
     except (ValueError, RecursionError) as problem:  # tomllib has no error of its own for numbers without end
         raise UsageError(f"{path} is not TOML ({problem}): correct that place or name another file") from None
     check_header(document.get("kind", "cluster"), document.get("version", 1), Cluster, str(path))
