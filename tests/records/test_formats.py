@@ -28,6 +28,7 @@ FORMATS = {
     "plan": 2,
     "prediction": 1,
     "profile": 1,
+    "rank_zero": 1,
     "residual": 2,
     "run": 1,
     "sample": 1,
