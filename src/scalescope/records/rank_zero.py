@@ -57,6 +57,7 @@ class RankZero(Record, frozen=True, kw_only=True, tag="rank_zero"):
     what: str  # The command
     np: int  # Ranks that the script was told of
     ranks_per_node: int  # And on a node (LOCAL_WORLD_SIZE)
+    copies: int = 1  # Processes of this host that made the same steps at the same time, itself included
     batch: int = 0  # Samples of a step of this process, over all passes of gradient accumulation; 0: not known
     engine: str = ""  # By name, as its collectives and wrappers show it: ddp, fsdp2, hsdp, ...; empty: none
     backend: str = ""  # As the script named its process group: gloo, nccl; empty: it made none
@@ -66,9 +67,8 @@ class RankZero(Record, frozen=True, kw_only=True, tag="rank_zero"):
     threads: int = 1  # Of torch in the process
     # Steps that were timed without recording: typical seconds of one, in which results are still made up (`fill_s`)
     step_s: float
-    steps: int = 0  # That were timed
+    steps_s: tuple[float, ...] = ()  # Every one of them
     error: float = 0.0  # Relative standard error of step_s
-    noise: float = 0.0  # Relative standard deviation of single steps
     fill_s: float = 0.0  # Part of step_s in which results of collectives were made up
     forward_s: float = 0.0  # Parts of step_s; what is left of it is input and anything else between steps
     backward_s: float = 0.0
