@@ -24,7 +24,8 @@ Phase = Literal["forward", "backward", "optimizer", "other"]  # Other: input, lo
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A collective of a step. Times are seconds since the step began, by the clock of what computes.
+    """A collective of a step. Times are seconds of compute since the step began: those in which results were made up
+    (`fill_s`) before them are taken off.
 
     On a CPU that is when the call was made. On a GPU it is when its streams came there (events), not when the CPU,
     which runs ahead, put the work into them.
@@ -73,7 +74,8 @@ class RankZero(Record, frozen=True, kw_only=True, tag="rank_zero"):
     forward_s: float = 0.0  # Parts of step_s; what is left of it is input and anything else between steps
     backward_s: float = 0.0
     optimizer_s: float = 0.0
-    recorded_step_s: float = 0.0  # The step whose messages follow: their times are of this one, which records
+    # The step whose messages follow, by their clock: recording is in it, making results up is not
+    recorded_step_s: float = 0.0
     messages: tuple[Message, ...] = ()  # Of one typical recorded step, in order of issue
     cores_used: float = 0.0  # CPU seconds per second of a step; 0: not known
     foreign_cores: float = 0.0  # Cores that other programs kept busy meanwhile
