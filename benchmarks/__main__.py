@@ -34,6 +34,9 @@ SECTIONS = {
     "accuracy_cores": {
         "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only"
     },
+    "rank_zero": {
+        "rank_zero": "scripts predicted as rank 0 of N, DDP and FSDP2, against real gloo ranks of this machine"
+    },
     "estimates": {
         "estimates_repeat": "five estimates in a row of three models that are not built in, each with real launches",
         "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
