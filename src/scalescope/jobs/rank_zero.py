@@ -46,8 +46,9 @@ _OUT_OF_MEMORY = re.compile(
     r"\bMemoryError\b.*|Unable to allocate [\d.]+ \w+)"
 )
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Refused)(?::.*)?)$")
-_WAITS_FOR_KEY = re.compile(r"(?i)wait timeout after \d+ ?ms, keys: (\S+)")
+_WAITS_FOR_KEY = re.compile(r"(?i)\bwait timeout\b(?: after \d+ ?ms, keys: (\S+))?")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+_OPTION = re.compile(r"(--[\w-]+)(?:=(.*))?")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python")
 
 
@@ -100,6 +101,7 @@ def run_as_rank_zero(
     command: Sequence[str],
     *,
     np: int,
+    what: str = "",
     ranks_per_node: int = 8,
     copies: int = 1,
     threads: int | None = None,
@@ -117,6 +119,7 @@ def run_as_rank_zero(
     Args:
         command: As people type it: python train.py, torchrun ... train.py.
         np: Ranks that it is told of; no other is started.
+        what: Its name for people; empty: its words.
         ranks_per_node: And how many of them share a host.
         copies: Processes of it that step at the same time, so that they share the cores as ranks of a host do.
         threads: Of each process; None: as the environment says.
@@ -161,7 +164,7 @@ def run_as_rank_zero(
         meter = LoadMeter()
         ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
         foreign = meter.read().foreign_cores
-        record = _record(" ".join(command), np, min(ranks_per_node, np), watch, ending, folder)
+        record = _record(what or " ".join(command), np, min(ranks_per_node, np), watch, ending, folder)
         return msgspec.structs.replace(record, copies=copies, foreign_cores=foreign)
 
 
@@ -183,9 +186,10 @@ def _one_process(command: tuple[str, ...]) -> tuple[str, ...]:
         if skip:
             skip = False
             continue
-        name, joined, value = word.partition("=")
-        option = name.lstrip("-").replace("_", "-") if name.startswith("--") else ""
-        following = value if joined else command[at + 1] if at + 1 < len(command) else ""
+        found = _OPTION.fullmatch(word)
+        name, value = found.groups() if found else ("", None)
+        option = name.removeprefix("--").replace("_", "-")
+        following = "".join(command[at + 1 : at + 2]) if value is None else value
         before = before and not word.endswith(".py")
         if before and option in ("nnodes", "num-machines"):
             words.append(f"{name}=1")
@@ -203,7 +207,7 @@ def _one_process(command: tuple[str, ...]) -> tuple[str, ...]:
         else:
             words.append(word)
             continue
-        skip = not joined
+        skip = value is None
     return tuple(words)
 
 
@@ -230,10 +234,10 @@ class _Watch:
         frames = _FRAME.findall(details)
         own = next((frame for frame in frames if not any(each in frame[0] for each in _LIBRARIES)), None)
         if not frames:
-            return f"as rank 0 it did nothing for {seconds:.0f} s: raise --timeout if it takes longer", details
+            return f"it did nothing for {seconds:.0f} s: raise --timeout if it takes longer", details or "no output"
         where = f" ({Path(own[0]).name}, line {own[1]})" if own else ""
         return (
-            f"as rank 0 it did nothing for {seconds:.0f} s and hangs in {frames[0][2]}{where}, maybe for ranks that "
+            f"it did nothing for {seconds:.0f} s and hangs in {frames[0][2]}{where}, maybe for ranks that "
             "are not there: raise --timeout if it takes longer",
             details,
         )
@@ -275,7 +279,8 @@ def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Endi
         if REFUSED in line:
             raise UsageError(f"as rank 0 of {np}: {line.partition(REFUSED)[2]}")
     seen = watch.seen()
-    ended_well = watch.over or all(each.end and each.end.why == "enough" for each in seen) or not ending.problem
+    enough = bool(seen) and all(each.end and each.end.why == "enough" for each in seen)
+    ended_well = watch.over or enough or not ending.problem
     memory = next((found[1] for line in reversed(output) if (found := _OUT_OF_MEMORY.search(line))), "")
     if not (seen and ended_well) and (memory or (ending.code in (-9, 137) and not watch.over)):
         return _without_memory(
@@ -298,11 +303,12 @@ def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Endi
 
 def _why(watch: _Watch, ending: Ending, output: Sequence[str]) -> str:
     """What went wrong, in one line: torch's own where it says so."""
-    if ending.problem and not ending.code:
-        return ending.problem.removeprefix("as rank 0 ")
+    if ending.details:  # given up
+        return ending.problem
     for line in reversed(output):
         if found := _WAITS_FOR_KEY.search(line):
-            return f"the script waits for what another rank puts into the store ({plain(found[1], 60)})"
+            key = f" ({plain(found[1], 60)})" if found[1] else ""
+            return f"the script waits for what another rank puts into the store{key}, and there is no other rank"
     errors = [found[1] for line in output if (found := _ERROR.match(line.strip())) and "ChildFailedError" not in line]
     return f"the script failed: {plain(errors[-1], 200)}" if errors else f"{watch.died(ending.code)}"
 
@@ -345,6 +351,8 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
     steps = _timed(seen, together)
     recorded = seen.of("step")
     _check_batches(np, seen, steps)
+    if not end.steps:
+        raise UsageError(f"as rank 0 of {np} the script made no optimizer step: it has to train with torch.optim")
     if len(steps) < _FEWEST_TIMED or not recorded:
         raise UsageError(
             f"as rank 0 of {np} the script ended after {plural(end.steps, 'step')}, which are too few to be timed: "
@@ -388,7 +396,7 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
         forward_s=median(line.forward for line in recorded),
         backward_s=median(line.backward for line in recorded),
         optimizer_s=median(line.optimizer for line in recorded),
-        recorded_step_s=typical.step_s,
+        recorded_step_s=typical.step_s - typical.fill_s,
         messages=tuple(_message(typical, row) for row in typical.messages),
         cores_used=sum(line.cpu for line in blocks) / max(sum(line.seconds for line in blocks), 1e-9),
         memory_bytes=end.memory,
