@@ -43,7 +43,7 @@ def rank_zero() -> list[dict[str, Any]]:
                 np=counts,
                 threads_per_rank=threads,
                 launches=launches,
-                relative_to="smallest",
+                smallest=True,
                 folder=str(place / f"truth-{number}"),
             )
             return {np: [run.mean_step_s for run in made.runs if run.point.np == np] for np in counts}

@@ -111,7 +111,7 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
             progress.note(f"Profile: {plural(remade, 'block')} of steps measured again, other programs were busy.")
         cluster = described or (load_cluster(folder / CLUSTER) if (folder / CLUSTER).exists() else None)
         if cluster is None:
-            probed = []
+            probed: list[Cluster] = []
             for knobs in asked_knobs:
                 exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
                 used = SHARDING if exchange.shards else USUAL_OPERATIONS
