@@ -51,6 +51,9 @@ SECTIONS = {
     "published": {
         "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted"
     },
+    "published_fsdp": {
+        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change"
+    },
     "gpu": {
         "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, batches between (needs a GPU)",
         "ddp_gpu": "what DDP costs on one GPU, wrapped against bare, what communication costs compute (needs a GPU)",
