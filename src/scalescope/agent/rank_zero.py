@@ -225,19 +225,13 @@ class RankZero:
             self.recording.begin()
             yield 1
             recorded = self.recording.end()
-            step = self._between.take()[-1]
-            if step.whole:
-                self._keep(recorded, step.samples)
+            step, finite = self._between.take()[-1], all(bool(each) for each in self._losses)
+            self._losses.clear()
+            if step.whole:  # otherwise an evaluation or the like lay before it
+                groups = [list(each) for each in self.recording.groups]
+                self._line("rank_zero_step", samples=step.samples, finite=finite, groups=groups, **recorded)
         self._finish()
         yield 1
-
-    def _keep(self, recorded: dict[str, Any], samples: int) -> None:
-        finite = all(bool(each) for each in self._losses)
-        self._losses.clear()
-        groups = [list(each) for each in self.recording.groups]
-        self._line(
-            "rank_zero_step", n=self._clock.complete - 1, samples=samples, finite=finite, groups=groups, **recorded
-        )
 
     def _synchronize(self) -> None:
         if self._is_gpu:

@@ -214,9 +214,7 @@ def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], re
                     each.detach().pow_(self._size)
 
         def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
-            frame = sys._getframe().f_back  # None in a thread of autograd, which has no Python of its own
-            if frame is None or frame.f_code.co_name == "_engine_run_backward":
-                # DDP's reducer: it divided by N before, and its gradients may be smaller, all alike
+            if _is_reducer(sys._getframe().f_back):  # it divided by N before: its gradients are smaller, all alike
                 return self._run("all_reduce", tensors, None, tensors)
             return self._run("all_reduce", tensors, lambda: self._reduced(tensors, opts), tensors)
 
@@ -343,6 +341,13 @@ def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], re
             if hasattr(member, "__code__"):
                 never_compile(member)
     return RankZeroGroup
+
+
+def _is_reducer(caller: Any) -> bool:
+    """Whether DDP's reducer calls, which is C++: from a thread of autograd without Python, or from its wrapper."""
+    if caller is None or caller.f_code.co_name == "_engine_run_backward":
+        return True
+    return bool(caller.f_code.co_filename.endswith("parallel/distributed.py"))
 
 
 def _numbers(tensors: list[Any]) -> int:

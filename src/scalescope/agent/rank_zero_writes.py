@@ -103,14 +103,13 @@ class Writes:
             changed[name] = functools.partial(self._leave, name)
         for name, function in changed.items():
             original = getattr(os, name)
-            ours = functools.wraps(original)(functools.partial(function, original))
+            ours = _by_position(functools.partial(function, original), original)
             setattr(os, name, ours)
             for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
                 if original in able:
                     able.add(ours)
-        shutil.rmtree = functools.wraps(shutil.rmtree)(  # type: ignore[assignment]
-            functools.partial(self._leave, "rmtree", shutil.rmtree)
-        )
+        rmtree: Any = shutil.rmtree
+        shutil.rmtree = _by_position(functools.partial(self._leave, "rmtree", rmtree), rmtree)
 
     def _open(self, original: Any, file: Any, mode: Any = "r", *more: Any, **options: Any) -> Any:
         path = "" if isinstance(file, int) else self._path(file)
@@ -186,18 +185,18 @@ class Writes:
         save, load = module.save, module.load
 
         @functools.wraps(save)
-        def saves(value: Any, file: Any, *more: Any, **options: Any) -> Any:
-            path = self._of_file(file)
+        def saves(obj: Any, f: Any, *more: Any, **options: Any) -> Any:
+            path = self._of_file(f)
             if not path:
-                return save(value, file, *more, **options)
+                return save(obj, f, *more, **options)
             self._say(f"torch.save: {path}")
             return None
 
         @functools.wraps(load)
-        def loads(file: Any, *more: Any, **options: Any) -> Any:
-            if path := self._of_file(file):
+        def loads(f: Any, *more: Any, **options: Any) -> Any:
+            if path := self._of_file(f):
                 self._warn(f"the script loads {path}: it may go on from a checkpoint")
-            return load(file, *more, **options)
+            return load(f, *more, **options)
 
         module.save, module.load = saves, loads
 
@@ -233,7 +232,7 @@ class Writes:
 
     def _watch_safetensors(self, module: Any) -> None:
         for name in ("save_file", "save_model"):
-            setattr(module, name, self._left_out(f"safetensors {name}", getattr(module, name)))
+            setattr(module, name, self._left_out(f"safetensors {name}", getattr(module, name), is_file=True))
 
     def _watch_hub(self, module: Any) -> None:
         for name in ("create_repo", "create_commit", "upload_file", "upload_folder", "upload_large_folder"):
@@ -243,9 +242,21 @@ class Writes:
                 if hasattr(module, name):  # bound to one instance for everybody
                     setattr(module, name, functools.partial(function, None))
 
-    def _left_out(self, what: str, original: Any, result: Callable[..., Any] = lambda *_, **__: None) -> Any:
+    def _left_out(
+        self,
+        what: str,
+        original: Any,
+        result: Callable[..., Any] = lambda *_, **__: None,
+        *,
+        is_file: bool = False,
+    ) -> Any:
+        """The function that says what it would do; one that writes a file named second does it elsewhere."""
+
         @functools.wraps(original)
         def leave(*arguments: Any, **options: Any) -> Any:
+            file = options.get("filename") or "".join(map(str, arguments[1:2]))
+            if is_file and not self._path(file):
+                return original(*arguments, **options)
             named = options.get("checkpoint_id") or options.get("filename") or options.get("repo_id")
             words = [each for each in (*arguments, named) if isinstance(each, (str, os.PathLike))]
             self._say(f"{what}: {os.fspath(words[0])}" if words else what)
@@ -278,11 +289,22 @@ class _Repository(str):
 
 
 def _folders() -> list[str]:
-    """Temporary folders and caches, in which a script works as always."""
-    home = os.path.expanduser("~")
+    """Beginnings of temporary folders and caches, in which a script works as always."""
     named = [os.environ.get(name) for name in ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR")]
-    found = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/run", f"{home}/.cache", *filter(None, named)]
-    return [os.path.realpath(each) + os.sep for each in found]
+    found = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/run", *filter(None, named)]
+    hidden = os.path.realpath(os.path.expanduser("~")) + os.sep + "."  # .cache, .triton, .config and so on
+    return [*(os.path.realpath(each) + os.sep for each in found), hidden]
+
+
+def _by_position(function: Callable[..., Any], original: Any) -> Any:
+    """The function, called with its paths by position however a script calls it."""
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **options: Any) -> Any:
+        paths = [options.pop(name) for name in ("path", "src", "dst") if name in options]
+        return function(*arguments, *paths, **options)
+
+    return call
 
 
 def _make_folders(path: str) -> None:

@@ -61,8 +61,7 @@ class _Line(msgspec.Struct):
     steps: int = 0
     cpu: float = 0.0
     seconds: float = 0.0
-    n: int = 0  # A recorded step: its number, its times, groups of the script, collectives
-    samples: int = 0
+    samples: int = 0  # A recorded step: its times, groups of the script, collectives
     finite: bool = True
     step_s: float = 0.0
     fill_s: float = 0.0
