@@ -162,7 +162,7 @@ class RankZero:
         """The first training forward is about to happen."""
         self._root = root
         parameter = None if root is None else next(root.parameters(), None)
-        self._is_gpu = parameter is not None and parameter.is_cuda
+        self._is_gpu = (parameter is not None and parameter.is_cuda) or _has_used_gpu()  # FSDP2 may offload parameters
         if self._is_gpu:
             self.recording.use_gpu()
         guarded("phases of a step are not seen", self._watch_phases)(root)
@@ -304,6 +304,13 @@ class RankZero:
             threads=torch.get_num_threads(),
             **facts,
         )
+
+
+def _has_used_gpu() -> bool:
+    import torch
+
+    cuda: Any = torch.cuda
+    return bool(cuda.is_available() and cuda.is_initialized() and cuda.memory_allocated() > 0)
 
 
 def _is_finite(root: Any) -> bool:

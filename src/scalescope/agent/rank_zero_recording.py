@@ -109,7 +109,9 @@ class Recording:
         """Every moment in seconds after the first; those of one thread were taken in the order of time."""
         if not self._events:
             return [(at - self._moments[0]) * 1e-9 for at in self._moments]
-        self._events[-1].synchronize()
+        import torch
+
+        torch.cuda.synchronize()  # a fill may be in another stream than the one that computes
         first = self._events[0]
         return [0.0, *(first.elapsed_time(each) * 1e-3 for each in self._events[1:])]
 

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -163,6 +164,8 @@ def run_as_rank_zero(
         meter = LoadMeter()
         ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
         foreign = meter.read().foreign_cores
+        for written in folder.glob("writes-*"):  # by the script, where it could not be the user's
+            shutil.rmtree(written, ignore_errors=True)
         record = _record(what or " ".join(command), np, min(ranks_per_node, np), watch, ending, folder)
         return msgspec.structs.replace(record, copies=copies, foreign_cores=foreign)
 
