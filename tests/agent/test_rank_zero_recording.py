@@ -126,6 +126,20 @@ def test_a_phase_that_raised_ends_with_the_one_around_it(recording: Recording, c
     assert recording.end()["messages"][0][4] == "other"
 
 
+def test_what_lies_before_backward_is_the_forward_of_a_model_that_is_not_seen(
+    recording: Recording, clock: Clock
+) -> None:
+    issued(recording)
+    clock.ms = 2
+    recording.enter("backward")
+    clock.ms = 3
+    recording.leave("backward")
+    issued(recording)
+    found = recording.end()
+    assert (found["forward"], found["backward"]) == pytest.approx((0.002, 0.001))
+    assert [row[4] for row in found["messages"]] == ["forward", "other"]
+
+
 @pytest.mark.parametrize(("ranks", "stride"), [([0, 1, 2], 1), ([0, 4], 4), ([0, 1, 4], 0), ([0], 1)])
 def test_a_group_knows_how_far_its_ranks_are_apart(ranks: list[int], stride: int) -> None:
     recording = Recording()

@@ -82,6 +82,7 @@ class Recording:
         self.is_on = False
         while self._open:
             self._close(last)
+        self._find_forward()
         at_s = self._seconds()
         self._free += self._events
         filled = [0.0] * len(at_s)  # By moment, what was made up before it in this step
@@ -104,6 +105,14 @@ class Recording:
         step_s, fill_s = at_s[last], filled[last]
         self._clear()
         return {"step_s": step_s, "fill_s": fill_s, **parts, "messages": messages}
+
+    def _find_forward(self) -> None:
+        """Of a model whose calls cannot be seen, as one that compiled itself: what lies before the first backward."""
+        first = min((span.began for span in self._spans if span.phase == "backward"), default=0)
+        if first and not any(span.phase == "forward" for span in self._spans):
+            self._spans.append(_Span("forward", 0, first))
+            for row in self._issued:
+                row[4] = "forward" if row[4] == "other" and row[7] < first else row[4]
 
     def _seconds(self) -> list[float]:
         """Every moment in seconds after the first; those of one thread were taken in the order of time."""
