@@ -1,6 +1,7 @@
 """estimate of a script as a user types it: it runs as rank 0 of N, and real ranks say how far the map is off."""
 
 import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 SHARDED = str(ROOT / "examples" / "slow_sharded.py")
-COMMAND = ("--", "python", SHARDED, "--steps", "150", "--reshard")
+COMMAND = ("--", sys.executable, SHARDED, "--steps", "150", "--reshard")
 TWO_NODES = ROOT / "examples" / "clusters" / "cpu-4x2.toml"
 
 
@@ -118,7 +119,7 @@ def test_what_a_script_cannot_be_asked_is_one_line(line: CommandLine, words: tup
 
 def test_a_script_that_never_steps_is_one_line_and_leaves_nothing_running(line: CommandLine) -> None:
     (line.folder / "idle.py").write_text("import torch\nprint(torch.ones(1))\n")
-    done = line("estimate", "--np", "1", "-o", "out", "--", "python", "idle.py", code=2)
+    done = line("estimate", "--np", "1", "-o", "out", "--", sys.executable, "idle.py", code=2)
     assert "no optimizer step" in done.stderr
     assert done.stderr.strip().count("\n") == 0
     assert line.processes() == []
@@ -126,6 +127,6 @@ def test_a_script_that_never_steps_is_one_line_and_leaves_nothing_running(line: 
 
 def test_a_script_that_fails_as_every_rank_0_is_one_line(line: CommandLine) -> None:
     (line.folder / "fails.py").write_text("import torch\nraise RuntimeError('no such data')\n")
-    done = line("estimate", "--np", "1,2", "-o", "out", "--", "python", "fails.py", code=1)
+    done = line("estimate", "--np", "1,2", "-o", "out", "--", sys.executable, "fails.py", code=1)
     assert "no such data" in done.stderr
     assert line.processes() == []

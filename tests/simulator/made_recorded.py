@@ -10,6 +10,7 @@ from scalescope.records.rank_zero import Message, RankZero
 from scalescope.simulator.sharded import ShardedStep
 from scalescope.simulator.sharded import run as run_sharded
 
+_NEARLY_NOTHING = 1e-12  # An all-reduce that costs nothing is none
 _OPERATIONS = {"gather": "all_gather", "scatter": "reduce_scatter", "allreduce": "all_reduce"}
 
 
@@ -61,7 +62,11 @@ def recorded_ddp(profile: ModelProfile, exchange: Exchange, ranks: int) -> RankZ
 def recorded_fsdp2(step: ShardedStep, ranks: int = 2, device: str = "gpu") -> tuple[RankZero, list[float]]:
     """The recording of a sharded step, whose collectives cost nothing in it, and what they cost in truth."""
     free = replace(
-        step, groups=tuple(replace(each, gather_s=0.0, scatter_s=0.0, allreduce_s=0.0) for each in step.groups)
+        step,
+        groups=tuple(
+            replace(each, gather_s=0.0, scatter_s=0.0, allreduce_s=_NEARLY_NOTHING * (each.allreduce_s > 0))
+            for each in step.groups
+        ),
     )
     made, groups = run_sharded(free), {each.name: each for each in step.groups}
     messages, costs = [], []
@@ -79,7 +84,7 @@ def recorded_fsdp2(step: ShardedStep, ranks: int = 2, device: str = "gpu") -> tu
                 operation=_OPERATIONS[done.kind],
                 bytes=done.bytes,
                 ranks=ranks,
-                group="world",
+                group="replicas" if done.kind == "allreduce" else "world",
                 phase="backward" if done.kind != "gather" else "forward",
                 module=done.name,
                 issued_s=float(np.asarray(done.start_s)),

@@ -104,18 +104,24 @@ def test_a_recorded_ddp_step_takes_what_the_map_of_the_same_model_says(costs: li
 
 @given(
     sizes=st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=2, max_size=6),
+    replicas=st.floats(0.0, 5.0),
     forward=SECONDS,
     backward=SECONDS,
     copies=st.floats(0.0, 1.0),
     reshards=st.booleans(),
 )
 def test_a_recorded_fsdp2_step_takes_what_its_streams_do(
-    sizes: list[tuple[float, float, float]], forward: float, backward: float, copies: float, reshards: bool
+    sizes: list[tuple[float, float, float]],
+    replicas: float,
+    forward: float,
+    backward: float,
+    copies: float,
+    reshards: bool,
 ) -> None:
     """Recorded without costs, simulated with them: as FSDP2's own rules say."""
     step = ShardedStep(
         groups=tuple(
-            Group(str(at), 100, gather, scatter, reshards=reshards, copy_out_s=copies)
+            Group(str(at), 100, gather, scatter, replicas, reshards=reshards, copy_out_s=copies)
             for at, (gather, scatter, _) in enumerate(sizes)
         ),
         forward=tuple(Segment(at, forward * share) for at, (_, _, share) in enumerate(sizes)),

@@ -21,7 +21,7 @@ def slots_here(request: EstimateRequest) -> int:
 
 
 def processes_of(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
-    """The numbers of processes of the map; UsageError where there are not so many slots."""
+    """The numbers of processes of the map; UsageError where there are fewer slots."""
     slots = described.slots if described else slots_here(request)
     if request.np:
         if max(request.np) > slots:

@@ -101,7 +101,8 @@ def run(
     work_s = record.compute_s if work_s is None else work_s
     moments = _moments(record, work_s)
     queues: dict[str, deque[int]] = {each.group: deque() for each in record.messages}
-    left, started, ended = [float(cost_s) for cost_s in costs_s], [0.0] * len(costs_s), [-1.0] * len(costs_s)
+    after = _after(record.messages)
+    left, started, ended = [float(cost_s) for cost_s in costs_s], [-1.0] * len(costs_s), [-1.0] * len(costs_s)
     now = done = exposed = hidden = 0.0
     computed: list[tuple[float, float, float, float]] = []
     at, waiting = 0, -1
@@ -112,11 +113,11 @@ def run(
             if waits:
                 waiting = number if ended[number] < 0 else -1
                 continue
-            queue = queues[record.messages[number].group]
-            queue.append(number)
-            if queue[0] == number:
-                started[number] = now
-        heads = [queue[0] for queue in queues.values() if queue]
+            queues[record.messages[number].group].append(number)
+        first = [queue[0] for queue in queues.values() if queue]
+        heads = [head for head in first if head not in after or ended[after[head]] >= 0]
+        for head in heads:
+            started[head] = now if started[head] < 0 else started[head]
         computing = waiting < 0
         if computing and done >= work_s - _TINY and at >= len(moments):
             break
@@ -133,11 +134,8 @@ def run(
         for head in heads:
             left[head] -= step * rate
             if left[head] <= _TINY:
-                queue = queues[record.messages[head].group]
-                queue.popleft()
+                queues[record.messages[head].group].popleft()
                 ended[head] = now
-                if queue:
-                    started[queue[0]] = now
                 if waiting == head:
                     waiting = -1
     travelled = [
@@ -146,6 +144,19 @@ def run(
         if ended[number] >= 0
     ]
     return RecordedOutcome(now, exposed, hidden, tuple(travelled), tuple(computed))
+
+
+def _after(messages: Sequence[Message]) -> dict[int, int]:
+    """Messages that need the result of one in another group: HSDP sums over replicas what it reduced among shards."""
+    found, scatter = {}, -1
+    for number, message in enumerate(messages):
+        if message.operation == "reduce_scatter":
+            scatter = number
+        elif message.operation == "all_reduce" and message.phase == "backward" and scatter >= 0:
+            before = messages[scatter]
+            if before.module == message.module and before.group != message.group:
+                found[number] = scatter
+    return found
 
 
 def _moments(record: RankZero, work_s: float) -> list[tuple[float, bool, int]]:

@@ -1,6 +1,7 @@
 """The map of a script that ran as rank 0 of some numbers of processes: a cell for each, and for those between."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -315,7 +316,8 @@ def _warnings(
             f"{write_counts(unknown)}"
         )
     if steps and base > 1:
-        said.append(f"one process does not fit: speedups are over a share of what {base:,} reach")
+        why = "does not fit" if any(record.np == 1 for record in records) else "failed"
+        said.append(f"one process {why}: speedups are over a share of what {base:,} reach")
     if not any(record.batch for record in records):
         said.append("the script did not show its batch: a sample is one batch of a process")
     said += [f"as rank 0 of {record.np:,} its loss was not finite" for record in records if not record.finite]
@@ -333,4 +335,6 @@ def _warnings(
     saves = dict.fromkeys(line for record in records for line in record.saves)
     if saves:
         said.append(f"held back while it ran as rank 0: {listed(list(saves)[:3])}{' and more' * (len(saves) > 3)}")
-    return [*said, *dict.fromkeys(warning for record in records for warning in record.warnings)]
+    # Of the largest size first; what differs in numbers only is said once.
+    own = {re.sub(r"\d+", "", line): line for record in records for line in record.warnings}
+    return [*said, *own.values()]
