@@ -13,6 +13,7 @@ SECTIONS = {
         "agent": "what the agent adds to a step, beside a bare loop",
         "overhead": "what being measured costs a training: the agent on and off in blocks by turns inside one launch",
         "tune_hook": "what a search adds to a step, and a switch beside a step",
+        "recorded": "what recording adds to a collective of a script that runs as rank 0 of N",
     },
     "coverage": {
         "coverage": "1,000 simulated studies with the stopping rule: how often 95 % intervals hold the truth",

@@ -489,7 +489,7 @@ def _engine(seen: _Seen, messages: Sequence[object]) -> str:
 
 def _error(times: Sequence[float]) -> float:
     """Relative standard error of the mean step, by the means of up to ten blocks: neighbours resemble each other."""
-    count = min(10, max(len(times) // 3, 1))
+    count = min(10, len(times) // 3) if len(times) >= 2 * 3 else len(times)
     edges = [len(times) * at // count for at in range(count + 1)]
     means = [fmean(times[begin:end]) for begin, end in pairwise(edges)]
     return stdev(means) / math.sqrt(count) / fmean(means) if count > 1 else 0.0
