@@ -189,10 +189,18 @@ class RankZero:
                 guarded("the loss is not looked at", self._look_at_loss)(*arguments, **options)
 
         autograd.backward = backward
+
+        def around(mark: Callable[[str], None]) -> Callable[..., None]:
+            def hook(*_: Any) -> None:
+                if not torch.compiler.is_dynamo_compiling():  # what torch.compile makes of a step must not depend on us
+                    mark("optimizer")
+
+            return hook
+
         optimizers: Any = sys.modules.get("torch.optim.optimizer")
         if optimizers is not None:
-            optimizers.register_optimizer_step_pre_hook(lambda *_: recording.enter("optimizer"))
-            optimizers.register_optimizer_step_post_hook(lambda *_: recording.leave("optimizer"))
+            optimizers.register_optimizer_step_pre_hook(around(recording.enter))
+            optimizers.register_optimizer_step_post_hook(around(recording.leave))
         if root is not None and getattr(root, "_compiled_call_impl", None) is None:
             enter, leave = lambda *_: recording.enter("forward"), lambda *_: recording.leave("forward")
             root.register_forward_pre_hook(ModelHook(enter), prepend=True, with_kwargs=True)
