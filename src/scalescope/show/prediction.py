@@ -352,7 +352,12 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
         ),
         Column("", if_it_fits("efficiency"), "efficiency", write=format_share, priority=1),
         Column("", if_it_fits("exposed_s"), "exposed", write=format_seconds, priority=5),
-        Column("", attrgetter("memory_bytes"), "memory", write=lambda size: format_bytes(size) if size else ""),
+        Column(
+            "",
+            lambda cell: cell if cell.memory_bytes else None,
+            "memory",
+            write=lambda cell: f"{'' if cell.step_s else '> '}{format_bytes(cell.memory_bytes)}",
+        ),
         Column("", lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
     of = f"{prediction.cells[0].scaling} scaling: {headline(prediction)}"
@@ -460,7 +465,7 @@ def sentence(prediction: Prediction) -> str:
     if prediction.was_wrong:
         return f"{_wrong_words(prediction)} {sentence(msgspec.structs.replace(prediction, checks=()))}"
     if prediction.recommended is None and prediction.ran_as:
-        return f"{what}: {_too_large(prediction)} on any number of processes of the map."
+        return f"{what}: {_too_large(prediction)}, and no other size of the map does."
     if prediction.recommended is None:
         limit = format_bytes(prediction.memory_limit_bytes)
         return f"{what}: no batch of the map fits into {limit} of memory; ask for smaller ones."
@@ -571,12 +576,13 @@ def _script_memory_words(prediction: Prediction) -> str:
 
 
 def _too_large(prediction: Prediction) -> str:
-    """`does not fit: 83 GiB of 80 GiB with 1 process`."""
+    """`does not fit: 83 GiB of 80 GiB with 1 process`, or more than what the device has, where memory ran out."""
     worst = min((cell for cell in prediction.cells if not cell.fits), key=lambda cell: cell.np)
     together = min(worst.np, prediction.slots_per_node) if prediction.memory_shared_by > 1 else 1
     whose = f", all {together:,} of a node together," if together > 1 else ""
     takes, limit = format_bytes(worst.memory_bytes * together), format_bytes(prediction.memory_limit_bytes)
-    return f"does not fit: {takes}{whose} of {limit} with {plural(worst.np, 'process')}"
+    needs = f"{takes}{whose} of {limit}" if worst.step_s else f"more than {takes}"
+    return f"does not fit: {needs} with {plural(worst.np, 'process')}"
 
 
 def trust_words(prediction: Prediction) -> str:

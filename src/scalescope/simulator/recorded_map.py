@@ -254,7 +254,7 @@ def _cell(
         "batch": batch,
         "global_batch": batch * ranks,
         "scaling": scaling,
-        "memory_bytes": record.memory_bytes,
+        "memory_bytes": record.memory_bytes or record.memory_limit_bytes * (not record.fits),
     }
     if step is None or base is None:  # memory ran out before a step ended: it takes no time
         nothing = {field.name: 0.0 for field in msgspec.structs.fields(Cell) if field.type is float}
