@@ -367,11 +367,12 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
         )
     typical, differ = _typical(recorded)
     engine = _engine(seen, typical.messages)
-    if (known := KNOWN.get(engine)) and known.package:
+    known = KNOWN.get(engine)
+    if known and known.package:
         raise UsageError(f"as rank 0 of {np}: {known.title} starts its own ranks, which nothing stands in for")
     times = [step.seconds for step in steps]
     step_s = fmean(times)
-    warnings = [*_texts([seen], "warning")]
+    warnings = [*_texts([seen], "warning"), *([known.not_recorded] if known and known.not_recorded else [])]
     if differ:
         warnings.append(f"collectives differ from step to step: those of the most common of {differ} kinds are given")
     if end.why != "enough":
