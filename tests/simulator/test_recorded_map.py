@@ -99,6 +99,16 @@ def test_intervals_grow_where_fewer_ranks_stepped_together_than_a_node_takes() -
     assert width(2) > width(8)
 
 
+def test_the_slowest_rank_sets_the_pace_and_what_all_do_at_once_counts_once() -> None:
+    def step_s(*steps_s: float) -> float:
+        return asked(alone(), rank_zero(8, 10.0, steps_s=steps_s)).cells[1].step_s
+
+    steady, uneven = [10.0] * 40, [9.0, 11.0] * 20
+    assert step_s(*steady) == pytest.approx(10.0)
+    assert step_s(*uneven) > 10.5
+    assert step_s(*steady, 60.0) == pytest.approx(10.0)  # an epoch begins, on every rank
+
+
 def test_a_loss_that_is_not_finite_and_what_was_held_back_are_told() -> None:
     warnings = asked(alone(), rank_zero(2, 10.0, finite=False, saves=("torch.save",), warnings=("one pass",))).warnings
     assert any("not finite" in warning for warning in warnings)

@@ -32,6 +32,7 @@ from scalescope.units import format_bytes
 
 _HALF = normal_width(PREDICTED)
 _FEWEST_RESIDUALS = 8  # Single steps from which on they tell how long the slowest rank takes
+_AT_ONCE = 2.0  # Times the typical step; longer ones are not by chance: all ranks begin an epoch or log at once
 _SAME = 0.02  # Batches of all processes within this are one that is shared: strong scaling
 ONE_RANK = "not visible from one rank: late ranks, work that depends on what each rank is given"
 
@@ -226,10 +227,11 @@ def scaling_of(batches: Mapping[int, int]) -> ScalingKind:
 
 def _uneven(record: RankZero) -> tuple[float, float]:
     """How much longer the slowest rank takes than a typical one, and the relative error of that."""
-    if record.np == 1 or len(record.steps_s) < _FEWEST_RESIDUALS:
+    typical = median(record.steps_s) if record.steps_s else 0.0
+    residuals = [seconds / typical for seconds in record.steps_s if seconds <= _AT_ONCE * typical]
+    if record.np == 1 or len(residuals) < _FEWEST_RESIDUALS:
         return 1.0, 0.0
-    typical = median(record.steps_s)
-    longer, error = slowest(grouped([seconds / typical for seconds in record.steps_s]), np.array([float(record.np)]))
+    longer, error = slowest(grouped(residuals), np.array([float(record.np)]))
     return float(longer[0]), float(error[0])
 
 
