@@ -107,6 +107,12 @@ def _many(line: CommandLine) -> str:
         (("mlp", "--allow-writes"), "--allow-writes goes with a script"),
         (("--cluster", str(ROOT / "examples/clusters/gpu-16x8.toml"), *COMMAND), "describes GPUs"),
         (("--np", "1000", *COMMAND), "more than the"),
+        (("--", "no_such_program"), "there is no program 'no_such_program' here"),
+        (("--", sys.executable, "no_such.py"), "there is no file 'no_such.py' here"),
+        (
+            ("--verify", "1", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SHARDED),
+            "--verify starts the ranks itself",
+        ),
         (("--", "python", str(ROOT / "examples/train_horovod.py")), "scalescope measure"),
     ],
 )

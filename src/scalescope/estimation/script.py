@@ -12,7 +12,7 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.places import processes_of, slots_here, this_machine, threads_of
 from scalescope.estimation.verification import check_of, corrected, deciding_cells
 from scalescope.jobs.folders import emptied, result_folder
-from scalescope.jobs.own_ranks import starts_ranks_itself
+from scalescope.jobs.own_ranks import check_command_is_here, starts_ranks_itself
 from scalescope.jobs.rank_zero import run_as_rank_zero
 from scalescope.jobs.request import engine_of_script
 from scalescope.launchers.runner import end_orphans
@@ -107,7 +107,8 @@ def dry_run_script(request: EstimateRequest) -> list[str]:
 
 
 def check_script(request: EstimateRequest) -> None:
-    """Refuse a script whose engine is not torch's, before anything runs."""
+    """Refuse a script that is not there, or whose engine is not torch's, before anything runs."""
+    check_command_is_here(request.command)
     engine = find_engine(engine_of_script(request.command))
     if request.verify and starts_ranks_itself(request.command):
         raise UsageError("--verify starts the ranks itself: type the script alone, -- python train.py")

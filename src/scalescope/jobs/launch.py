@@ -23,7 +23,7 @@ from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, missing_script
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, check_command_is_here
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
@@ -35,7 +35,7 @@ from scalescope.progress import Progress
 from scalescope.records.job import Ending, Job, place
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import writing
-from scalescope.text import plain, plural
+from scalescope.text import plural
 from scalescope.units import format_seconds
 
 _HAND_ON = (
@@ -50,10 +50,8 @@ def check_requirements(settings: Settings) -> None:
     """Programs and modules that the launches need, before the first of them."""
     check_system()
     command = settings.request.command
-    if command and not settings.named_hosts and not shutil.which(command[0]):
-        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
-    if command and not settings.named_hosts and (script := missing_script(command)):
-        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
+    if command and not settings.named_hosts:
+        check_command_is_here(command)
     for name in dict.fromkeys(settings.launchers.values()):
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):
