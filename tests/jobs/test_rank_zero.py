@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.launches, pytest.mark.timeout(180)]
 
 def run(folder: Path, script: str, np: int = 8, **options: object) -> RankZero:
     home = folder / "home"
-    home.mkdir(exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     (home / "train.py").write_text(BEGINNING + textwrap.dedent(script))
     usual = {"command": (sys.executable, "train.py"), "seconds": 0.0, "threads": 1, "timeout_s": 60.0}
     given = {**usual, "folder": folder / "records", "cwd": str(home), **options}
@@ -166,6 +166,24 @@ def test_copies_of_a_script_train_at_the_same_time(tmp_path: Path) -> None:
     assert record.copies == 2
     assert len(list((tmp_path / "records").glob("agent-*.jsonl"))) == 2
     assert len(record.steps_s) > 3
+
+
+def test_shards_take_less_memory_on_more_ranks(tmp_path: Path) -> None:
+    script = """
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo")
+    model = nn.Sequential(nn.Linear(32, 1024), *(nn.Linear(1024, 1024) for _ in range(16)))
+    for layer in model:
+        fully_shard(layer)
+    optimizer = torch.optim.AdamW(fully_shard(model).parameters(), foreach=False)
+    while True:
+        model(torch.randn(4, 32)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    alone, of_many = (run(tmp_path / str(np), script, np=np).memory_bytes >> 20 for np in (1, 64))
+    # Parameters, gradients and two moments are 256 MiB; a rank of 64 has 4 of them and whole layers of 4 MiB.
+    assert 180 < alone - of_many < 300
 
 
 def test_memory_that_runs_out_is_an_answer(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ _AFTER_RECORDING = 1  # Steps after a recorded one that do not count; a GPU has 
 _FEWEST, _MOST = 4, 200  # Steps of a block that are timed
 _BLOCK_S = 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 20
+_BETWEEN = "scalescope: between two steps"
 
 
 class Asked(NamedTuple):
@@ -100,7 +101,7 @@ class RankZero:
         self._is_gpu = False
         self._losses: list[Any] = []
         self._loaders: list[list[int]] = []
-        self._build_bytes = 0
+        self._build_bytes = self._weighed = 0
 
     # What a script shows
 
@@ -238,6 +239,8 @@ class RankZero:
             if step.whole:  # otherwise an evaluation or the like lay before it
                 groups = [list(each) for each in self.recording.groups]
                 self._line("rank_zero_step", samples=step.samples, finite=finite, groups=groups, **recorded)
+            if not number and not self._is_gpu:
+                yield from self._weigh()
         self._finish()
         yield 1
 
@@ -249,6 +252,38 @@ class RankZero:
 
     # Memory
 
+    def _weigh(self) -> Work:
+        """Over two steps: what is resident between them, and how much more the second one allocates at its peak.
+
+        The first makes known what the second frees. Memory that the allocator keeps for later is not what a step needs:
+        it is given back before it is looked at.
+        """
+        import torch
+
+        profiler: Any = torch.autograd.profiler
+        if getattr(profiler, "_is_profiler_enabled", False):  # the script profiles itself
+            return
+        profile = profiler.profile(profile_memory=True)
+        profile.__enter__()
+        try:
+            yield 1
+            _give_back()
+            resident = _status("VmRSS:")
+            with profiler.record_function(_BETWEEN):
+                pass
+            yield 1
+        finally:
+            profile.__exit__(None, None, None)
+        events = sorted(profile.kineto_results.events(), key=lambda each: each.start_ns())
+        level = start = most = 0
+        for each in events:
+            if each.name() == _BETWEEN:
+                start = most = level
+            elif each.name() == "[memory]":
+                level += each.nbytes()
+                most = max(most, level)
+        self._weighed = resident + most - start if resident else 0
+
     def _forget_peak(self) -> None:
         """What it took to build the model is not what a step takes."""
         if self._is_gpu:
@@ -256,22 +291,17 @@ class RankZero:
 
             torch.cuda.reset_peak_memory_stats()
             return
-        with contextlib.suppress(Exception):  # another libc, or no such file
-            ctypes.CDLL(None).malloc_trim(0)
-            with open("/proc/self/clear_refs", "w") as file:
-                file.write("5")
+        _give_back()
+        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
 
     def _peak_bytes(self) -> int:
-        """The most that was resident of this process, or that torch allocated on its GPU."""
+        """The most that torch allocated on its GPU, that a step of this process needed, or that was resident of it."""
         if self._is_gpu:
             import torch
 
             return int(torch.cuda.max_memory_allocated())
-        with contextlib.suppress(OSError), open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) << 10
-        return 0
+        return self._weighed or _status("VmHWM:")
 
     # The end
 
@@ -312,6 +342,21 @@ class RankZero:
             threads=torch.get_num_threads(),
             **facts,
         )
+
+
+def _give_back() -> None:
+    """Let the allocator return what is free."""
+    with contextlib.suppress(Exception):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(name: str) -> int:
+    """Bytes of this process, as Linux tells; 0: it does not."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith(name):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 def _has_used_gpu() -> bool:
