@@ -1,5 +1,7 @@
 """What is recorded of a step: phases, collectives, and clocks from which what was made up is taken off."""
 
+from typing import Any
+
 import pytest
 
 from scalescope.agent import rank_zero_recording
@@ -33,6 +35,11 @@ def recording(clock: Clock) -> Recording:
     return recording
 
 
+def ended(recording: Recording, origin: int = 0) -> dict[str, Any]:
+    recording.end()
+    return recording.summary(origin)
+
+
 def issued(recording: Recording, operation: str = "all_reduce", module: str = "") -> int:
     return recording.issue(operation, 400, "float32", 0, module, False)
 
@@ -49,7 +56,7 @@ def test_messages_have_the_phase_in_which_they_are_issued(recording: Recording, 
     recording.leave("backward")
     recording.enter("optimizer")
     clock.ms = 7
-    found = recording.end()
+    found = ended(recording)
     assert [row[4] for row in found["messages"]] == ["other", "forward", "backward"]
     assert [row[7] for row in found["messages"]] == pytest.approx([0, 0.001, 0.003])
     assert [found[part] for part in ("forward", "backward", "optimizer")] == pytest.approx([0.001, 0.002, 0.004])
@@ -67,7 +74,7 @@ def test_what_is_made_up_is_taken_off_the_clock_of_compute(recording: Recording,
     clock.ms = 6
     issued(recording)
     recording.leave("forward")
-    found = recording.end()
+    found = ended(recording)
     assert [row[7] for row in found["messages"]] == pytest.approx([0.002, 0.003])
     assert found["messages"][0][8:] == pytest.approx([0.002, 0.003])  # needed at once, made up in 3 ms
     assert found["fill_s"] == pytest.approx(0.003)
@@ -82,7 +89,7 @@ def test_a_bucket_is_needed_at_the_end_of_backward(recording: Recording, clock: 
     recording.wait(bucket)
     clock.ms = 4
     recording.leave("backward")
-    assert recording.end()["messages"][0][8] == pytest.approx(0.004)
+    assert ended(recording)["messages"][0][8] == pytest.approx(0.004)
 
 
 def test_a_gather_is_needed_when_its_owner_says_so(recording: Recording, clock: Clock) -> None:
@@ -92,7 +99,7 @@ def test_a_gather_is_needed_when_its_owner_says_so(recording: Recording, clock: 
     clock.ms = 2
     recording.gather_is_needed(16)
     recording.gather_is_needed(17)
-    assert recording.end()["messages"][0][8] == pytest.approx(0.002)
+    assert ended(recording)["messages"][0][8] == pytest.approx(0.002)
 
 
 def test_a_work_of_an_earlier_step_changes_nothing(recording: Recording, clock: Clock) -> None:
@@ -103,7 +110,7 @@ def test_a_work_of_an_earlier_step_changes_nothing(recording: Recording, clock: 
     issued(recording)
     recording.wait(old)
     recording.needed_after_backward(old)
-    assert recording.end()["messages"][0][8] is None
+    assert ended(recording)["messages"][0][8] is None
 
 
 def test_a_forward_inside_the_optimizer_is_no_part_of_it(recording: Recording, clock: Clock) -> None:
@@ -114,7 +121,7 @@ def test_a_forward_inside_the_optimizer_is_no_part_of_it(recording: Recording, c
     recording.leave("forward")
     clock.ms = 6
     recording.leave("optimizer")
-    found = recording.end()
+    found = ended(recording)
     assert (found["forward"], found["optimizer"]) == pytest.approx((0.003, 0.003))
 
 
@@ -123,7 +130,7 @@ def test_a_phase_that_raised_ends_with_the_one_around_it(recording: Recording, c
     recording.enter("forward")
     recording.leave("backward")
     issued(recording)
-    assert recording.end()["messages"][0][4] == "other"
+    assert ended(recording)["messages"][0][4] == "other"
 
 
 def test_what_lies_before_backward_is_the_forward_of_a_model_that_is_not_seen(
@@ -135,9 +142,21 @@ def test_what_lies_before_backward_is_the_forward_of_a_model_that_is_not_seen(
     clock.ms = 3
     recording.leave("backward")
     issued(recording)
-    found = recording.end()
+    found = ended(recording)
     assert (found["forward"], found["backward"]) == pytest.approx((0.002, 0.001))
     assert [row[4] for row in found["messages"]] == ["forward", "other"]
+
+
+def test_a_step_after_a_pause_begins_after_it(recording: Recording, clock: Clock) -> None:
+    clock.ms = 5
+    recording.enter("forward")
+    clock.ms = 6
+    issued(recording)
+    clock.ms = 8
+    recording.leave("forward")
+    found = ended(recording, origin=4 * MS)
+    assert found["messages"][0][7] == pytest.approx(0.002)
+    assert (found["step_s"], found["forward"]) == pytest.approx((0.004, 0.003))
 
 
 @pytest.mark.parametrize(("ranks", "stride"), [([0, 1, 2], 1), ([0, 4], 4), ([0, 1, 4], 0), ([0], 1)])

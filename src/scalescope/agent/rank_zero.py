@@ -32,6 +32,7 @@ _AFTER_RECORDING = 1  # Steps after a recorded one that do not count; a GPU has 
 _FEWEST, _MOST = 4, 200  # Steps of a block that are timed
 _BLOCK_S = 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 20
+_ATTEMPTS = 3
 _BETWEEN = "scalescope: between two steps"
 
 
@@ -230,19 +231,26 @@ class RankZero:
             self._line("rank_zero_timed", first=first, steps=steps, cpu=cpu, seconds=seconds)
             taken = self._between.take()
             steps = max(_FEWEST, min(_MOST, round(_BLOCK_S * len(taken) / max(seconds, 1e-6))))
-            self._clock.interrupt()  # looks closely at the step that is recorded
-            self.recording.begin()
-            yield 1
-            recorded = self.recording.end()
-            step, finite = self._between.take()[-1], all(bool(each) for each in self._losses)
-            self._losses.clear()
-            if step.whole:  # otherwise an evaluation or the like lay before it
-                groups = [list(each) for each in self.recording.groups]
-                self._line("rank_zero_step", samples=step.samples, finite=finite, groups=groups, **recorded)
+            yield from self._record()
             if not number and not self._is_gpu:
                 yield from self._weigh()
         self._finish()
         yield 1
+
+    def _record(self) -> Work:
+        """Record the next step; where an evaluation or the start of an epoch lay before it, rather one after it."""
+        for attempt in range(_ATTEMPTS):
+            self._clock.interrupt()  # looks closely at the step that is recorded
+            self.recording.begin()
+            yield 1
+            self.recording.end()
+            step, finite = self._between.take()[-1], all(bool(each) for each in self._losses)
+            self._losses.clear()
+            if step.whole or attempt == _ATTEMPTS - 1:
+                groups = [list(each) for each in self.recording.groups]
+                summary = self.recording.summary(0 if step.whole else step.begin)
+                self._line("rank_zero_step", samples=step.samples, finite=finite, groups=groups, **summary)
+                break
 
     def _synchronize(self) -> None:
         if self._is_gpu:

@@ -76,14 +76,25 @@ class Recording:
         self._moment()
         self.is_on = True
 
-    def end(self) -> dict[str, Any]:
-        """The step is over: seconds of its parts, and its collectives in the order of issue."""
+    def end(self) -> None:
+        """The step is over."""
         last = self._moment()
         self.is_on = False
         while self._open:
             self._close(last)
+
+    def summary(self, origin: int = 0) -> dict[str, Any]:
+        """Seconds of the parts of the step that ended last, and its collectives in the order of issue.
+
+        Args:
+            origin: When it began, by the host's clock, if that was not where recording began: after a pause.
+        """
+        last = len(self._moments) - 1
         self._find_forward()
         at_s = self._seconds()
+        if origin and not self._events:  # the clock of a GPU is not the host's
+            pause_s = (origin - self._moments[0]) * 1e-9
+            at_s = [max(each - pause_s, 0.0) for each in at_s]
         self._free += self._events
         filled = [0.0] * len(at_s)  # By moment, what was made up before it in this step
         for row in self._issued:

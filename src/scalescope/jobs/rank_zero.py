@@ -40,6 +40,7 @@ from scalescope.text import plain, plural
 from scalescope.units import format_bytes
 
 _FEWEST_TIMED = 3
+_AS_USUAL = 0.98  # Samples of a step on average, over those of most, from which none of them is taken for short
 _OF_ANY_PROGRAM = LAUNCH_PROGRAMS - {"torchrun", "accelerate", "accelerate-launch"}
 _MOST_OF_ONE_LINE = 2  # Ranks that a launch line starts: those after the first end at once
 _OUT_OF_MEMORY = re.compile(
@@ -419,7 +420,9 @@ def _timed(seen: _Seen, together: Sequence[_Seen]) -> list[Step]:
         spans = [_timed(each, [each]) for each in together]
         first, last = max(span[0].start for span in spans if span), min(span[-1].end for span in spans if span)
         timed = [step for step in timed if step.start >= first and step.end <= last] or timed
-    usual = _usual(step.samples for step in steps)
+    usual, samples = _usual(step.samples for step in steps), [step.samples for step in timed if step.samples]
+    if samples and fmean(samples) > _AS_USUAL * usual:  # a loop that fetches ahead may count a batch one step later
+        return timed
     return [step for step in timed if not 0 < step.samples < usual]
 
 
