@@ -39,7 +39,7 @@ from scalescope.records.training_name import LAUNCH_PROGRAMS
 from scalescope.text import plain, plural
 from scalescope.units import format_bytes
 
-_FEWEST_TIMED = 3
+_FEWEST_TIMED, _FEW_TIMED = 3, 20
 _AS_USUAL = 0.98  # Samples of a step on average, over those of most, from which none of them is taken for short
 _OF_ANY_PROGRAM = LAUNCH_PROGRAMS - {"torchrun", "accelerate", "accelerate-launch"}
 _MOST_OF_ONE_LINE = 2  # Ranks that a launch line starts: those after the first end at once
@@ -376,8 +376,10 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
     warnings = [*_texts([seen], "warning"), *([known.not_recorded] if known and known.not_recorded else [])]
     if differ:
         warnings.append(f"collectives differ from step to step: those of the most common of {differ} kinds are given")
-    if end.why != "enough":
-        warnings.append(f"the script ended by itself after {plural(end.steps, 'step')}")
+    if end.why != "enough" and len(times) < _FEW_TIMED:
+        warnings.append(
+            f"the script ended by itself after {plural(end.steps, 'step')}, of which {len(times)} could be timed"
+        )
     if end.build > 1.05 * end.memory:
         warnings.append(f"before its first step it took {format_bytes(end.build)}, in steps {format_bytes(end.memory)}")
     blocks = seen.of("timed")
@@ -433,7 +435,7 @@ def _usual(samples: Iterable[int]) -> int:
 
 
 def _check_batches(np: int, seen: _Seen, steps: Sequence[Step]) -> None:
-    """Refuse epochs that so many ranks shrink to no batch, or to a short one."""
+    """Refuse epochs that N ranks shrink to no batch, or to a short one."""
     loaders = seen.of("loader")
     empty = [line for line in loaders if not line.batches]
     if not seen.log.steps() and empty:
