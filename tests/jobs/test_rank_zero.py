@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -73,6 +74,8 @@ os.remove("old.txt")
 
 def save(step):
     if step == 2:
+        torch.save({"step": 2}, os.environ["ELSEWHERE"])
+        assert torch.load(os.environ["ELSEWHERE"]) == {"step": 2}
         torch.save(model.state_dict(), "new.pt")
         with open("old.pt", "wb") as file:
             torch.save(model.state_dict(), file)
@@ -94,8 +97,10 @@ def test_a_script_that_saves_leaves_the_folder_as_it_was(tmp_path: Path) -> None
     (home / "helper.py").write_text("value = 1\n")
     subprocess.run([sys.executable, "-c", "import torch; torch.save({}, 'old.pt')"], cwd=home, check=True)
     before = contents(home)
-    record = run(tmp_path, SAVES)
+    elsewhere = Path(tempfile.gettempdir(), f"{tmp_path.name}.pt")
+    record = run(tmp_path, SAVES, env={"ELSEWHERE": str(elsewhere)})
     after = contents(home)
+    assert not elsewhere.exists()
     after.pop("train.py")
     assert after == before
     assert [line for line in record.saves if line.endswith("new.pt")] == [f"torch.save: {home / 'new.pt'}"]

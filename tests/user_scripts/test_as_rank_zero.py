@@ -24,7 +24,7 @@ SCRIPTS = [
     ("ignite_trainer.py OUT", ("pytorch-ignite",), "ddp", ""),
     ("lbfgs.py OUT", ("torch",), "ddp", ""),
     ("grad_scaler.py OUT", ("torch",), "ddp", ""),
-    ("flat_buffer.py OUT", ("torch",), "collectives", ""),
+    ("flat_buffer.py OUT", ("torch",), "ddp", ""),
     ("linear_probe.py OUT", ("torch",), "ddp", ""),
     ("uneven_join.py OUT", ("torch",), "ddp", ""),
     ("replicated.py OUT", ("torch",), "ddp", ""),

@@ -113,8 +113,8 @@ class Writes:
 
     def _open(self, original: Any, file: Any, mode: Any = "r", *more: Any, **options: Any) -> Any:
         path = "" if isinstance(file, int) else self._path(file)
-        if not path:
-            return original(file, mode, *more, **options)
+        if not path:  # a temporary file, perhaps one that was saved
+            return self._look(original, file, mode, *more, **options)
         if not set(str(mode)) & set("wax+"):
             return original(self._in_shadow(path) if self._is_moved(path) else file, mode, *more, **options)
         self._move(path, keeps="w" not in mode)
@@ -187,10 +187,10 @@ class Writes:
         @functools.wraps(save)
         def saves(obj: Any, f: Any, *more: Any, **options: Any) -> Any:
             path = self._of_file(f)
-            if not path:
-                return save(obj, f, *more, **options)
-            self._say(f"torch.save: {path}")
-            return None
+            if path:
+                self._say(f"torch.save: {path}")
+                return None
+            return save(obj, self._aside(f), *more, **options)
 
         @functools.wraps(load)
         def loads(f: Any, *more: Any, **options: Any) -> Any:
@@ -199,6 +199,15 @@ class Writes:
             return load(f, *more, **options)
 
         module.save, module.load = saves, loads
+
+    def _aside(self, file: Any) -> Any:
+        """A name in our folder for a temporary file, which somebody may keep, or load again; anything else as it is."""
+        if not isinstance(file, (str, bytes, os.PathLike)):
+            return file
+        path = os.path.realpath(os.fsdecode(os.fspath(file)))
+        if not path.startswith((self._ours + os.sep, *_ELSEWHERE)):
+            self._move(path, keeps=False)
+        return self._in_shadow(path) if self._is_moved(path) else file
 
     def _of_file(self, file: Any) -> str:
         """The user's path of a file, by name or open; empty: it is in memory, or none of the user's."""
