@@ -112,18 +112,19 @@ class Writes:
         shutil.rmtree = _by_position(functools.partial(self._leave, "rmtree", rmtree), rmtree)
 
     def _open(self, original: Any, file: Any, mode: Any = "r", *more: Any, **options: Any) -> Any:
-        path = "" if isinstance(file, int) else self._path(file)
-        if not path:  # a temporary file, perhaps one that was saved
+        writes = bool(set(str(mode)) & set("wax+"))  # what is only read is not looked at closely: it may be all data
+        path = self._path(file) if writes and not isinstance(file, int) else ""
+        if not path:
             return self._look(original, file, mode, *more, **options)
-        if not set(str(mode)) & set("wax+"):
-            return original(self._in_shadow(path) if self._is_moved(path) else file, mode, *more, **options)
         self._move(path, keeps="w" not in mode)
         return original(self._in_shadow(path), mode, *more, **options)
 
     def _os_open(self, original: Any, file: Any, flags: int, *more: Any, **options: Any) -> Any:
-        path = "" if options.get("dir_fd") is not None else self._path(file)
-        if path and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            self._move(path, keeps=not flags & os.O_TRUNC)
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        path = self._path(file) if writes and options.get("dir_fd") is None else ""
+        if not path:
+            return self._look(original, file, flags, *more, **options)
+        self._move(path, keeps=not flags & os.O_TRUNC)
         return original(self._in_shadow(path) if self._is_moved(path) else file, flags, *more, **options)
 
     def _move(self, path: str, *, keeps: bool) -> None:
