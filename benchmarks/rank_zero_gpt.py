@@ -15,11 +15,11 @@ def main() -> None:
     """Train on made-up tokens."""
     asked = argparse.ArgumentParser()
     asked.add_argument("--engine", choices=("ddp", "fsdp2"), default="ddp")
-    asked.add_argument("--steps", type=int, default=200)
+    asked.add_argument("--steps", type=int, default=60)
     asked.add_argument("--layers", type=int, default=4)
     asked.add_argument("--width", type=int, default=96)
     asked.add_argument("--batch", type=int, default=1)
-    asked.add_argument("--length", type=int, default=64)
+    asked.add_argument("--length", type=int, default=32)
     told = asked.parse_args()
     assert told.length <= CONTEXT
     dist.init_process_group("gloo")
