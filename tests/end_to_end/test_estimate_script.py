@@ -77,7 +77,8 @@ def test_a_described_cluster_is_mapped_beyond_this_machine_and_between_the_sizes
     memory = [cell.memory_bytes for cell in made.cells if cell.np >= 2]
     assert memory == sorted(memory, reverse=True)  # shards get smaller
     assert "the sizes between them are interpolated" in done.stdout
-    assert "scalescope measure --np 1," in done.stdout  # what to type next
+    following = "measure --np 1," if made.trusted else "estimate --np 1..8"  # again where the machine was busy
+    assert f"Next: scalescope {following}" in done.stdout
 
 
 @pytest.fixture
