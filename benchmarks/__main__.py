@@ -13,6 +13,7 @@ SECTIONS = {
         "agent": "what the agent adds to a step, beside a bare loop",
         "overhead": "what being measured costs a training: the agent on and off in blocks by turns inside one launch",
         "tune_hook": "what a search adds to a step, and a switch beside a step",
+        "recorded": "what recording adds to a collective of a script that runs as rank 0 of N",
     },
     "coverage": {
         "coverage": "1,000 simulated studies with the stopping rule: how often 95 % intervals hold the truth",
@@ -34,6 +35,9 @@ SECTIONS = {
     "accuracy_cores": {
         "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only"
     },
+    "rank_zero": {
+        "rank_zero": "scripts predicted as rank 0 of N, DDP and FSDP2, against real gloo ranks of this machine"
+    },
     "estimates": {
         "estimates_repeat": "five estimates in a row of three models that are not built in, each with real launches",
         "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
@@ -47,6 +51,9 @@ SECTIONS = {
     },
     "published": {
         "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted"
+    },
+    "published_fsdp": {
+        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change"
     },
     "gpu": {
         "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, batches between (needs a GPU)",

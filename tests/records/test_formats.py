@@ -28,6 +28,7 @@ FORMATS = {
     "plan": 2,
     "prediction": 1,
     "profile": 1,
+    "rank_zero": 1,
     "residual": 2,
     "run": 1,
     "sample": 1,
@@ -56,7 +57,10 @@ def test_a_format_changes_only_on_purpose() -> None:
 UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (Setting, {"out_of_range": False}),
     (cluster.Overlap, {"idle": 1.0, "idle_error": 0.0, "compute_error": 0.0, "communication_error": 0.0}),
-    (cluster.Cluster, {"version": 0, "copy_s_per_byte": 0.0, "copy_s_per_tensor": 0.0, "threads_per_rank": 1}),
+    (
+        cluster.Cluster,
+        {"version": 0, "copy_s_per_byte": 0.0, "copy_s_per_tensor": 0.0, "threads_per_rank": 1, "memory_bytes": 0},
+    ),
     (Pair, {"is_part": False}),
     (explanation.TraceFolder, {"version": 0, "from_start": False}),
     (explanation.Loss, {"events": 0, "bytes": 0}),
@@ -90,7 +94,15 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
     (ProbeRequest, {"threads_per_rank": 1, "seconds": 8.0, "rounds": 6, "timeout_s": 600.0}),
     (
         EstimateRequest,
-        {"seconds": 18.0, "repeats": 8, "efficiency": 0.8, "verify": 0, "launches": 3, "timeout_s": 600.0},
+        {
+            "seconds": 18.0,
+            "repeats": 8,
+            "efficiency": 0.8,
+            "verify": 0,
+            "launches": 3,
+            "timeout_s": 600.0,
+            "allow_writes": False,
+        },
     ),
     (EstimatePlan, {"version": 0, "finished": False}),
     (run.Run, {"version": 0, "round": 1}),

@@ -41,6 +41,7 @@ class Agent:
         if self.capture:
             self._interruptions.on_mode = self.capture.listen
         self.tuned = _tuned(folder, self.clock)
+        self.rank_zero = _rank_zero(folder, self)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
         self._engine = group_live.NO_ENGINE
         self._halves = engine_file("halves_live")
@@ -48,18 +49,20 @@ class Agent:
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
         self._imports = ImportWatch(
-            {
-                "torch.distributed.checkpoint.state_dict": self._watch_states,
-                "torch.distributed.distributed_c10d": self._watch_process_group,
-                "torch.jit._recursive": self._interruptions.watch_scripting,
-                "torch.nn.modules.module": self._interruptions.watch_modules,
-                "torch.optim.optimizer": self._watch_optimizers,
-                "torch.serialization": self._interruptions.watch_saving,
-                "torch.utils.data._utils.worker": self._watch_workers,
-                "torch.utils.data.dataloader": self._watch_loaders,
-                "multiprocessing.util": self._watch_multiprocessing,
-                **{module: self._watch_with(half) for module, half in self._halves.WATCHES.items()},
-            }
+            self._first_as_rank_zero(
+                {
+                    "torch.distributed.checkpoint.state_dict": self._watch_states,
+                    "torch.distributed.distributed_c10d": self._watch_process_group,
+                    "torch.jit._recursive": self._interruptions.watch_scripting,
+                    "torch.nn.modules.module": self._interruptions.watch_modules,
+                    "torch.optim.optimizer": self._watch_optimizers,
+                    "torch.serialization": self._interruptions.watch_saving,
+                    "torch.utils.data._utils.worker": self._watch_workers,
+                    "torch.utils.data.dataloader": self._watch_loaders,
+                    "multiprocessing.util": self._watch_multiprocessing,
+                    **{module: self._watch_with(half) for module, half in self._halves.WATCHES.items()},
+                }
+            )
         )
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._end)
@@ -73,6 +76,14 @@ class Agent:
             self.tuned.reset()
         if self.capture:
             self.capture.reset()
+        if self.rank_zero:
+            self.rank_zero.reset()
+
+    def _first_as_rank_zero(self, watches: dict[str, Any]) -> dict[str, Any]:
+        """The same, after what a rank 0 of N that do not exist replaces in a module."""
+        for name, replace in self.rank_zero.watches.items() if self.rank_zero else ():
+            watches[name] = functools.partial(_both, replace, watches.get(name))
+        return watches
 
     def _watch_optimizers(self, module: Any) -> None:
         self.clock.watch_optimizers(module)
@@ -132,7 +143,10 @@ class Agent:
     def _on_training(self, root: Any) -> None:
         """The first training forward (or, without one, the first optimizer step) is about to happen."""
         self._become_rank()
-        self._imports.stop()
+        if self.rank_zero:
+            self._imports.pause()  # what saves is often imported when it saves
+        else:
+            self._imports.stop()
         self._recorder.line("import", ns=self._imports.seconds_ns)
         if self._engine == group_live.NO_ENGINE:
             self._engine = guarded("the engine is not known", self._engine_of)(root) or group_live.NO_ENGINE
@@ -147,6 +161,8 @@ class Agent:
             )
         if self.tuned:
             self.tuned.on_training(root, self._engine)
+        if self.rank_zero:
+            self.rank_zero.on_training(root)
 
     def _engine_of(self, root: Any) -> str:
         shown = (engine_file(half).engine_of(root) for half in self._halves.LOOKS_AT_MODELS)
@@ -200,6 +216,8 @@ class Agent:
         closing = [self.clock.close, self._interruptions.close]
         if self.capture:
             closing.append(self.capture.close)
+        if self.rank_zero and self._recorder.is_rank:
+            closing.append(self.rank_zero.close)
         if self.tuned and (self._recorder.is_rank or self._recorder.is_broken):
             closing.append(functools.partial(self.tuned.close, self._identity["rank"] or 0, self._engine))
         for close in closing:
@@ -216,6 +234,21 @@ def _tuned(folder: str, clock: StepClock) -> Any:
     from .tuned import Tuned
 
     return Tuned(folder, clock)
+
+
+def _rank_zero(folder: str, agent: Agent) -> Any:
+    """What makes this process rank 0 of N; nothing of it is imported where nobody asks for it."""
+    if not os.environ.get("SCALESCOPE_RANK_ZERO"):
+        return None
+    from .rank_zero import begin as begin_as_rank_zero
+
+    return begin_as_rank_zero(folder, agent.clock, agent._recorder.line, agent._end)
+
+
+def _both(first: Any, then: Any, module: Any) -> None:
+    first(module)
+    if then:
+        then(module)
 
 
 def _watch_groups(module: Any, recorder: Recorder) -> None:

@@ -105,11 +105,12 @@ def scaling(measurement: Any) -> Any:
 
 
 @takes_paths
-def estimate(model: Any, *, progress: Progress | None = None, **options: Any) -> Any:
-    """Predict how fast a model would be at every number of processes and batch size.
+def estimate(model: Any = "", *, progress: Progress | None = None, **options: Any) -> Any:
+    """Predict how fast a model, or a command instead, would be at every number of processes and batch size.
 
     Args:
-        model: A built-in name, `package.module:factory`, `file.py:factory`, or a description.
+        model: A built-in name, `package.module:factory`, `file.py:factory`, or a description; empty with `command`,
+            which runs here as rank 0 of N.
         progress: A subclass of Progress that shows how it goes on; by default nothing is shown.
         **options: As the options of `scalescope estimate`.
 

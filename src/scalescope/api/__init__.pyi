@@ -63,8 +63,9 @@ def study(
     progress: Progress | None = ...,
 ) -> Results: ...
 def estimate(
-    model: str | WorkloadSpec,
+    model: str | WorkloadSpec = ...,
     *,
+    command: Sequence[str] | None = ...,
     np: str | int | Sequence[int] = ...,
     batch: str | int | Sequence[int] = ...,
     scaling: str = ...,
@@ -79,6 +80,7 @@ def estimate(
     verify: int | None = ...,
     launches: int | None = ...,
     threads_per_rank: int | None = ...,
+    allow_writes: bool = ...,
     timeout_s: str | float | None = ...,
     model_args: Mapping[str, Any] | Sequence[str] | None = ...,
     inputs: Sequence[str] | None = ...,

@@ -7,7 +7,7 @@ from scalescope.verbs import VERBS
 
 _FIRST = {  # Arguments that are no keywords only, and what a function returns
     "study": ("model: str | WorkloadSpec = ...", "Results"),
-    "estimate": ("model: str | WorkloadSpec", "Prediction"),
+    "estimate": ("model: str | WorkloadSpec = ...", "Prediction"),
     "probe": ("", "Cluster"),
     "measure": ("model: str | WorkloadSpec = ...", "Measurement"),
     "explain": ("paths: str | Path | Sequence[str | Path] = ...", "Scaling | Explanation | Autotune"),

@@ -31,12 +31,21 @@ def watch(module: Any, agent: Any) -> None:
         agent.exchanged.has_wrapped(NAME, wrapper.parameters)
 
     kind.__init__ = constructor
+    if agent.rank_zero:
+        kind._register_builtin_comm_hook = _register_hook_of_python
     if agent.tuned:
         from .ddp_training_live import Wrappers
 
         wrappers = Wrappers(agent.tuned)
         wrappers.watch(module)
         agent.tuned.sides.append(wrappers)
+
+
+def _register_hook_of_python(wrapper: Any, kind: Any) -> None:
+    """As rank 0 of N: a hook of C++ reads a future of C++, the one of the same name in Python reads ours."""
+    hooks: Any = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
+    hook = hooks.fp16_compress_hook if "FP16" in str(kind) else hooks.allreduce_hook
+    wrapper.register_comm_hook(wrapper.process_group, hook)
 
 
 def surveyed(root: Any) -> tuple[Any, Any]:

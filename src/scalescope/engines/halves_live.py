@@ -20,5 +20,9 @@ from __future__ import annotations
 
 _SHARDED = ("fsdp2", "hsdp", "replicate", "fsdp")
 OF_ENGINE = {"ddp": "ddp_live", "horovod": "horovod_live", **dict.fromkeys(_SHARDED, "sharded_live")}
-WATCHES = {"torch.nn.parallel.distributed": "ddp_live", "horovod.torch": "horovod_live"}  # By the module, once imported
+WATCHES = {  # By the module, once imported
+    "torch.nn.parallel.distributed": "ddp_live",
+    "horovod.torch": "horovod_live",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group": "sharded_live",
+}
 LOOKS_AT_MODELS = ("sharded_live",)

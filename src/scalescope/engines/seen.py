@@ -53,6 +53,7 @@ class Fsdp1(Seen):
     title = "FSDP"
     trace_marks = ("FullyShardedDataParallel.",)
     operations = SHARDING
+    not_recorded = "when FSDP1 needs what it gathers is not recorded: its collectives are taken to block compute"
 
 
 class Collectives(Seen):

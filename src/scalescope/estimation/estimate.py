@@ -13,9 +13,10 @@ from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.link_probe import USUAL_OPERATIONS
-from scalescope.estimation.probe import groups, probe_cluster
+from scalescope.estimation.places import processes_of, slots_here, this_machine, threads_of
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.estimation.script import dry_run_script, estimate_script
 from scalescope.estimation.step_time import (
     check_device,
     device_of,
@@ -30,23 +31,22 @@ from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
+from scalescope.options import options_of
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimatePlan, EstimateRequest, ProbeRequest
+from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.records.store import in_folder, load, save
-from scalescope.simulator.grid import Question, predict, recommend
+from scalescope.simulator.grid import Question, predict, recommend, together
 from scalescope.simulator.step import predicted_step
-from scalescope.text import plural
-from scalescope.units import doublings, format_seconds
+from scalescope.text import listed, plural
+from scalescope.units import format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_CELLS = 1_000_000
-_GROUP_S, _PROBE_S = 8.0, 12.0  # For a group of ranks, and for all groups together
-_MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublings
 
 
 def estimate_request(**given: Any) -> EstimateRequest:
@@ -56,6 +56,10 @@ def estimate_request(**given: Any) -> EstimateRequest:
         UsageError: Something cannot be read, or contradicts something else.
     """
     asked = fields_of(EstimateRequest, given, "estimate")
+    if asked.get("command"):
+        return _of_script(asked)
+    if asked.get("allow_writes"):
+        raise UsageError("--allow-writes goes with a script after --: a MODEL saves nothing")
     if times := asked.get("step_time"):
         asked |= known_times(times, asked.get("batch", ()))
         if asked.get("verify"):
@@ -67,19 +71,30 @@ def estimate_request(**given: Any) -> EstimateRequest:
     return request
 
 
+def _of_script(asked: dict[str, Any]) -> EstimateRequest:
+    """A script decides by itself what a MODEL is told."""
+    own = {"batch", "scaling", "engine", "knobs", "profile", "step_time", "repeats", "seconds"}
+    for option in options_of(EstimateRequest):
+        if option.field in own and option.field in asked:
+            raise UsageError(f"{option.flag} goes with a MODEL: a script shows its own, leave {option.flag} out")
+    return EstimateRequest(**asked)
+
+
 def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
-    """The map, corrected by its checks where some were asked for.
+    """The map, corrected by its checks where some were asked for; of a script by `estimate_script`.
 
     Every part is kept as soon as it is there: after an interruption the same request continues.
     """
-    knobs = _knobs(request)
+    if request.command:
+        return estimate_script(request, progress)
+    asked_knobs = _knobs(request)
     described = load_cluster(Path(request.cluster)) if request.cluster else None
-    processes = _processes(request, described)
-    threads = _threads(request, described, processes)
+    processes = processes_of(request, described)
+    threads = threads_of(request, described, processes)
     given = _given_profile(request, described)
     if request.step_time:
         given = profile_from_step_times(
-            request.workload, request.step_time, device=device_of(request, described), threads=threads, given=given
+            request.trained, request.step_time, device=device_of(request, described), threads=threads, given=given
         )
     asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
@@ -95,11 +110,20 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
         if remade := sum(point.remade for point in profile.points):
             progress.note(f"Profile: {plural(remade, 'block')} of steps measured again, other programs were busy.")
         cluster = described or (load_cluster(folder / CLUSTER) if (folder / CLUSTER).exists() else None)
-        cluster = cluster or _this_machine(request, knobs, profile, processes, threads, folder, progress)
+        if cluster is None:
+            probed: list[Cluster] = []
+            for knobs in asked_knobs:
+                exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
+                used = SHARDING if exchange.shards else USUAL_OPERATIONS
+                place = folder / "probe" if not probed else folder / f"probe-{knobs.engine}"
+                where = profile.kind, processes, threads, place, progress
+                probed.append(this_machine(request, exchange.backend, used, *where))
+            cluster = _joined(probed)
         write_cluster(cluster, folder / CLUSTER)
-        known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
-        prediction = predict(
-            Question(
+        predictions, unread = [], ""
+        for knobs in asked_knobs:
+            known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
+            question = Question(
                 profile=profile,
                 cluster=cluster,
                 knobs=knobs,
@@ -108,9 +132,10 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 scalings=request.scaling,
                 calibration=known,
                 efficiency_goal=request.efficiency,
-                accumulate=request.workload.accumulate,
+                accumulate=request.trained.accumulate,
             )
-        )
+            predictions.append(predict(question))
+        prediction = together(predictions)
         cores, few_cores = host.cores().physical, ""
         if threads > cores and not request.profile and profile.kind == "cpu":
             few_cores = f"the profile used {threads} threads on {cores} cores: take it on a machine like the cluster's"
@@ -124,7 +149,8 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 progress.note("Before its checks the map recommends nothing: it is not sure enough.")
             prediction = checked(request, prediction, profile, threads, cluster, folder, progress)
         if (best := step_to_draw(prediction)) is not None:
-            drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.workload.accumulate)
+            knobs = next(each for each in asked_knobs if each.engine == (best.engine or prediction.engine))
+            drawn = predicted_step(profile, cluster, knobs, best.np, best.batch, request.trained.accumulate)
             save(drawn, folder / STEP)
         save(prediction, folder / PREDICTION)
         save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
@@ -141,7 +167,7 @@ def checked(
     progress: Progress,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, progress)
+    checks = run_checks(request, prediction, profile, threads, slots_here(request), folder, progress)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
@@ -156,11 +182,14 @@ def _with_warnings(prediction: Prediction, *warnings: str) -> Prediction:
 
 def dry_run(request: EstimateRequest) -> list[str]:
     """List the parts of an estimate, a line each; nothing is started."""
+    if request.command:
+        return dry_run_script(request)
     described = load_cluster(Path(request.cluster)) if request.cluster else None
-    knobs, processes = _knobs(request), _processes(request, described)
-    threads = _threads(request, described, processes)
+    processes = processes_of(request, described)
+    engines = listed(knobs.engine for knobs in _knobs(request))
+    threads = threads_of(request, described, processes)
     _given_profile(request, described)
-    model = request.workload.model
+    model = request.trained.model
     source = request.profile or f"taken here, {request.seconds:g} s, {threads} threads"
     if request.step_time:
         times = ", ".join(
@@ -169,7 +198,7 @@ def dry_run(request: EstimateRequest) -> list[str]:
         source = f"not taken, one process takes {times}"
     lines = [f"profile of {model}: {source}"]
     lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
-    lines.append(f"map: {knobs.engine} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
+    lines.append(f"map: {engines} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
     return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
 
 
@@ -183,11 +212,21 @@ def _given_profile(request: EstimateRequest, described: Cluster | None) -> Model
     return given
 
 
-def _knobs(request: EstimateRequest) -> Knobs:
-    if request.engine not in exchanging():
-        find_engine(request.engine)
+def _knobs(request: EstimateRequest) -> list[Knobs]:
+    """Of each engine of the map."""
+    if several := request.engine if len(request.engines) > 1 else "":
+        if request.knobs:
+            raise UsageError(f"--knob is of one engine: leave it out, or name one of {several} with --engine")
+        if request.verify:
+            raise UsageError(f"--verify runs cells of one engine: estimate {several} first, then verify the better one")
+    return [_knobs_of(request, name) for name in request.engines]
+
+
+def _knobs_of(request: EstimateRequest, name: str) -> Knobs:
+    if name not in exchanging():
+        find_engine(name)
         raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
-    engine = find_engine(request.engine)
+    engine = find_engine(name)
     knobs = parse_knobs(engine, request.knobs)
     for knob in engine.knobs:
         known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
@@ -195,7 +234,7 @@ def _knobs(request: EstimateRequest) -> Knobs:
             setting = f"{knob.name}={knobs.values[knob.name]}"
             raise UsageError(
                 f"an estimate does not know what {setting} changes: leave it out, or try it for real with "
-                f"scalescope measure {request.workload.model} --engine {engine.name} --knob {setting}"
+                f"scalescope measure {request.trained.model} --engine {engine.name} --knob {setting}"
             )
     if request.cluster:
         return knobs
@@ -204,30 +243,19 @@ def _knobs(request: EstimateRequest) -> Knobs:
     )
 
 
-def _slots_here(request: EstimateRequest) -> int:
-    return host.slots(request.device)
-
-
-def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
-    slots = described.slots if described else _slots_here(request)
-    if request.np:
-        if max(request.np) > slots:
-            whose = f"{request.cluster} has: lower it, or describe more nodes"
-            if not described:
-                whose = "this machine has: lower it, or describe a cluster with --cluster"
-            raise UsageError(f"--np {max(request.np)} is more than the {slots} slots that {whose}")
-        return request.np
-    if slots <= _MOST_ROWS:
-        return tuple(range(1, slots + 1))
-    return doublings(slots)
-
-
-def _threads(request: EstimateRequest, described: Cluster | None, processes: Sequence[int]) -> int:
-    if request.threads_per_rank:
-        return request.threads_per_rank
-    if described and described.device == "cpu":
-        return host.threads_per_rank(described.cores_per_node, described.slots_per_node)
-    return host.threads_per_rank(host.cores().physical, min(max(processes), _slots_here(request)))
+def _joined(probed: Sequence[Cluster]) -> Cluster:
+    """This machine by all of its probes; what two of them measured is that of the first."""
+    first = probed[0]
+    costs = {
+        (each.backend, each.operation, each.ranks, each.nodes): each for one in reversed(probed) for each in one.costs
+    }
+    overlaps = {(each.backend, each.ranks, each.nodes): each for one in reversed(probed) for each in one.overlaps}
+    return msgspec.structs.replace(
+        first,
+        costs=tuple(costs.values()),
+        overlaps=tuple(overlaps.values()),
+        disturbed="; ".join(dict.fromkeys(one.disturbed for one in probed if one.disturbed)),
+    )
 
 
 def _profile(
@@ -241,7 +269,7 @@ def _profile(
     """One process alone, and with others of its host."""
     most = min(max(processes), host.cores().logical, described.slots_per_node if described else 10**9)
     together = () if on_gpu(request) else tuple(sorted({count for count in (2, 4, most) if 1 < count <= most}))
-    passes = request.workload.accumulate
+    passes = request.trained.accumulate
     batches = {
         -(-each // passes)
         for scaling in request.scaling
@@ -255,43 +283,18 @@ def _profile(
     # On a GPU importing torch takes longer than the launches differ.
     launches = 1 if on_gpu(request) else launches_of(request.seconds)
     expected_s = request.seconds + launches * starting_s(ranks)
-    progress.stage(f"profile of {request.workload.model} on one process", expected_s)
+    progress.stage(f"profile of {request.trained.model} on one process", expected_s)
     task = ProfileTask(
-        workload=of_one_pass(request.workload),
+        workload=of_one_pass(request.trained),
         batches=tuple(sorted(batches)),
         device=request.device,
         seconds=request.seconds / launches,
         repeats=-(-request.repeats // launches),
         together=together,
         launches=launches,
-        sharding=engine.live_module if (engine := find_engine(request.engine)).shards else "",
+        sharding=next((engine.live_module for engine in map(find_engine, request.engines) if engine.shards), ""),
     )
     return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
-
-
-def _this_machine(
-    request: EstimateRequest,
-    knobs: Knobs,
-    profile: ModelProfile,
-    processes: Sequence[int],
-    threads: int,
-    folder: Path,
-    progress: Progress,
-) -> Cluster:
-    """One node: this one, probed as far as the question needs it."""
-    slots = min(max(processes), _slots_here(request))
-    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
-    backend = exchange.backend
-    asked = ProbeRequest(
-        backends=(backend,) if slots > 1 else (),
-        slots=slots,
-        threads_per_rank=threads,
-        device="cpu" if profile.kind == "cpu" else "cuda",
-        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
-        timeout_s=request.timeout_s,
-        folder=str(folder / "probe"),
-    )
-    return probe_cluster(asked, progress, SHARDING if exchange.shards else USUAL_OPERATIONS)
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:
@@ -299,6 +302,10 @@ def step_to_draw(prediction: Prediction) -> Cell | None:
     advice = recommend(prediction.cells, prediction.efficiency_goal, prediction.slots_per_node)
     if advice is None:
         return None
-    several = [cell for cell in prediction.cells if cell.np > 1 and cell.fits and cell.scaling == advice.scaling]
+    several = [
+        cell
+        for cell in prediction.cells
+        if cell.np > 1 and cell.fits and (cell.scaling, cell.engine) == (advice.scaling, advice.engine)
+    ]
     near = [cell for cell in several if cell.np == advice.np] or several
     return min(near, key=lambda cell: (cell.np, abs(cell.batch - advice.batch)), default=None)

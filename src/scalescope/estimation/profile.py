@@ -327,8 +327,8 @@ def of_one_pass(workload: WorkloadSpec) -> WorkloadSpec:
 
 def check_profile(profile: ModelProfile, request: EstimateRequest) -> None:
     """The profile is of this model and of the torch that is here."""
-    if profile.workload != of_one_pass(request.workload):
-        given, found = request.workload.model, profile.workload.model
+    if profile.workload != of_one_pass(request.trained):
+        given, found = request.trained.model, profile.workload.model
         other = (
             f"{found}, not of {given}"
             if given != found

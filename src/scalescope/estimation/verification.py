@@ -57,7 +57,7 @@ def run_checks(
             runs = [run for run in made.runs if run.point.batch == cell.batch]
             if runs:
                 checks.append(
-                    check_of(cell, runs, float(work(profile, [cell.batch], request.workload.accumulate).step_s[0]))
+                    check_of(cell, runs, float(work(profile, [cell.batch], request.trained.accumulate).step_s[0]))
                 )
     return tuple(checks)
 
@@ -76,7 +76,7 @@ def _measure(
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
     asked = MeasureRequest(
-        workload=request.workload,
+        workload=request.trained,
         np=(cells[0].np,),
         batch=batches,
         engines=(request.engine,),

@@ -23,8 +23,8 @@ from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
-from scalescope.jobs.plan import Settings, check_command, launcher_of, make_job, make_task, nodes_of, started_as_it_is
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, check_command_is_here
+from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
 from scalescope.jobs.watch import LaunchWatch
@@ -49,7 +49,9 @@ _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 def check_requirements(settings: Settings) -> None:
     """Programs and modules that the launches need, before the first of them."""
     check_system()
-    check_command(settings.request, elsewhere=settings.named_hosts)
+    command = settings.request.command
+    if command and not settings.named_hosts:
+        check_command_is_here(command)
     for name in dict.fromkeys(settings.launchers.values()):
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):

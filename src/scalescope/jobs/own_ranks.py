@@ -3,14 +3,17 @@
 import ast
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
+from scalescope.errors import UsageError
 from scalescope.jobs.rank_log import RankLog
 from scalescope.records.training_name import LAUNCH_MODULES, LAUNCH_PROGRAMS
+from scalescope.text import plain
 
 _TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
 # Launch lines that stay on this machine unless --nnodes says otherwise.
@@ -97,6 +100,14 @@ def missing_script(command: tuple[str, ...]) -> str:
         is_file_name = not word.startswith("-") and "{" not in word
         return word if is_file_name and not os.path.exists(word) else ""  # noqa: PTH110 - Path.exists raises
     return ""
+
+
+def check_command_is_here(command: tuple[str, ...]) -> None:
+    """Refuse a command whose program or script is not on this machine."""
+    if not shutil.which(command[0]):
+        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
+    if script := missing_script(command):
+        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
 
 
 def _spawns(source: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
 from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
-from scalescope.jobs.own_ranks import missing_script, places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
     check_baseline,
     check_batches,
@@ -33,8 +32,7 @@ from scalescope.launchers.srun import SRUN
 from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
-from scalescope.records.study import StudyRequest
-from scalescope.text import knob_name, plain
+from scalescope.text import knob_name
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
 BINDING = "none"  # Ranks may use any core of their host, under every launcher
@@ -81,16 +79,6 @@ def resolve_here(request: MeasureRequest, folder: Path | None = None) -> Setting
     folder = folder or Path(request.folder or "results").absolute()
     gpus = 0 if request.device == "cpu" else host.gpus()
     return resolve(request, folder, here=host.cores(), gpus=gpus, ask=cores_of)
-
-
-def check_command(request: MeasureRequest | StudyRequest, *, elsewhere: bool) -> None:
-    """The program and the script of a command are there, unless only other hosts have to have them."""
-    if not request.command or elsewhere:
-        return
-    if not shutil.which(request.command[0]):
-        raise UsageError(f"there is no program '{plain(request.command[0], 60)}' here: check the command's first word")
-    if script := missing_script(request.command):
-        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
 
 
 # Names, the program that reaches them and a Python in; cores of each host and warnings out.

@@ -16,11 +16,11 @@ from scalescope.errors import WorkFailed
 from scalescope.jobs.environment import save_plan, shown_commands, torch_version
 from scalescope.jobs.folders import interrupted_in
 from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
+from scalescope.jobs.own_ranks import check_command_is_here
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
     batches,
-    check_command,
     launcher_of,
     make_job,
     points,
@@ -46,7 +46,8 @@ _HOPELESS = 2  # Points that fail before any launch went well: then nothing more
 def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     """The commands of every point as a shell takes them; nothing is started."""
     settings = resolve_here(request)
-    check_command(request, elsewhere=settings.named_hosts)
+    if request.command and not settings.named_hosts:
+        check_command_is_here(request.command)
     shown = []
     for point in points(settings):
         job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)

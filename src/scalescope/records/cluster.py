@@ -81,6 +81,7 @@ class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
     cores_per_node: _Count
     device: Device = "cpu"
     gpu: Gpu | None = None  # Its model, which decides how NCCL behaves; None: not known
+    memory_bytes: Annotated[int, Meta(ge=0)] = 0  # Of a GPU, on CPUs of a node; 0: as that of where a profile was taken
     inside: Link | None = None  # Between two ranks of a node; None where measured costs say all
     among: tuple[Among, ...] = ()  # Where fewer ranks of a node have other links than all of them
     between: Link | None = None  # Of one node to the others; None where there is one node, or measured costs say all

@@ -25,13 +25,15 @@ _RATES = {
     "Mbit/s": Fraction(10**6, 8),
     "Gbit/s": Fraction(10**9, 8),
 }
+_SIZES = {"GiB": Fraction(2**30), "GB": Fraction(10**9), "MiB": Fraction(2**20), "B": Fraction(1)}
 _TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 
 # Fields that have another name in the file: links are written with units, tables are named in the singular.
 _LINK = {"bytes_per_s": ("bandwidth", _RATES), "latency_s": ("latency", _TIMES)}
 _LINKS = ("inside", "between")
 _TABLES = {"costs": "measured", "overlaps": "overlap", "among": "among"}
-_NAMES = {**_TABLES, **{field: name for field, (name, _) in _LINK.items()}}
+_MEMORY = ("memory_bytes", "memory")
+_NAMES = {**_TABLES, **{field: name for field, (name, _) in _LINK.items()}, **dict([_MEMORY])}
 _CHOICES = {
     "device": get_args(Device),
     "gpu": get_args(Gpu),
@@ -89,6 +91,8 @@ def write_cluster(cluster: Cluster, path: Path) -> None:
             value = _with_units(value)
         if field == "among":
             value = [_with_units(each) for each in value]
+        if field == _MEMORY[0]:
+            value = _with_unit(value, _SIZES) if value else None
         if value is not None and (value or field not in _TABLES):
             document[_NAMES.get(field, field)] = value
     text = tomli_w.dumps(document)
@@ -105,6 +109,10 @@ def _as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(document.get(name), dict):
             _check_keys(document[name], name, f"[{name}] ")
             fields[name] = _without_units(document[name])
+    field, name = _MEMORY
+    if name in document:
+        size = _number(fields.pop(name), name, _SIZES)
+        fields[field] = round(size) if isinstance(size, float) else size
     for field, name in _TABLES.items():
         if name in document:
             fields[field] = tables = fields.pop(name)
@@ -146,7 +154,7 @@ def _number(value: Any, key: str, units: Mapping[str, Fraction]) -> Any:
         return value
     number = _quantity(value, units)
     if number is None:
-        example = "200 Gbit/s" if units is _RATES else "5 us"
+        example = "200 Gbit/s" if units is _RATES else "80 GiB" if units is _SIZES else "5 us"
         raise ValueError(f'{key}: expected a number and a unit ({", ".join(units)}) such as "{example}", not "{value}"')
     return number
 

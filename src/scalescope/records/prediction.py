@@ -44,6 +44,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     baseline_fits: bool = True  # Whether the one process that a strong speedup is over could run the whole batch
     # Whether its step was measured (the interval is then from the fastest to the slowest launch), not predicted.
     verified: bool = False
+    engine: str = ""  # Of a map of several engines; empty: that of the prediction
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float
     regret: float  # Throughput lost against the fastest cell, as a fraction
     why: str
+    engine: str = ""  # Of its cell
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +161,8 @@ class Prediction(Record, frozen=True, kw_only=True, tag="prediction"):
     doubts: tuple[str, ...] = ()  # Why the map is not to be trusted, a line each
     own_s: float = 0.0  # What the engine costs a process in each step apart from messages: copies, hooks
     profile_batches: tuple[int, ...]
+    # Of a script: numbers of processes as whose rank 0 it ran; what lies between them is interpolated. Empty: a model
+    ran_as: tuple[int, ...] = ()
     interpolation_error: float
     memory_limit_bytes: int
     memory_shared_by: int = 1  # Processes that share it, when there are as many as the map has

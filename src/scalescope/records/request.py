@@ -318,7 +318,11 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
 class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     """Options of `scalescope estimate`."""
 
-    workload: WorkloadSpec
+    workload: WorkloadSpec | None = None
+    command: A[
+        tuple[str, ...],
+        Opt("The user's own training, instead of a MODEL: it runs here as rank 0 of N.", TEXTS, after_dashes=True),
+    ] = ()
     # Empty: as many as the cluster has slots
     np: A[
         tuple[int, ...],
@@ -351,7 +355,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
         ),
     ] = (8, 16, 32, 64, 128, 256, 512)
     scaling: Scaling = ("weak",)
-    engine: A[str, Opt("ddp or horovod.", TEXT)] = "ddp"
+    engine: A[str, Opt("ddp, horovod or fsdp2, or several in one map: ddp,fsdp2.", TEXT)] = "ddp"
     knobs: Knobs = ()
     # Empty: this machine, probed on the way
     cluster: A[str, Opt("cluster.toml that describes the cluster (default: this machine, probed).", FILE)] = ""
@@ -389,7 +393,27 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
         ),
     ] = 0
     launches: A[int, Opt("Launches per verified cell.", COUNT, group="Statistics", of_run=True)] = 3
+    allow_writes: A[
+        bool,
+        Opt("Let a script save while it runs as rank 0 of N (default: held back).", FLAG, group="Launch", rare=True),
+    ] = False
     folder: Folder = ""
+
+    @property
+    def what(self) -> str:
+        """The model or the command, for people."""
+        return training_name(self.workload, self.command)
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines of the map."""
+        return tuple(dict.fromkeys(name.strip() for name in self.engine.split(",")))
+
+    @property
+    def trained(self) -> WorkloadSpec:
+        """The MODEL of an estimate that has no command."""
+        assert self.workload
+        return self.workload
 
 
 class EstimatePlan(Record, frozen=True, kw_only=True, tag="estimate_plan"):

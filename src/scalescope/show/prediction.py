@@ -1,9 +1,9 @@
 """Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from scalescope.show.document import Column, Document, Section, Table, charted
 from scalescope.show.scaling import same_point
 from scalescope.show.words import number
 from scalescope.stats import PREDICTED, percent
-from scalescope.text import plain, plural
+from scalescope.text import listed, plain, plural
 from scalescope.units import format_bytes, format_rate, format_seconds, format_share, unit_of
 
 SCALINGS: tuple[ScalingKind, ...] = ("strong", "weak")
@@ -58,8 +58,8 @@ def document(
         most_cells: Cells that a figure of the map draws; None: as many as a file takes.
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
-    told = [grid for grid in maps if best and grid.scaling == best.scaling] or maps[:1]
-    others = "".join(f"the map of {grid.scaling} scaling, " for grid in maps if grid not in told)
+    told = [grid for grid in maps if best and grid.holds(best)] or maps[:1]
+    others = "".join(f"the map of {grid.words}, " for grid in maps if grid not in told)
     efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
     advice = prediction.recommended
     because = f"; {advice.why}" if advice and advice.why else ""
@@ -70,11 +70,13 @@ def document(
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
     launched = launched_words(prediction, measured)
     facts += [launched, trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+    facts[1:1] = [ran_words(prediction), engine_words(prediction)]
+    by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
         answer=sentence(prediction),
-        why=[efficient, check_words(prediction) or trust, memory],
+        why=[engine_words(prediction), efficient, check_words(prediction) or trust, memory],
         warnings=prediction.warnings,
-        brief=[_map_table(grid, prediction, _FEW_ROWS) for grid in told],
+        brief=by_size[:1] or [_map_table(grid, prediction, _FEW_ROWS) for grid in told],
         sections=charted(
             "prediction",
             [
@@ -82,7 +84,8 @@ def document(
                     "predicted",
                     "Prediction and how wrong it was",
                     facts=[fact for fact in facts if fact],
-                    tables=[
+                    tables=by_size[1:]
+                    or [
                         _map_table(grid, prediction, _ROWS, _sentences(grid) if prediction.trusted else ())
                         for grid in maps
                     ],
@@ -107,7 +110,7 @@ def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
     """`cells are predictions; launches measured 1.73x with 2 processes ...`; empty where the map says the same."""
     told = []
     for cell in prediction.cells if measured else ():
-        point = same_point(measured, cell, prediction.engine) if measured and cell.np > 1 else None
+        point = same_point(measured, cell, cell.engine or prediction.engine) if measured and cell.np > 1 else None
         steady = point.speedup.get("steady") if point else None
         if steady and (launched := speedup_number(steady.value)) != (mapped := speedup_number(cell.speedup)):
             told.append(f"{launched}x with {_named(cell)} on {cell.np:,} processes (map: {mapped}x)")
@@ -122,7 +125,8 @@ def with_measured(prediction: Prediction, measured: Scaling | None) -> Predictio
     checks: list[Check] = []
     for cell in prediction.cells:
         place = (cell.scaling, cell.np, cell.batch)
-        point = None if cell.verified or place in known else same_point(measured, cell, prediction.engine)
+        engine = cell.engine or prediction.engine
+        point = None if cell.verified or place in known else same_point(measured, cell, engine)
         if point and point.step_s:
             checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
     return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
@@ -138,6 +142,16 @@ class Grid(NamedTuple):
     counts: tuple[int, ...]  # Processes
     batches: tuple[int, ...]  # As they were asked for: of a process (weak) or of all (strong)
     cells: dict[tuple[int, int], Cell]  # By processes and batch; a batch of fewer samples than processes has none
+    engine: str = ""  # Of a map of several engines
+
+    @property
+    def words(self) -> str:
+        """`weak scaling`, `weak scaling, fsdp2`."""
+        return f"{self.scaling} scaling{f', {plain(self.engine, 24)}' if self.engine else ''}"
+
+    def holds(self, cell: Cell) -> bool:
+        """True if a cell is of this map."""
+        return (cell.scaling, cell.engine) == (self.scaling, self.engine)
 
     def shown(self) -> list[Cell]:
         """The cells of these rows and columns, in their order."""
@@ -156,13 +170,14 @@ class Grid(NamedTuple):
 
 
 def grids(prediction: Prediction) -> list[Grid]:
-    """One map for each kind of scaling that was predicted."""
+    """One map for each kind of scaling and each engine that was predicted."""
     found = []
-    for scaling in SCALINGS:
-        cells = {(cell.np, asked_batch(cell)): cell for cell in prediction.cells if cell.scaling == scaling}
+    for engine, scaling in product(dict.fromkeys(cell.engine for cell in prediction.cells), SCALINGS):
+        own = [cell for cell in prediction.cells if (cell.engine, cell.scaling) == (engine, scaling)]
+        cells = {(cell.np, asked_batch(cell)): cell for cell in own}
         counts, batches = sorted({np for np, _ in cells}), sorted({batch for _, batch in cells})
         if cells:
-            found.append(Grid(scaling, tuple(counts), tuple(batches), cells))
+            found.append(Grid(scaling, tuple(counts), tuple(batches), cells, engine))
     return found
 
 
@@ -181,14 +196,15 @@ def recommended_cell(prediction: Prediction) -> Cell | None:
     advice = prediction.recommended
     if advice is None:
         return None
-    wanted = (advice.np, advice.batch, advice.scaling)
-    return next((cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == wanted), None)
+    wanted = (advice.np, advice.batch, advice.scaling, advice.engine)
+    found = (cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling, cell.engine) == wanted)
+    return next(found, None)
 
 
 def reduced(grid: Grid, rows: int, columns: int, prediction: Prediction) -> tuple[Grid, str]:
     """The map with at most N rows and columns, the recommended ones among them; and how many are left out."""
     best = recommended_cell(prediction)
-    keep = [best] if best and best.scaling == grid.scaling else []
+    keep = [best] if best and grid.holds(best) else []
     counts = _some_of(grid.counts, rows, [cell.np for cell in keep])
     batches = _some_of(grid.batches, columns, [asked_batch(cell) for cell in keep])
     parts = [
@@ -296,12 +312,97 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
     return Table(
         columns,
         lines,
-        f"Predicted {of}, {grid.scaling} scaling: {headline(prediction)}.",
-        f"{grid.scaling} scaling: {of}, {headline(prediction)}",
+        f"Predicted {of}, {grid.scaling} scaling: {headline(prediction, grid.engine)}.",
+        f"{grid.scaling} scaling: {of}, {headline(prediction, grid.engine)}",
         sentences,
         "; ".join(note for note in (key, left_out) if note),
         noun="number of processes",
     )
+
+
+def _size_table(prediction: Prediction, rows: int) -> Table:
+    """A script's sizes, a row each: it has one batch for each of them."""
+    best, several = recommended_cell(prediction), max(cell.nodes for cell in prediction.cells) > 1
+    counts = sorted({cell.np for cell in prediction.cells})
+    shown = _some_of(counts, rows, [best.np] if best else [])
+    cells = [cell for cell in prediction.cells if cell.np in shown]
+    left_out = f"shown: {len(shown):,} of {len(counts):,} numbers of processes" if len(shown) < len(counts) else ""
+
+    def if_it_fits(name: str) -> Callable[[Cell], Any]:
+        return lambda cell: getattr(cell, name) if cell.step_s else None
+
+    columns = [
+        Column("", attrgetter("np"), "processes", write="{:,}".format),
+        *([Column("", attrgetter("nodes"), "nodes", write="{:,}".format, priority=3)] if several else []),
+        Column("", attrgetter("batch"), "batch each", write="{:,}".format, priority=4),
+        Column("", if_it_fits("step_s"), "step", write=format_seconds),
+        Column(
+            "",
+            lambda cell: f"{format_seconds(cell.low_s)} to {format_seconds(cell.high_s)}" if cell.step_s else None,
+            percent(PREDICTED),
+            priority=2,
+        ),
+        Column(
+            "",
+            lambda cell: cell if cell.step_s else None,
+            "speedup",
+            write=lambda cell: _MARKS["recommended" if cell is best else "slower" if is_slower(cell) else "usual"][
+                0
+            ].format(speedup_number(cell.speedup)),
+        ),
+        Column("", if_it_fits("efficiency"), "efficiency", write=format_share, priority=1),
+        Column("", if_it_fits("exposed_s"), "exposed", write=format_seconds, priority=5),
+        Column(
+            "",
+            lambda cell: cell if cell.memory_bytes else None,
+            "memory",
+            write=lambda cell: f"{'' if cell.step_s else '> '}{format_bytes(cell.memory_bytes)}",
+        ),
+        Column("", lambda cell: "yes" if cell.fits else "no", "fits"),
+    ]
+    of = f"{prediction.cells[0].scaling} scaling: {headline(prediction)}"
+    key = "[ ] recommended" if best else ""
+    if any(is_slower(cell) for cell in cells if cell.step_s):
+        key = "; ".join(filter(None, (key, "( ) slower than one process")))
+    return Table(
+        columns,
+        cells,
+        f"Predicted steps by number of processes, {of}.",
+        of,
+        (),
+        "; ".join(note for note in (key, left_out) if note),
+        noun="number of processes",
+    )
+
+
+def engine_words(prediction: Prediction) -> str:
+    """Several engines at the recommended setting: which is faster, and which fits; empty for one."""
+    best = recommended_cell(prediction)
+    if best is None or not best.engine:
+        return ""
+    place = best.np, best.batch, best.scaling
+    if best.np == 1:  # where no engine does anything
+        several = [cell for cell in prediction.cells if cell.np > 1 and cell.engine == best.engine and cell.fits]
+        if not several:
+            return ""
+        largest = max(several, key=lambda cell: cell.throughput)
+        place = largest.np, largest.batch, largest.scaling
+    alike = [cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == place]
+    told = [
+        f"{cell.engine} {format_seconds(cell.step_s)} ({format_seconds(cell.low_s)} to {format_seconds(cell.high_s)})"
+        f" and {format_bytes(cell.memory_bytes)}{'' if cell.fits else ', which does not fit'}"
+        for cell in sorted(alike, key=lambda cell: cell.step_s)
+    ]
+    return f"a step of {plural(place[0], 'process')} with batch {place[1]:,} each: {'; '.join(told)}"
+
+
+def ran_words(prediction: Prediction) -> str:
+    """As whose rank 0 a script ran; empty for a model."""
+    if not prediction.ran_as:
+        return ""
+    between = {cell.np for cell in prediction.cells} - set(prediction.ran_as)
+    rest = "; the sizes between them are interpolated" if between else ""
+    return f"ran here as rank 0 of {listed(f'{ranks:,}' for ranks in prediction.ran_as)}{rest}"
 
 
 def _check_table(prediction: Prediction) -> Table:
@@ -342,10 +443,10 @@ def _check_table(prediction: Prediction) -> Table:
 def _cell_table(prediction: Prediction) -> Table:
     """Every cell with every field, for programs; fields whose name does not say their unit get one that does."""
     units = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
-    fields = [field.name for field in msgspec.structs.fields(Cell)]
+    fields = [field.name for field in msgspec.structs.fields(Cell) if field.name != "engine"]
     columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
     columns += [
-        Column("engine", lambda _: prediction.engine),
+        Column("engine", lambda cell: cell.engine or prediction.engine),
         Column("cluster", lambda _: prediction.cluster),
         Column("what", lambda _: prediction.what),
     ]
@@ -357,12 +458,14 @@ def _cell_table(prediction: Prediction) -> Table:
 
 def sentence(prediction: Prediction) -> str:
     """The answer in one sentence."""
-    what = headline(prediction)
+    what = headline(prediction, prediction.recommended.engine if prediction.recommended else "")
     if not prediction.trusted:
         doubts = "; ".join(prediction.doubts)
         return f"{what}: not to be trusted, so nothing is recommended: {doubts}. Repeat it while nothing else runs."
     if prediction.was_wrong:
         return f"{_wrong_words(prediction)} {sentence(msgspec.structs.replace(prediction, checks=()))}"
+    if prediction.recommended is None and prediction.ran_as:
+        return f"{what}: {_too_large(prediction)}, and no other size of the map does."
     if prediction.recommended is None:
         limit = format_bytes(prediction.memory_limit_bytes)
         return f"{what}: no batch of the map fits into {limit} of memory; ask for smaller ones."
@@ -393,9 +496,9 @@ def _wrong_words(prediction: Prediction) -> str:
     )
 
 
-def headline(prediction: Prediction) -> str:
-    """`cnn with ddp`."""
-    return f"{plain(prediction.what, 60)} with {plain(prediction.engine, 30)}"
+def headline(prediction: Prediction, engine: str = "") -> str:
+    """`cnn with ddp`; of several engines `ddp or fsdp2`, or the one that is named."""
+    return f"{plain(prediction.what, 60)} with {plain((engine or prediction.engine).replace(',', ' or '), 30)}"
 
 
 def configuration(cell: Advice | Check) -> str:
@@ -446,12 +549,40 @@ def efficient_words(prediction: Prediction) -> str:
 
 
 def memory_words(prediction: Prediction) -> str:
-    """The largest batch that fits; empty where the profile does not tell."""
+    """The largest batch that fits, of a script what its sizes take; empty where nothing tells."""
+    if prediction.ran_as:
+        return _script_memory_words(prediction)
     if prediction.largest_batch is None:
         return ""
     limit = f" into {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
     whose = "a process" if prediction.memory_shared_by == 1 else f"each of {prediction.memory_shared_by:,} processes"
     return f"largest batch of {whose} that fits{limit}: {prediction.largest_batch:,}"
+
+
+def _script_memory_words(prediction: Prediction) -> str:
+    """`memory of a process: 17.6 GiB on 1 process, 8.78 GiB on 64, of 80 GiB`, or which sizes do not fit."""
+    cells = sorted((cell for cell in prediction.cells if cell.memory_bytes), key=lambda cell: cell.np)
+    if not cells:
+        return ""
+    if any(not cell.fits for cell in cells):
+        fitting = [cell.np for cell in cells if cell.fits]
+        rest = f"; {min(fitting):,} or more do" if fitting and min(fitting) > cells[0].np else ""
+        return f"{_too_large(prediction)}{rest}"
+    ends = dict.fromkeys((cells[0], cells[-1]))
+    takes = ", ".join(f"{format_bytes(cell.memory_bytes)} with {plural(cell.np, 'process')}" for cell in ends)
+    limit = f", of {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
+    shared = " that a node's processes share" if limit and prediction.memory_shared_by > 1 else ""
+    return f"memory of a process: {takes}{limit}{shared}"
+
+
+def _too_large(prediction: Prediction) -> str:
+    """`does not fit: 83 GiB of 80 GiB with 1 process`, or more than what the device has, where memory ran out."""
+    worst = min((cell for cell in prediction.cells if not cell.fits), key=lambda cell: cell.np)
+    together = min(worst.np, prediction.slots_per_node) if prediction.memory_shared_by > 1 else 1
+    whose = f", all {together:,} of a node together," if together > 1 else ""
+    takes, limit = format_bytes(worst.memory_bytes * together), format_bytes(prediction.memory_limit_bytes)
+    needs = f"{takes}{whose} of {limit}" if worst.step_s else f"more than {takes}"
+    return f"does not fit: {needs} with {plural(worst.np, 'process')}"
 
 
 def trust_words(prediction: Prediction) -> str:
@@ -511,7 +642,7 @@ def map_words(prediction: Prediction) -> list[str]:
     for grid, lines in zip(maps, said, strict=True):
         for line in lines:
             common = all(line in others for others in said)
-            told[line if common else f"{grid.scaling.capitalize()} scaling: {line}"] = None
+            told[line if common else f"{grid.words.capitalize()}: {line}"] = None
     return list(told)
 
 
@@ -692,6 +823,10 @@ def _share(cell: Cell) -> str:
 def prediction_json(prediction: Prediction) -> dict[str, Any]:
     """Units are SI and in the names; device_hours are for a million samples."""
     document: dict[str, Any] = msgspec.to_builtins(prediction)
+    for cell in document["cells"]:
+        cell["engine"] = cell["engine"] or prediction.engine
+    if advice := document["recommended"]:
+        advice["engine"] = advice["engine"] or prediction.engine
     first = {
         "kind": document.pop("kind"),
         "what": document.pop("what"),

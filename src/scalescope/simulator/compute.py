@@ -15,7 +15,7 @@ from scalescope.simulator.gpu import described_overlap
 _BEYOND_PER_DOUBLING = 0.05  # Relative error that is added for each doubling of the batch beyond the measured ones
 # The same for ranks of a host: twice as many as were measured may leave no core to spare (16 ranks known by 2 and 4
 # were predicted 34 % wrong, make bench SECTION=accuracy_cores).
-_COPIES_PER_DOUBLING = 0.20
+COPIES_PER_DOUBLING = 0.20
 _OVERLAP_PER_DOUBLING = 0.10  # Relative error of overlap factors, for each doubling of ranks from the probed ones
 
 
@@ -105,7 +105,7 @@ def _contention_at(profile: ModelProfile, batch: int, copies: Floats) -> Slowdow
     beyond = np.maximum(wanted - known[-1], 0.0)
     slowdown = np.interp(wanted, known, slowdowns) + np.maximum(slope, 0.0) * beyond
     errors = [0.0, *(each.error for each in found)]
-    return Slowdown(np.maximum(slowdown, 1.0), np.interp(wanted, known, errors) + _COPIES_PER_DOUBLING * beyond)
+    return Slowdown(np.maximum(slowdown, 1.0), np.interp(wanted, known, errors) + COPIES_PER_DOUBLING * beyond)
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,16 @@ class OverlapFactors:
     idle_error: Floats
 
 
+def cores_busy(profile: ModelProfile) -> float:
+    """The part of a rank's cores that its compute keeps busy."""
+    return min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
+
+
 def overlap_factors(
-    cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], profile: ModelProfile
+    cluster: Cluster, backend: str, ranks: NDArray[np.int_], nodes: NDArray[np.int_], busy: float
 ) -> OverlapFactors:
-    """Overlap slowdown among the most similar ranks; of CPUs as far as this model's compute keeps its cores busy."""
+    """Overlap slowdown among the most similar ranks; of CPUs as far as compute keeps its cores `busy`."""
     known = [overlap for overlap in cluster.overlaps if overlap.backend == backend]
-    busy = min(float(np.median([point.cores_used for point in profile.points])) / profile.threads_per_rank, 1.0)
     if cluster.device == "gpu":  # a message takes multiprocessors and memory from compute, not the host's cores
         busy = 1.0
     factors, errors = np.ones((3, len(ranks))), np.zeros((3, len(ranks)))

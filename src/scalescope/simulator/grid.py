@@ -25,6 +25,7 @@ _REGRET = 0.05  # Throughput that may be given up for fewer processes
 _INTERVAL = normal_width(PREDICTED)
 _SHAKY = 0.25  # Half-width of a profiled step, relative, above which a map is not to be trusted
 _CHUNK = 16384
+DESCRIBED_LINKS = "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,9 @@ def predict(question: Question) -> Prediction:
             f"({question.cluster.nodes} x {question.cluster.slots_per_node}): lower --np, or describe a larger cluster"
         )
     profile, knobs = question.profile, question.knobs
+    if memory := question.cluster.memory_bytes:
+        profile = msgspec.structs.replace(profile, memory_limit_bytes=memory)
+        question = msgspec.structs.replace(question, profile=profile)
     if profile.kind != question.cluster.device:
         name, wanted = question.cluster.name or "the cluster", question.cluster.device.upper()
         raise UsageError(
@@ -84,6 +88,29 @@ def predict(question: Question) -> Prediction:
         accumulate=question.accumulate,
         memory_shared_by=shared_by,
         warnings=(*_warnings(question), *_baseline_warnings(cells)),
+        doubts=doubts,
+    )
+
+
+def together(predictions: Sequence[Prediction]) -> Prediction:
+    """One map of several engines, whose cells name theirs; of one engine its own map."""
+    first = predictions[0]
+    if len(predictions) == 1:
+        return first
+    cells = tuple(msgspec.structs.replace(cell, engine=each.engine) for each in predictions for cell in each.cells)
+    doubts = tuple(dict.fromkeys(doubt for each in predictions for doubt in each.doubts))
+    engine = ",".join(each.engine for each in predictions)
+    return msgspec.structs.replace(
+        first,
+        engine=engine,
+        knobs=Knobs(engine=engine, values={}),
+        cells=cells,
+        recommended=None if doubts else recommend(cells, first.efficiency_goal, first.slots_per_node),
+        most_efficient_np=most_efficient(cells, first.efficiency_goal),
+        residual=max(each.residual for each in predictions),
+        calibration=None,
+        own_s=0.0,
+        warnings=tuple(dict.fromkeys(warning for each in predictions for warning in each.warnings)),
         doubts=doubts,
     )
 
@@ -155,7 +182,7 @@ def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int,
         measured,
         baseline_fits,
     ]
-    names = [name for name in Cell.__struct_fields__ if name not in ("scaling", "verified")]
+    names = [name for name in Cell.__struct_fields__ if name not in ("scaling", "verified", "engine")]
     return [
         Cell(scaling=scaling, **dict(zip(names, row, strict=True)))
         for row in zip(*(column.tolist() for column in columns), strict=True)
@@ -209,7 +236,7 @@ def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice
     best = max(cell.throughput for cell in pool)
     close = [cell for cell in pool if cell.throughput >= (1 - _REGRET) * best]
     whole = [cell for cell in close if cell.np < slots_per_node or cell.np % slots_per_node == 0]
-    chosen = min(whole or close, key=lambda cell: (cell.np, not cell.verified, cell.global_batch))
+    chosen = min(whole or close, key=lambda cell: (cell.np, not cell.verified, cell.global_batch, -cell.throughput))
     fewest = "processes" if chosen.nodes == 1 or not whole else "nodes"
     why = f"the fewest {fewest} within {format_share(_REGRET)} of the fastest"
     if not efficient:
@@ -228,6 +255,7 @@ def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice
         throughput=chosen.throughput,
         regret=1 - chosen.throughput / fastest.throughput,
         why=why,
+        engine=chosen.engine,
     )
 
 
@@ -255,9 +283,7 @@ def _warnings(question: Question) -> list[str]:
     if outlying:
         said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
     if not cluster.costs and max(question.np) > 1:
-        said.append(
-            "the cluster's links are described, not measured: run scalescope probe there for narrower intervals"
-        )
+        said.append(DESCRIBED_LINKS)
     return said
 
 

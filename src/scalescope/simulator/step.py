@@ -13,7 +13,7 @@ from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.timeline import Activity, Span, Step, Timeline
-from scalescope.simulator.compute import OverlapFactors, contention, overlap_factors, work
+from scalescope.simulator.compute import OverlapFactors, contention, cores_busy, overlap_factors, work
 from scalescope.simulator.costs import CostModel
 from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffic, simulate
 from scalescope.simulator.gpu import copy_s_per_byte, own_cost, unequal
@@ -74,7 +74,7 @@ def steps(
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
-    slowdowns = overlap_factors(cluster, exchange.backend, ranks, nodes, profile)
+    slowdowns = overlap_factors(cluster, exchange.backend, ranks, nodes, cores_busy(profile))
     uneven, uneven_error = jitter(profile, copies, ranks.astype(float), batches.astype(float))
     if not exchange.shards:  # whose ranks wait for each other in every pass
         uneven = 1 + (uneven - 1) / math.sqrt(passes)  # slow passes of a rank even out over a step

@@ -180,14 +180,15 @@ def _as_cells(scaling: Scaling, engine: str) -> Times:
 
 def _cells(prediction: Prediction) -> Times:
     return {
-        _cell_name(cell.scaling, cell.np, cell.batch): Timed(cell.step_s, cell.low_s, cell.high_s)
+        _cell_name(cell.scaling, cell.np, cell.batch, cell.engine): Timed(cell.step_s, cell.low_s, cell.high_s)
         for cell in prediction.cells
         if cell.fits
     }
 
 
-def _cell_name(scaling: str, np: int, batch: int) -> str:
-    return f"{scaling} scaling, {plural(np, 'process')}, batch {batch:,}" + (" each" if np > 1 else "")
+def _cell_name(scaling: str, np: int, batch: int, engine: str = "") -> str:
+    of = f", {plain(engine, 24)}" if engine else ""
+    return f"{scaling} scaling, {plural(np, 'process')}, batch {batch:,}" + (" each" if np > 1 else "") + of
 
 
 def _tuned(tuning: Tuning) -> Times:

@@ -14,7 +14,8 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.environment import has_module, save_plan
 from scalescope.jobs.folders import check, interrupted_in, mark_of, result_folder
 from scalescope.jobs.launch import check_requirements, rehearse
-from scalescope.jobs.plan import Settings, check_command, points, resolve_here
+from scalescope.jobs.own_ranks import check_command_is_here
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import check_batches, engine_of_script, fields_of
 from scalescope.measurement.resume import fingerprint_here, resumed_plan
@@ -91,7 +92,8 @@ def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, bef
 
 def dry_run(request: StudyRequest) -> Study:
     """The parts of a study with how long each takes as far as that is known; nothing is started."""
-    check_command(request, elsewhere=bool(request.hosts))
+    if request.command and not request.hosts:
+        check_command_is_here(request.command)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(resolve(request, tries=False), Path(folder))
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)

@@ -28,11 +28,14 @@ def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
 
     with _names_what_works(request):
         lines = dry_run(request)
+    checks = [max(request.np, default=1)] * request.verify * request.launches
+    launches = [launch_costs(checks, own_length=bool(request.command), most=True)] if checks else []
+    if request.command:
+        return [*lines, *launches]
     taken = 0.0 if request.profile or request.step_time else request.seconds
     probed = "" if request.cluster else ", and the probe of the links"
-    checks = [max(request.np, default=1)] * request.verify * request.launches
     said = f"# about {format_seconds(taken)} for the profile{probed}" if taken else f"# no profile{probed}"
-    return [*lines, said, *([launch_costs(checks, own_length=False, most=True)] if checks else [])]
+    return [*lines, said, *launches]
 
 
 @contextlib.contextmanager
@@ -61,20 +64,26 @@ def after_estimate(request: EstimateRequest, prediction: "Prediction", folder: P
     if not prediction.trusted:
         return retyped("estimate", request, profile=request.profile, verify=request.verify or None)
     advice = prediction.recommended
+    if request.command:
+        most = advice.np if advice and advice.np > 1 else max(request.np or (2,))
+        return retyped("measure", request, np=(1, most))
+    engine = {"engine": advice.engine} if advice and advice.engine else {}  # the better one of several
     if advice and (request.cluster or prediction.checks or request.step_time):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = (1, advice.np) if advice.np > 1 else (1,)
-        return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,))
-    return retyped("estimate", request, profile=str(from_here(folder / "profile.json")), verify=2)
+        return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,), **engine)
+    return retyped("estimate", request, profile=str(from_here(folder / "profile.json")), verify=2, **engine)
 
 
 VERB = Verb(
     "estimate",
     EstimateRequest,
     """How fast would it be? A map of speedup over processes and batch sizes, from one process and the
-    cluster's links.
+    cluster's links; of a script, from its steps as rank 0 of N.
 
     scalescope estimate resnet50 --np 1..32 --batch 8,16,...,512 --cluster cluster.toml
+
+    scalescope estimate --np 1..64 --cluster cluster.toml -- python train.py
     """,
     room("scalescope.estimation.estimate", "estimate_request"),
     _estimate,

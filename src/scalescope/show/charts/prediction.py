@@ -236,7 +236,7 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
         *layers,
         width=width,
         height=rows * min(28 if rows > 2 else 44, 560 // rows),
-        title=panel_title(alt.expr(f"'{grid.scaling} scaling: ' + info.title"), 8),
+        title=panel_title(alt.expr(f"{json.dumps(grid.words + ': ')} + info.title"), 8),
     )
 
 
@@ -332,7 +332,7 @@ def _lines(grid: Grid, cells: Sequence[Cell], ticks: Sequence[int], best: Cell |
         base.mark_point(filled=True, size=14, opacity=1).encode(x=x, y=y("rate"), color=color, tooltip=tips),
         *(ring(row).encode(x=x, y=y("rate")) for row, cell in zip(rows, cells, strict=True) if cell is best),
     ]
-    return alt.layer(*layers, width=380, height=300, title=panel_title(f"{grid.scaling} scaling", 8))
+    return alt.layer(*layers, width=380, height=300, title=panel_title(grid.words, 8))
 
 
 def checks_chart(prediction: Prediction) -> Any:

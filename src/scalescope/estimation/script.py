@@ -1,0 +1,259 @@
+"""The map of a script: it runs here as rank 0 of some numbers of processes, and messages get the cost of a cluster."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from scalescope import host
+from scalescope.engines import find_engine
+from scalescope.errors import ScalescopeError, UsageError
+from scalescope.estimation.places import processes_of, slots_here, this_machine, threads_of
+from scalescope.estimation.verification import check_of, corrected, deciding_cells
+from scalescope.jobs.folders import emptied, result_folder
+from scalescope.jobs.own_ranks import check_command_is_here, starts_ranks_itself
+from scalescope.jobs.rank_zero import run_as_rank_zero
+from scalescope.jobs.request import engine_of_script
+from scalescope.launchers.runner import end_orphans
+from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
+from scalescope.measurement.sweep import continue_measurement, measure
+from scalescope.progress import Progress
+from scalescope.records.cluster import Cluster, Operation
+from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.prediction import Prediction
+from scalescope.records.rank_zero import RankZero
+from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest
+from scalescope.records.store import append, drop_torn_line, in_folder, load_lines, save
+from scalescope.simulator.recorded import operations_of
+from scalescope.simulator.recorded_map import (
+    RecordedQuestion,
+    backend_of,
+    predict_recorded,
+    recorded_timeline,
+    scaling_of,
+)
+from scalescope.text import plural
+
+PLAN, RECORDS, CLUSTER, PREDICTION, STEP = "plan.json", "rank_zero.jsonl", "cluster.toml", "estimate.json", "step.json"
+_STRIDE = 4  # Between two numbers of processes that run: what lies between follows from its neighbours
+_RUN_S = 25.0  # About what a run takes that says nothing about itself
+_VERIFIED_S, _FEWEST_VERIFIED, _MOST_VERIFIED = 10.0, 30, 300  # Seconds and steps of a launch that verifies a cell
+
+
+def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
+    """The map of `request.command`; runs that are there count, so that the same request continues.
+
+    Raises:
+        UsageError: The script cannot run as rank 0 of N, or not on this machine.
+        WorkFailed: It failed as every rank 0.
+    """
+    check_script(request)
+    described = _cluster_of(request)
+    processes = processes_of(request, described)
+    threads = threads_of(request, described, processes)
+    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
+    plan = EstimatePlan(request=asked, fingerprint=fingerprint_here(request.command, request.device))
+    with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
+        if is_begun(folder, plan):
+            progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
+            end_orphans(str(folder))
+            drop_torn_line(folder / RECORDS)
+        save(plan, folder / PLAN)
+        sizes = _Sizes(request, described, threads, folder, progress)
+        records = sizes.run(processes)
+        cluster = described or (load_cluster(folder / CLUSTER) if (folder / CLUSTER).exists() else None)
+        if cluster is None:
+            largest = max(records, key=lambda record: record.np)
+            operations = _operations(records)
+            where = largest.device, processes, threads, folder / "probe", progress
+            cluster = this_machine(request, backend_of(largest), operations, *where)
+        write_cluster(cluster, folder / CLUSTER)
+        question = RecordedQuestion(
+            what=request.what,
+            records=records,
+            cluster=cluster,
+            np=processes,
+            threads_per_rank=threads,
+            efficiency_goal=request.efficiency,
+        )
+        prediction = predict_recorded(question)
+        prediction = msgspec.structs.replace(prediction, warnings=(*sizes.failed, *prediction.warnings))
+        save(prediction, folder / PREDICTION)
+        if request.verify:
+            prediction = _verified(request, prediction, threads, folder, progress)
+        drawn = prediction.recommended.np if prediction.recommended else max(processes)
+        step = recorded_timeline(question, drawn if drawn > 1 else max(processes))
+        if step is not None:
+            save(step, folder / STEP)
+        save(prediction, folder / PREDICTION)
+        save(msgspec.structs.replace(plan, finished=True), folder / PLAN)
+    return in_folder(prediction, folder)
+
+
+def dry_run_script(request: EstimateRequest) -> list[str]:
+    """List the runs of an estimate of a script, a line each; nothing is started."""
+    check_script(request)
+    described = _cluster_of(request)
+    processes = processes_of(request, described)
+    threads = threads_of(request, described, processes)
+    first = sizes_to_run(processes, _per_node(described, request))
+    lines = [f"as rank 0 of {ranks:,}: {shlex.join(request.command)}, {plural(threads, 'thread')}" for ranks in first]
+    lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
+    lines.append(f"map: {plural(len(processes), 'number')} of processes")
+    if request.verify:
+        lines.append(f"verified: {plural(request.verify, 'cell')}, {plural(request.launches, 'launch')} each")
+    return [*lines, f"# {plural(len(first), 'run')} of the script, each stopped after some steps"]
+
+
+def check_script(request: EstimateRequest) -> None:
+    """Refuse a script that is not there, or whose engine is not torch's, before anything runs."""
+    check_command_is_here(request.command)
+    engine = find_engine(engine_of_script(request.command))
+    if request.verify and starts_ranks_itself(request.command):
+        raise UsageError("--verify starts the ranks itself: type the script alone, -- python train.py")
+    if engine.package:
+        raise UsageError(
+            f"{engine.title} starts its own ranks, which nothing stands in for: scalescope study makes a map of such a "
+            "script from a survey of real ranks, scalescope measure launches it"
+        )
+
+
+def sizes_to_run(processes: Sequence[int], per_node: int) -> tuple[int, ...]:
+    """Numbers of processes as whose rank 0 the script runs: the ends, a full node, and every fourth power from 2 on."""
+    most = max(processes)
+    found = {1, min(processes), most, *([per_node] if per_node < most else [])}
+    size = 2
+    while size < most:
+        found.add(size)
+        size *= _STRIDE
+    return tuple(sorted(each for each in found if each == 1 or each >= min(processes)))
+
+
+class _Sizes:
+    """Runs of the script, appended to the folder as they end."""
+
+    def __init__(
+        self,
+        request: EstimateRequest,
+        described: Cluster | None,
+        threads: int,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._request, self._threads = request, threads
+        self._folder, self._progress = folder, progress
+        self._per_node = _per_node(described, request)
+        self._records = {record.np: record for record in load_lines(folder / RECORDS, RankZero)}
+        self._problems: list[ScalescopeError] = []
+
+    def run(self, processes: Sequence[int]) -> tuple[RankZero, ...]:
+        """The records of the sizes that decide: what a full map needs first, then what changes between them."""
+        wanted = sizes_to_run(processes, self._per_node)
+        # The largest first, then one process: a script that fails as both fails as all.
+        order = [max(wanted), *(each for each in wanted if each != max(wanted))]
+        for at, ranks in enumerate(order):
+            self._one(ranks)
+            if at == min(1, len(order) - 1) and not self._records:
+                raise self._problems[0]
+        for ranks in self._between(processes):
+            self._one(ranks)
+        return tuple(record for _, record in sorted(self._records.items()))
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """A line for each size that failed, where others did not."""
+        return tuple(f"left out: {problem}" for problem in self._problems)
+
+    def _between(self, processes: Sequence[int]) -> list[int]:
+        """Doublings that neighbours do not tell: next to a size that does not fit, and where the batch changes."""
+        kinds = scaling_of({ranks: record.batch for ranks, record in self._records.items() if record.fits})
+        edge = len({record.fits for record in self._records.values()}) > 1
+        if kinds == "weak" and not edge:
+            return []
+        low, high = min(self._records), max(self._records)
+        doubled = [2**power for power in range(high.bit_length())]
+        return [each for each in doubled if low < each < high and each in processes and each not in self._records]
+
+    def _one(self, ranks: int) -> None:
+        if ranks in self._records:
+            return
+        gpus = self._request.device != "cpu" and host.gpus() > 0
+        # Ranks of a node share its cores: as many of them step at a time as there are.
+        copies = 1 if gpus else min(ranks, self._per_node, slots_here(self._request))
+        beside = f", {copies} at a time" if copies > 1 else ""
+        self._progress.stage(f"{self._request.what} as rank 0 of {ranks:,}{beside}", _RUN_S)
+        try:
+            record = run_as_rank_zero(
+                self._request.command,
+                np=ranks,
+                ranks_per_node=min(ranks, self._per_node),
+                copies=copies,
+                threads=self._threads,
+                device=self._request.device,
+                folder=emptied(self._folder / f"rank-0-of-{ranks}", "launch"),
+                timeout_s=self._request.timeout_s,
+                allow_writes=self._request.allow_writes,
+                progress=self._progress,
+            )
+        except ScalescopeError as problem:
+            if isinstance(problem, UsageError) and not self._records:
+                raise
+            self._problems.append(problem)
+            return
+        record = msgspec.structs.replace(record, what=self._request.what)
+        append(record, self._folder / RECORDS)
+        self._records[ranks] = record
+
+
+def _per_node(described: Cluster | None, request: EstimateRequest) -> int:
+    return described.slots_per_node if described else slots_here(request)
+
+
+def _cluster_of(request: EstimateRequest) -> Cluster | None:
+    """The described cluster, whose devices have to be like this machine's."""
+    if not request.cluster:
+        return None
+    described = load_cluster(Path(request.cluster))
+    here = "gpu" if request.device != "cpu" and host.gpus() > 0 else "cpu"
+    if described.device != here:
+        name = described.device.upper()
+        why = "--device cpu says otherwise" if host.gpus() else "this machine has none"
+        if here == "gpu":
+            raise UsageError(f"{request.cluster} describes CPUs and this machine has a GPU: add --device cpu")
+        raise UsageError(f"{request.cluster} describes {name}s and {why}: run the script where there is one of them")
+    return described
+
+
+def _operations(records: Sequence[RankZero]) -> tuple[Operation, ...]:
+    """Collectives to probe: those that the script calls, and what any script calls."""
+    return tuple(sorted({operation for record in records for operation in operations_of(record.messages)}))
+
+
+def _verified(
+    request: EstimateRequest, prediction: Prediction, threads: int, folder: Path, progress: Progress
+) -> Prediction:
+    """The map after the cells that decide were launched for real; cells of a script have no batch to be told."""
+    chosen = deciding_cells(prediction, request.verify, slots_here(request))
+    if not chosen:
+        raise UsageError("--verify needs a size of 2 or more processes that this machine can run: name one with --np")
+    checks = []
+    for cell in chosen:
+        place = folder / f"verify-np{cell.np}"
+        if (place / PLAN).exists():
+            made = continue_measurement(place, {"timeout_s": request.timeout_s}, progress)
+        else:
+            asked = MeasureRequest(
+                command=request.command,
+                np=(cell.np,),
+                threads_per_rank=threads,
+                device=request.device,
+                timeout_s=request.timeout_s,
+                launches=request.launches,
+                steps=min(max(round(_VERIFIED_S / cell.step_s), _FEWEST_VERIFIED), _MOST_VERIFIED),
+                folder=str(place),
+            )
+            made = measure(asked, progress)
+        if made.runs:
+            checks.append(check_of(cell, made.runs, 0.0))
+    return corrected(prediction, checks) if checks else prediction
