@@ -69,7 +69,8 @@ def check_requirements(settings: Settings) -> None:
 
 def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
     """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
-    if settings.named_hosts and "srun" not in settings.launchers.values():
+    through_slurm = any(find_launcher(name).scheduler for name in settings.launchers.values())
+    if settings.named_hosts and not through_slurm:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
@@ -104,7 +105,7 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, progress: 
     outcome = _outcome(settings, launched, point, pattern)
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, round=round_)
-    ours = not settings.named_hosts and launcher.name != "srun"
+    ours = not settings.named_hosts and not launcher.scheduler
     return msgspec.structs.replace(
         outcome,
         round=round_,

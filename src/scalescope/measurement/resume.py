@@ -21,6 +21,7 @@ from scalescope.jobs.environment import load_plan, save_plan, torch_version
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.own_ranks import places_ranks_elsewhere
 from scalescope.jobs.request import interpreter_of
+from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import end_orphans
 from scalescope.records.job import Host
 from scalescope.records.request import EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
@@ -64,7 +65,8 @@ def check_resume(then: Fingerprint | None, asked: LaunchRequest, folder: Path) -
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
     """True when the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
-    return bool(hosts) or launcher == "srun" or places_ranks_elsewhere(tuple(command), launcher)
+    in_allocation = bool(launcher) and bool(find_launcher(launcher).scheduler)
+    return bool(hosts) or in_allocation or places_ranks_elsewhere(tuple(command), launcher)
 
 
 def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, elsewhere: bool) -> tuple[str, ...]:

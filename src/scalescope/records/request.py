@@ -121,6 +121,44 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
     timeout_s: A[float, _TIMEOUT] = 600.0
+    # Only of what is typed: the request has numbers of processes instead, except that of probe
+    nodes: A[
+        tuple[int, ...],
+        Opt("Numbers of nodes instead of processes: 1,2,4, each with --per-node.", COUNTS, group="Launch", of_run=True),
+    ] = ()
+    per_node: A[int | None, Opt("Processes on a node (default: the GPUs in --site).", _THREADS, group="Launch")] = None
+    submit: A[
+        str,
+        Opt("slurm: do it in a job, and wait for its end.", TEXT, metavar="slurm", group="Launch"),
+    ] = ""
+    site: A[
+        str,
+        Opt("Account, partition, time, modules and the like of jobs, as TOML.", FILE, group="Launch"),
+    ] = ""
+    patience_s: A[
+        float | None,
+        Opt(
+            "Cancel a submitted job that still waits in the queue after this long (default: never).",
+            SECONDS,
+            flag="--patience",
+            keyword="patience",
+            group="Launch",
+            of_run=True,
+            again=True,
+            rare=True,
+        ),
+    ] = None
+    no_wait: A[
+        bool,
+        Opt(
+            "Submit and return at once; --resume DIR waits for the job, or shows what it left.",
+            FLAG,
+            group="Launch",
+            of_run=True,
+            again=True,
+            rare=True,
+        ),
+    ] = False
 
 
 class HostsRequest(WorkRequest, frozen=True, kw_only=True):
@@ -146,13 +184,17 @@ class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
     ] = ()
     launcher: A[
         str,
-        Opt("torchrun, mpirun, horovodrun, srun or own (default: the usual one of the engine).", TEXT, group="Launch"),
+        Opt(
+            "torchrun, mpirun, horovodrun, srun, srun-torchrun or own (default: the usual one of the engine).",
+            TEXT,
+            group="Launch",
+        ),
     ] = ""
     launcher_args: A[
         tuple[str, ...],
         Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch", rare=True),
     ] = ()
-    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
+    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch", rare=True)] = False
 
 
 class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
@@ -240,6 +282,17 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             _RELATIVE_TO,
             flag="--relative-to",
             group="Statistics",
+            rare=True,
+        ),
+    ] = False
+    per_point: A[
+        bool,
+        Opt(
+            "Submit a job for every number of processes, one after another, each with the nodes that it needs.",
+            FLAG,
+            group="Launch",
+            of_run=True,
+            rare=True,
         ),
     ] = False
     seed: A[

@@ -14,7 +14,7 @@ from scalescope.records.request import ExplainRequest, Plan
 from scalescope.records.store import in_folder
 from scalescope.show import document_of
 from scalescope.text import COMMAND
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, launch_costs, retyped
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, kept, launch_costs, retyped
 
 if TYPE_CHECKING:
     from scalescope.records.autotune import Autotune
@@ -309,9 +309,10 @@ VERB = Verb(
     """,
     _ask_explain,
     _explain,
-    ("dry_run", *SHOWN),
+    ("resume", "dry_run", *SHOWN),
     _plan_explain,
     kept=lambda request, said: " and nothing was explained",
     end=_end,
     plan=lambda: Plan,
+    record=kept("explanation.json", "scalescope.records.explanation.Explanation"),
 )

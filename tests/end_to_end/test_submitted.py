@@ -1,0 +1,238 @@
+"""Verbs in jobs of a real Slurm: submitted with sbatch from the login node, waited for, stopped and collected."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+
+MODEL = ("mlp", "--model-arg", "width=64", "--steps", "8")
+
+
+class Login:
+    """The login node, in a folder that all nodes see."""
+
+    def __init__(self, slurm: Any, folder: Path) -> None:
+        self.slurm, self.folder = slurm, folder
+
+    def words(self, *words: str) -> list[str]:
+        return CommandLine(self.folder).words(*words)
+
+    def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = self.slurm.run(self.words(*words), cwd=self.folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        """A command that waits."""
+        command = self.slurm.command("controller", self.words(*words))
+        environment = {**os.environ, **self.slurm.env}
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def slurm_says(self, *words: str) -> str:
+        return str(self.slurm.run(list(words), capture_output=True, text=True).stdout)
+
+    def job(self, folder: str = "out", number: int = -1) -> str:
+        """The id of a submitted job."""
+        return str(json.loads((self.folder / folder / "submission.json").read_bytes())["jobs"][number]["id"])
+
+    def state(self, job: str) -> str:
+        return re.findall(r"JobState=(\w+)", self.slurm_says("scontrol", "show", "job", job))[0]
+
+    def wait_for(self, is_true: Callable[[], Any], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def runs(self, folder: str = "out") -> int:
+        path = self.folder / folder / "runs.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.fixture
+def login(slurm: Any, tmp_path: Path) -> Iterator[Login]:
+    yield Login(slurm, tmp_path)
+    slurm.run(["scancel", "--user=root"], capture_output=True)
+    deadline = time.monotonic() + 30
+    while slurm.run(["squeue", "--noheader"], capture_output=True, text=True).stdout and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Login, scripts: Path) -> None:
+    """In a folder with blanks and quotes; a secret reaches the ranks and no file that others read."""
+    out = login.folder / "it's 100%"
+    show = f"import os, runpy, sys; print(os.environ['TOKEN']); runpy.run_path({str(scripts / 'ddp.py')!r})"
+    asked = ("--nodes", "1,2", "--per-node", "2", "--steps", "12", "--env", "TOKEN=sec'ret", "-o", str(out))
+    done = login("measure", "--json", "--submit", "slurm", *asked, "--", sys.executable, "-c", show)
+    measured = json.loads(done.stdout)
+    points = {point["np"]: point for point in measured["points"]}
+    assert sorted(points) == [2, 4]
+    assert {np: (point["nodes"], point["engine_seen"]) for np, point in points.items()} == {
+        2: (1, "ddp"),
+        4: (2, "ddp"),
+    }
+    assert points[4]["speedup"]["steady"]["value"] > 0  # relative to one node
+    assert measured["launcher"] == {"ddp": "srun-torchrun"}
+    command = (out / points[4]["folder"] / "command.txt").read_text()
+    assert "--ntasks-per-node=1" in command
+    assert "--rdzv-backend c10d" in command
+    assert (out / points[4]["folder"] / "rank3.out").read_text().startswith("sec'ret")
+    readable = [path for path in out.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert [path for path in readable if b"sec'ret" in path.read_bytes() and path.suffix != ".out"] == []
+    assert re.search(r"Job \d+, 2 nodes; script: .*job\.sh\. Ctrl-C cancels it\.", done.stderr)
+    assert re.search(r"Job \d+ runs on n\[1-2\]\.", done.stderr)
+    assert re.search(r"^np4: .* a step", done.stderr, re.MULTILINE)
+    # Collected once more, with nothing submitted, and the script is one that a person can submit.
+    again = login("measure", "--resume", str(out), "--json")
+    assert json.loads(again.stdout)["points"] == measured["points"]
+    assert len(json.loads((out / "submission.json").read_bytes())["jobs"]) == 1
+
+
+def test_a_job_for_every_point_adds_to_one_curve_with_plain_srun(login: Login) -> None:
+    asked = ("--np", "1,3", "--per-node", "2", "--per-point", "--launcher", "srun", "-o", "out")
+    done = login("measure", *MODEL, "--json", "--submit", "slurm", *asked)
+    points = json.loads(done.stdout)["points"]
+    assert {(point["np"], point["nodes"]) for point in points} == {(1, 1), (3, 2)}
+    assert {point["threads_per_rank"] for point in points} == {1}
+    jobs = json.loads((login.folder / "out" / "submission.json").read_bytes())["jobs"]
+    assert [(job["what"], job["nodes"], job["ended"]["word"]) for job in jobs] == [
+        ("np 1", 1, "COMPLETED"),
+        ("np 3", 2, "COMPLETED"),
+    ]
+    three = next(point for point in points if point["np"] == 3)
+    assert "srun --ntasks 3" in (login.folder / "out" / three["folder"] / "command.txt").read_text()
+
+
+def test_the_line_of_a_course_with_its_library_and_exports_is_submitted_and_collected_later(
+    login: Login, scripts: Path
+) -> None:
+    """LD_PRELOAD=libmpi.so srun -n N --export ALL,MV2_...=...: as the fourth seed has it."""
+    library = next(Path("/usr/lib").glob("*/libm.so.6"))
+    exports = "ALL,MV2_USE_CUDA=1,MV2_USE_GDR=0,MV2_CUDA_BLOCK_SIZE=8388608,MV2_HYBRID_BINDING_POLICY=spread"
+    first = "MASTER_ADDR=$(scontrol show hostnames $SLURM_STEP_NODELIST | head -1) MASTER_PORT=29517"
+    show = "echo $MV2_CUDA_BLOCK_SIZE $LD_PRELOAD >seen.$SLURM_PROCID"
+    script = f"{show}; RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS {first} exec {sys.executable} {scripts / 'ddp.py'}"
+    line = (f"LD_PRELOAD={library}", "srun", "-n", "{np}", "--export", exports, "sh", "-c", script)
+    asked = ("--np", "2", "--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "12", "-o", "out")
+    done = login("measure", "--json", *asked, "--", *line)
+    told = json.loads(done.stdout)
+    assert (told["kind"], told["verb"], [job["ended"] for job in told["jobs"]]) == ("submission", "measure", [None])
+    assert "Next: scalescope measure --resume out" in done.stderr
+    collected = login("measure", "--resume", "out", "--json")
+    (point,) = json.loads(collected.stdout)["points"]
+    assert (point["np"], point["nodes"], point["engine_seen"], point["threads_per_rank"]) == (2, 2, "ddp", None)
+    for rank in range(2):
+        assert (login.folder / f"seen.{rank}").read_text().split() == ["8388608", str(library)]
+
+
+def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_nothing(login: Login) -> None:
+    (login.folder / "site.toml").write_text('partition = "gpus"\n')
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--site", "site.toml", "-o", "out")
+    refused = login("measure", *MODEL, *asked, code=2).stderr
+    assert "Slurm refused the job (" in refused
+    assert "nvalid partition" in refused
+    assert "change partition in the --site file" in refused
+    assert refused.count("\n") == 1
+    assert not (login.folder / "out").exists()
+    (login.folder / "site.toml").write_text("")
+    too_many = login("measure", *MODEL, "--nodes", "9", *asked[2:], code=2).stderr
+    assert "--nodes" in too_many
+    (login.folder / "site.toml").write_text('extra = ["--frobnicate"]\n')
+    unknown = login("measure", *MODEL, *asked, code=2).stderr
+    assert "extra in the --site file" in unknown
+    assert not login.slurm_says("squeue", "--noheader")
+
+
+def test_an_error_in_the_job_is_told_as_if_it_had_happened_here(login: Login) -> None:
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm")
+    failed = login("measure", *asked, "-o", "one", "--", sys.executable, "-c", "raise ValueError('planted')", code=1)
+    assert re.search(r"\(job \d+ on n\d\)", failed.stderr)
+    assert "planted" in failed.stderr
+    (login.folder / "site.toml").write_text('setup = ["echo no such module >&2; exit 3"]\n')
+    broken = login("measure", *MODEL, *asked, "--site", "site.toml", "-o", "two", code=1).stderr
+    assert re.search(r"scalescope: job \d+ ended with FAILED on n\d: see two/job-\d+\.out\nno such module", broken)
+
+
+def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) -> None:
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--steps", "100000", "-o")
+    command = ("--", sys.executable, "-c", "import time; time.sleep(1000)")
+    waiting = login.started("measure", *asked, "out", *command)
+    login.wait_for(
+        lambda: (login.folder / "out" / "submission.json").exists() and login.state(login.job()) == "RUNNING"
+    )
+    waiting.send_signal(signal.SIGINT)
+    said, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130
+    assert f"interrupted: job {login.job()} was cancelled" in said
+    assert "resume with: scalescope measure --resume out" in said
+    login.wait_for(lambda: login.state(login.job()) == "CANCELLED")
+    left = login.started("measure", *asked, "left", *command)
+    login.wait_for(lambda: (login.folder / "left" / "submission.json").exists() and login.state(login.job("left")))
+    left.terminate()
+    said, _ = left.communicate(timeout=60)
+    assert f"job {login.job('left')} goes on; collect what it leaves with: scalescope measure --resume left" in said
+    assert login.state(login.job("left")) in ("PENDING", "RUNNING")
+
+
+def test_a_job_that_waits_too_long_is_cancelled_with_its_reason(login: Login) -> None:
+    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=4", "--wrap", "sleep 300").strip()
+    login.wait_for(lambda: login.state(blocking) == "RUNNING")
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--patience", "2s", "-o", "out")
+    refused = login("measure", *MODEL, *asked, code=1).stderr
+    assert re.search(r"job \d+ waited longer than --patience .* \((Resources|Priority)\) and was cancelled", refused)
+    assert login.state(login.job()) == "CANCELLED"
+
+
+def test_a_folder_that_nodes_do_not_see_is_named(login: Login) -> None:
+    """A folder that the login node alone has: its nodes find no place for the job's output."""
+    private = login.slurm.private
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "-o", str(private / "out"))
+    refused = login("measure", *MODEL, *asked, code=1).stderr
+    assert "choose a folder that the nodes share with -o" in refused
+
+
+def collected(login: Login, folder: str, word: str) -> str:
+    """What the command that collects says of a job that ended like this; it waits for its end."""
+    said = login("measure", "--resume", folder, code=1).stderr
+    assert word in said
+    return said
+
+
+def test_jobs_that_end_early_keep_what_was_finished_and_are_resumed(login: Login, scripts: Path) -> None:
+    """One reaches its time limit, one is cancelled from outside, one loses its node; --resume submits the rest."""
+    (login.folder / "site.toml").write_text('time = "1m"\n')
+    command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "40")
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "40", "--launches", "60")
+    login("measure", *asked, "--site", "site.toml", "-o", "late", *command)
+    login("measure", *asked, "-o", "cancelled", *command)
+    login("measure", *asked, "-o", "lost", *command)
+    for folder in ("cancelled", "lost"):
+        login.wait_for(lambda folder=folder: login.runs(folder) >= 1)
+    login.slurm_says("scancel", login.job("cancelled"))
+    node = re.findall(r"\sNodeList=(\S+)", login.slurm_says("scontrol", "show", "job", login.job("lost")))[0]
+    login.slurm_says("scontrol", "update", f"nodename={node}", "state=down", "reason=planted")
+    try:
+        for folder, word in (("cancelled", "was cancelled"), ("lost", "NODE_FAIL")):
+            told = collected(login, folder, word)
+            assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
+    finally:
+        login.slurm_says("scontrol", "update", f"nodename={node}", "state=resume")
+    late = collected(login, "late", "reached its time limit of 1 min")
+    assert "resume with: scalescope measure --resume late" in late
+    kept = login.runs("late")
+    assert 1 <= kept < 60
+    done = login("measure", "--resume", "late", "--launches", str(kept + 1), "--json")
+    assert json.loads(done.stdout)["points"][0]["launches"] == kept + 1
+    assert len(json.loads((login.folder / "late" / "submission.json").read_bytes())["jobs"]) == 2
