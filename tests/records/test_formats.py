@@ -86,7 +86,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
             "cpu_detail": False,
         },
     ),
-    (Plan, {"version": 0, "steps": 0}),
+    (Plan, {"version": 0, "steps": 0, "first_round": 1}),
     (ProbeRequest, {"threads_per_rank": 1, "seconds": 8.0, "rounds": 6, "timeout_s": 600.0}),
     (
         EstimateRequest,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.agent.recorder import batch_job
 from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
@@ -110,6 +111,7 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, progress: 
         outcome,
         round=round_,
         load=outcome.load or (meter.read() if ours else None),
+        batch_job=outcome.batch_job or batch_job(),
         as_it_is=launched.as_it_is,
         warnings=(*_notes(settings, launched, outcome), *outcome.warnings),
     )

@@ -64,6 +64,7 @@ _SCALING = choice(*SCALINGS)._replace(
     read=lambda value, flag: value if isinstance(value, tuple) else SCALINGS[choice(*SCALINGS).read(value, flag)],
     write=lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
 )
+_HOSTS = Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",))
 _TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch", rare=True)
 
 
@@ -102,7 +103,8 @@ Folder = A[
 ]
 Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
 Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
-Scaling = A[tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)]
+_KINDS = Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)
+Scaling = A[tuple[ScalingKind, ...], _KINDS]
 Engine = A[str, Opt("ddp, horovod or fsdp2 (default: what the script imports; ddp for a MODEL).", TEXT)]
 OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
 Pattern = A[
@@ -164,10 +166,7 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 class HostsRequest(WorkRequest, frozen=True, kw_only=True):
     """Where processes are started."""
 
-    hosts: A[
-        tuple[Host, ...],
-        Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",)),
-    ] = ()
+    hosts: A[tuple[Host, ...], _HOSTS] = ()
     env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
     ssh: A[
         str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
@@ -218,9 +217,12 @@ def launch_of(request: LaunchRequest) -> dict[str, Any]:
 class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     """Options of `scalescope measure`."""
 
-    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True)] = (1, 2)
-    batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
-    scaling: Scaling = ("weak",)
+    # Resumed, it gets those points in addition to its own that `again` allows (measurement/resume.py).
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True, again=True)] = (1, 2)
+    batch: A[
+        tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS, again=True)
+    ] = ()
+    scaling: A[tuple[ScalingKind, ...], _KINDS._replace(again=True)] = ("weak",)
     engines: A[
         tuple[str, ...],
         Opt(
@@ -230,8 +232,10 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             flag="--engine",
             keyword="engine",
             metavar="NAME",
+            again=True,
         ),
     ] = ()
+    hosts: A[tuple[Host, ...], _HOSTS._replace(again=True)] = ()
     knobs: Knobs = ()
     pattern: Pattern = ""
     port: A[
@@ -346,6 +350,8 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     seconds: float | None = None  # Guess for one launch of each point
     since_ns: int  # When it began, nanoseconds since the epoch
     fingerprint: Fingerprint | None = None  # Where it began; None: not known
+    # Of launches from now on: points that were added, and another batch job, begin with a round of their own.
+    first_round: int = 1
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
@@ -496,7 +502,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume: A[
         str,
         Opt(
-            "Resume what was interrupted in this folder; only limits may be given anew.",
+            "Resume this folder; limits may be given anew, and measure adds further --np, --batch and --engine.",
             FILE,
             metavar="DIR",
             again=True,

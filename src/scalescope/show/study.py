@@ -40,7 +40,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if checked := check_words(results):
         sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
     sections += [_environment(results), _citation(results)]
-    omitted = [*results.missing, *(omission_lines(results.study) if results.study else [])]
+    omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
     told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
     if not told:
         return Document(f"{plain(results.name, 60)} holds no results yet.", warnings=omitted, sections=sections)
@@ -437,6 +437,7 @@ def report_json(results: Sequence[Results], page: Path, compared: Comparison | N
                 "why": told.reasons,
                 "do": told.do,
                 "warnings": list(told.warnings),
+                "points": document_of(each.scaling).json()["points"] if each.scaling else [],
                 "next": each.follow,
             }
         )
