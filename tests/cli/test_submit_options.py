@@ -14,7 +14,7 @@ JOB = ("--submit", "slurm", "--dry-run", "--per-node", "2")
 
 def commands(shown: str) -> list[list[str]]:
     """The words after `scalescope` that each shown script runs."""
-    return [shlex.split(line)[4:] for line in shown.splitlines() if line.startswith("exec ")]
+    return [shlex.split(line.partition("scalescope ")[2]) for line in shown.splitlines() if line.startswith("exec ")]
 
 
 def value(words: list[str], flag: str) -> str | None:

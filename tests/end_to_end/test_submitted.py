@@ -71,11 +71,15 @@ def login(slurm: Any, tmp_path: Path) -> Iterator[Login]:
 
 
 def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Login, scripts: Path) -> None:
-    """In a folder with blanks and quotes; a secret reaches the ranks and no file that others read."""
+    """In a folder with blanks and quotes; set-up, container and a secret reach the ranks, no file that others read."""
     out = login.folder / "it's 100%"
-    show = f"import os, runpy, sys; print(os.environ['TOKEN']); runpy.run_path({str(scripts / 'ddp.py')!r})"
+    script = str(scripts / "ddp.py")
+    show = f"import os, runpy; print(os.environ['TOKEN'], os.environ['BOX']); runpy.run_path({script!r})"
+    site = login.folder / "site.toml"
+    site.write_text('setup = ["export PLACE=box"]\ncontainer = "sh -c \'BOX=in-a-$PLACE exec \\"$@\\"\' container"\n')
     asked = ("--nodes", "1,2", "--per-node", "2", "--steps", "12", "--env", "TOKEN=sec'ret", "-o", str(out))
-    done = login("measure", "--json", "--submit", "slurm", *asked, "--", sys.executable, "-c", show)
+    job = ("--submit", "slurm", "--site", "site.toml")
+    done = login("measure", "--json", *job, *asked, "--", sys.executable, "-c", show)
     measured = json.loads(done.stdout)
     points = {point["np"]: point for point in measured["points"]}
     assert sorted(points) == [2, 4]
@@ -88,7 +92,7 @@ def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Lo
     command = (out / points[4]["folder"] / "command.txt").read_text()
     assert "--ntasks-per-node=1" in command
     assert "--rdzv-backend c10d" in command
-    assert (out / points[4]["folder"] / "rank3.out").read_text().startswith("sec'ret")
+    assert (out / points[4]["folder"] / "rank3.out").read_text().startswith("sec'ret in-a-box\n")
     readable = [path for path in out.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
     assert [path for path in readable if b"sec'ret" in path.read_bytes() and path.suffix != ".out"] == []
     assert re.search(r"Job \d+, 2 nodes; script: .*job\.sh\. Ctrl-C cancels it\.", done.stderr)
@@ -147,10 +151,10 @@ def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_not
     assert refused.count("\n") == 1
     assert not (login.folder / "out").exists()
     (login.folder / "site.toml").write_text("")
-    too_many = login("measure", *MODEL, "--nodes", "9", *asked[2:], code=2).stderr
-    assert "--nodes" in too_many
+    never = login("measure", *MODEL, "--nodes", "9", *asked[2:], code=2).stderr
+    assert re.search(r"Slurm would never start job \d+ \(Partition\w+\), so it was cancelled: change --nodes", never)
     (login.folder / "site.toml").write_text('extra = ["--frobnicate"]\n')
-    unknown = login("measure", *MODEL, *asked, code=2).stderr
+    unknown = login("measure", *MODEL, *asked, code=2).stderr  # in the same folder, where nothing ran
     assert "extra in the --site file" in unknown
     assert not login.slurm_says("squeue", "--noheader")
 
@@ -175,14 +179,14 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) ->
     waiting.send_signal(signal.SIGINT)
     said, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 130
-    assert f"interrupted: job {login.job()} was cancelled" in said
-    assert "resume with: scalescope measure --resume out" in said
+    resume = "what was finished is kept; resume with: scalescope measure --resume out"
+    assert f"interrupted: cancelled job {login.job()}; {resume}" in said
     login.wait_for(lambda: login.state(login.job()) == "CANCELLED")
     left = login.started("measure", *asked, "left", *command)
     login.wait_for(lambda: (login.folder / "left" / "submission.json").exists() and login.state(login.job("left")))
     left.terminate()
     said, _ = left.communicate(timeout=60)
-    assert f"job {login.job('left')} goes on; collect what it leaves with: scalescope measure --resume left" in said
+    assert f"left in the queue: job {login.job('left')}; collect with: scalescope measure --resume left" in said
     assert login.state(login.job("left")) in ("PENDING", "RUNNING")
 
 
@@ -229,7 +233,7 @@ def test_jobs_that_end_early_keep_what_was_finished_and_are_resumed(login: Login
             assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
     finally:
         login.slurm_says("scontrol", "update", f"nodename={node}", "state=resume")
-    late = collected(login, "late", "reached its time limit of 1 min")
+    late = collected(login, "late", "reached its time limit of 60 s")
     assert "resume with: scalescope measure --resume late" in late
     kept = login.runs("late")
     assert 1 <= kept < 60

@@ -9,7 +9,7 @@ from fake_system import FIRST_PID, Program, System
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers.processes import of_launch
-from scalescope.launchers.runner import uninterrupted, check_hosts, check_system, end_orphans, on_host, signal_rank
+from scalescope.launchers.runner import check_hosts, check_system, end_orphans, on_host, signal_rank, uninterrupted
 from scalescope.records.job import Host, Job, Knobs
 
 SSH = ("myssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")

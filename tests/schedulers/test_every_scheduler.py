@@ -138,6 +138,16 @@ def test_a_state_is_read_from_scontrol_and_from_sacct(told, expected) -> None:
     assert (again.state, again.reason, again.nodes, again.exit_code) == expected
 
 
+def test_a_job_that_can_never_start_names_what_to_change() -> None:
+    told = {"code": "0:0", "start": "Unknown", "nodes": "(null)"}
+    found = find_scheduler("slurm").state(SHOWN.format(state="PENDING", reason="PartitionTimeLimit", **told))
+    assert found is not None
+    assert found.never.startswith("time or partition")
+    waits = find_scheduler("slurm").state(SHOWN.format(state="PENDING", reason="Resources", **told))
+    assert waits is not None
+    assert waits.never == ""
+
+
 def test_sacct_names_who_cancelled_a_job() -> None:
     found = find_scheduler("slurm").state("CANCELLED by 1000|None|0:15|n1\n")
     assert found is not None

@@ -12,6 +12,7 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
 from scalescope.progress import Progress
 from scalescope.records.store import Record
+from scalescope.records.submission import Submission
 from scalescope.verbs import VERBS, find_verb, limits_of
 from scalescope.verbs.explain import explain as explained
 from scalescope.verbs.submit import carried_out, resumed
@@ -187,7 +188,10 @@ def study(model: Any = "", *, progress: Progress | None = None, **options: Any) 
     from scalescope.show.page import PAGE, write_page
     from scalescope.studies.results import read_results
 
-    place = _run("study", progress, {"model": model, **options}).folder
+    done = _run("study", progress, {"model": model, **options})
+    if isinstance(done, Submission):
+        return done
+    place = done.folder
     (results,) = read_results([place])
     write_page([results], place / PAGE)
     return results

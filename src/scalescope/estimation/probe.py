@@ -24,6 +24,7 @@ from scalescope.estimation.probe_ranks import (
 )
 from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
+from scalescope.jobs.request import in_nodes
 from scalescope.options import read
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
@@ -70,8 +71,13 @@ def probe_request(**given: Any) -> ProbeRequest:
         UsageError: Something cannot be read, or is more than this machine can run.
     """
     asked = read(ProbeRequest, given)
+    if asked.get("slots") and (asked.get("nodes") or asked.get("submit")):
+        asked = {"per_node": asked["slots"], **asked}
+    asked = in_nodes(ProbeRequest, asked)
+    if asked.get("per_node"):
+        asked = {"slots": asked["per_node"], **asked}
     cores, slots = host.cores().logical, asked.get("slots", 0)
-    if not asked.get("hosts") and slots > _MOST_PER_CORE * cores:
+    if not (asked.get("hosts") or asked.get("per_node")) and slots > _MOST_PER_CORE * cores:
         raise UsageError(
             f"--slots {slots} is too many for the {cores} cores of this machine, with {_MOST_PER_CORE} ranks for each: "
             f"take at most {_MOST_PER_CORE * cores}, or name --hosts"

@@ -59,10 +59,10 @@ def check_requirements(settings: Settings) -> None:
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):
             raise UsageError(f"{launcher.program} is not on the PATH: {launcher.remedy}")
-        if launcher.module and not has_module(settings.python, launcher.module):
+        if launcher.module and not settings.container and not has_module(settings.python, launcher.module):
             raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
     for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
-        if engine.package and not has_module(settings.python, engine.package):
+        if engine.package and not settings.container and not has_module(settings.python, engine.package):
             raise UsageError(f"{settings.python} has no {engine.title}: see docs/guides/{engine.package}.md")
     if settings.request.port:
         check_port(settings.request.port)
@@ -286,7 +286,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     path = Path(settings.folder, "rehearsal.json")
     with writing(path):
         path.write_bytes(msgspec.json.encode(make_task(settings, smallest, 1)))
-    words = (settings.python, "-m", "scalescope.jobs.train_model", "--check", str(path))
+    words = (*settings.container, settings.python, "-m", "scalescope.jobs.train_model", "--check", str(path))
     threads = {"OMP_NUM_THREADS": str(settings.threads_per_rank)}
     started = time.monotonic()
     try:

@@ -15,7 +15,7 @@ from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
 from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
-from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.own_ranks import is_python, places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
     check_baseline,
     check_modes,
@@ -86,7 +86,11 @@ AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequen
 def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     check_modes(request)
-    python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
+    container = load_site(request.site).container if request.site else ()
+    python = interpreter_of(request.command, sys.executable) if request.command and not container else sys.executable
+    of_host = sys.executable if container else python
+    if container:  # whose Python it is
+        python = request.command[0] if is_python(request.command) else "python"
     engines = request.engines or ((USUAL.name,) if request.workload else (engine_of_script(request.command),))
     launchers, knobs = {}, {}
     for name in engines:
@@ -129,7 +133,7 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     cores: Mapping[str, Cores] = {} if elsewhere else dict.fromkeys(placed, here)
     warnings: Sequence[str] = ()
     if hosts and named_hosts:
-        cores, warnings = ask(tuple(placed), SRUN.program if in_allocation else request.ssh, python)
+        cores, warnings = ask(tuple(placed), SRUN.program if in_allocation else request.ssh, of_host)
     physical = {name: found.physical for name, found in cores.items()}
     if in_allocation:  # a node may have more cores than Slurm gave of it
         given = {each.name: allocated.get(each.name, each.slots) for each in hosts}
@@ -150,7 +154,7 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
         physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
         env=env,
-        container=load_site(request.site).container if request.site else (),
+        container=container,
         warnings=tuple(warnings),
     )
 

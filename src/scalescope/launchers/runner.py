@@ -246,6 +246,16 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def uninterrupted_until_done() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP come afterwards, not in the middle of what must be whole."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def check_hosts(job: Job) -> None:
     """Every named host answers and sees the folder of the results."""
     for host in job.hosts:

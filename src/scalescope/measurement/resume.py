@@ -6,6 +6,7 @@ import contextlib
 import json
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -46,7 +47,8 @@ _ASK = (
 def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
     """This machine and the Python that a command, or without one a MODEL, runs in; torch is not imported."""
     python, torch = platform.python_version(), torch_version()
-    interpreter = interpreter_of(tuple(command), sys.executable) if command else sys.executable
+    is_here = bool(command) and shutil.which(command[0]) is not None  # and not in a container
+    interpreter = interpreter_of(tuple(command), sys.executable) if is_here else sys.executable
     if interpreter != sys.executable:
         asked = subprocess.run([interpreter, "-c", _ASK], capture_output=True, text=True, check=False)
         python, torch = json.loads(asked.stdout.splitlines()[-1]) if asked.returncode == 0 else ("", "")

@@ -131,7 +131,7 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     per_node: A[int | None, Opt("Processes on a node (default: the GPUs in --site).", _THREADS, group="Launch")] = None
     submit: A[
         str,
-        Opt("slurm: do it in a job, and wait for its end.", TEXT, metavar="slurm", group="Launch"),
+        Opt("slurm: submit a job that does this, and wait for it.", TEXT, metavar="slurm", group="Launch"),
     ] = ""
     site: A[
         str,
@@ -143,7 +143,6 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
             "Cancel a submitted job that still waits in the queue after this long (default: never).",
             SECONDS,
             flag="--patience",
-            keyword="patience",
             group="Launch",
             of_run=True,
             again=True,

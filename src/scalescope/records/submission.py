@@ -30,9 +30,11 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["waiting", "running", "done", "failed"]
     word: str  # The scheduler's own, such as TIMEOUT
     reason: str = ""  # It waits
+    never: str = ""  # The setting to change before it could ever start; empty: it may
     begins: str = ""  # As expected; empty: not known
     nodes: str = ""
     exit_code: int = 0
+    own: bool = True  # Its command ended by itself, so what that printed says why
     out_of_time: bool = False
     cancelled: bool = False
 

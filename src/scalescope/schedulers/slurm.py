@@ -19,6 +19,14 @@ _SETTINGS = (
     (r"node count|configuration|nodes", "--nodes, --per-node, or gpus and partition in the --site file"),
     (r"unrecognized option|invalid option|invalid argument", "extra in the --site file"),
 )
+# Reasons for which a job that was taken never starts, and what to change.
+_NEVER = {
+    **dict.fromkeys(("PartitionConfig", "PartitionNodeLimit"), "--nodes, or partition in the --site file"),
+    "PartitionTimeLimit": "time or partition in the --site file",
+    "BadConstraints": "gpus, partition or extra in the --site file",
+    **dict.fromkeys(("InvalidAccount", "AccountNotAllowed"), "account or partition in the --site file"),
+    **dict.fromkeys(("InvalidQOS", "QOSNotAllowed"), "--qos in extra of the --site file"),
+}
 
 
 class Slurm:
@@ -91,9 +99,11 @@ def _state(word: str, Reason: str, ExitCode: str, NodeList: str, StartTime: str 
         state="done" if word == "COMPLETED" else state,  # type: ignore[arg-type]
         word=word,
         reason="" if Reason == "None" else plain(Reason, 60),
+        never=_NEVER.get(Reason, "") if state == "waiting" else "",
         begins=StartTime.replace("T", " ") if state == "waiting" and StartTime[:1].isdigit() else "",
         nodes=plain(NodeList, 60),
         exit_code=int(code or 0) if code.isdigit() and int(code) else int(number) if number.isdigit() else 0,
+        own=word in ("COMPLETED", "FAILED"),
         out_of_time=word in ("TIMEOUT", "DEADLINE"),
         cancelled=word in ("CANCELLED", "REVOKED"),
     )

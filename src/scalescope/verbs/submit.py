@@ -16,11 +16,11 @@ import msgspec
 from scalescope.engines import USUAL, find_engine
 from scalescope.errors import ScalescopeError, StoppedWaiting, Terminated, UsageError, WorkFailed
 from scalescope.jobs.environment import expecting, masked
-from scalescope.jobs.folders import mark_of, result_folder
+from scalescope.jobs.folders import held, mark_of, result_folder
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.jobs.request import engine_of_script
-from scalescope.launchers.runner import uninterrupted
+from scalescope.launchers.runner import uninterrupted, uninterrupted_until_done
 from scalescope.launchers.srun import SRUN
 from scalescope.launchers.srun_torchrun import SRUN_TORCHRUN
 from scalescope.launchers.torchrun import TORCHRUN
@@ -96,7 +96,8 @@ def _submitted(verb: Verb, request: Any, progress: Progress) -> Any:
     list(_planned_inside(verb, request))  # what cannot be launched is refused before it waits in a queue
     check_scheduler(scheduler)
     with result_folder(verb.name, request.folder) as folder:
-        if (folder / SUBMISSION).exists() or (folder / "plan.json").exists():
+        before = load(folder / SUBMISSION, Submission) if (folder / SUBMISSION).exists() else None
+        if (before and before.open_jobs) or (folder / "plan.json").exists():
             resume = folder_command(f"{verb.name} --resume", folder)
             raise UsageError(f"{folder} already holds results: resume them with {resume}, or choose another -o")
         submission = Submission(
@@ -130,7 +131,10 @@ def _resubmitted(verb: Verb, submission: Submission, folder: Path, limits: dict[
         raise UsageError(f"job {submission.open_jobs[0].id} works in {folder}: wait for its end, or cancel it first")
     if ended and ended.state == "done" and not limits:
         return _record(verb, submission, folder)
-    submission = _enqueue(submission, _again(verb, submission, folder, limits), folder)
+    with held(folder):
+        if load(folder / SUBMISSION, Submission) != submission:
+            raise UsageError(f"another scalescope has just submitted for {folder}: see what became of it first")
+        submission = _enqueue(submission, _again(verb, submission, folder, limits), folder)
     return _collected(verb, submission, folder, progress, patience_s, wait=wait)
 
 
@@ -203,7 +207,10 @@ def _name(verb: Verb) -> str:
 
 
 def _program(verb: Verb) -> tuple[str, ...]:
-    return sys.executable, "-m", "scalescope", verb.name
+    installed = Path(sys.executable).with_name("scalescope")
+    # Not the modules of the folder that it runs in
+    program = (str(installed),) if installed.is_file() else (sys.executable, "-P", "-m", "scalescope")
+    return *program, verb.name
 
 
 def _inside(request: Any, folder: Path) -> Any:
@@ -261,6 +268,7 @@ def _write_variables(variables: Mapping[str, str], folder: Path) -> None:
         return
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
     path = folder / _VARIABLES
+    path.unlink(missing_ok=True)
     with writing(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.writelines(lines)
 
@@ -274,7 +282,8 @@ def _enqueue(submission: Submission, scripts: Mapping[str, _Part], folder: Path)
             path = folder / part.script
             with writing(path):
                 path.write_text(script)
-            begun.append(submit(scheduler, path, begun[-1] if begun else ""))
+            with uninterrupted_until_done():
+                begun.append(submit(scheduler, path, begun[-1] if begun else ""))
             job = SubmittedJob(id=begun[-1], script=part.script, what=part.what, nodes=part.nodes)
             submission = msgspec.structs.replace(submission, jobs=(*submission.jobs, job))
             save(submission, folder / SUBMISSION)
@@ -313,15 +322,17 @@ def _collected(
             submission = _with_end(submission, job, state)
             save(submission, folder / SUBMISSION)
     except Terminated:
-        ids = listed(job.id for job in submission.open_jobs)
-        raise StoppedWaiting(f"job {ids} goes on; collect what it leaves with: {collect}") from None
+        raise StoppedWaiting(f"left in the queue: {_named(submission)}; collect with: {collect}") from None
     except KeyboardInterrupt:
-        ids = [job.id for job in submission.open_jobs]
+        named = _named(submission)
         _give_up(scheduler, submission, folder)
-        raise StoppedWaiting(
-            f"job {listed(ids)} was cancelled, and what it finished is kept; resume with: {collect}"
-        ) from None
+        raise StoppedWaiting(f"cancelled {named}; what was finished is kept; resume with: {collect}") from None
     return _record(verb, submission, folder)
+
+
+def _named(submission: Submission) -> str:
+    ids = [job.id for job in submission.open_jobs]
+    return f"job{'s' if len(ids) > 1 else ''} {listed(ids)}"
 
 
 class _Wait:
@@ -349,6 +360,7 @@ class _Wait:
 
         Raises:
             WorkFailed: It waited longer than it may; it is cancelled.
+        UsageError: It would never start; it is cancelled.
         """
         self._progress.note(self._greeting())
         while True:
@@ -357,8 +369,7 @@ class _Wait:
                 self._show(state)
                 if state.state in ("done", "failed"):
                     return state
-                if state.state == "waiting":
-                    self._check_patience(state)
+                self._check_patience(state)
             time.sleep(min(_LONGEST_POLL_S, 0.5 + (time.monotonic() - self._began) / 20))
 
     def _ask(self) -> JobState | None:
@@ -394,8 +405,14 @@ class _Wait:
             self._progress.stage(f"job {job.id}: {plain(said[-1], 200) if said else 'starting'}")
 
     def _check_patience(self, state: JobState) -> None:
+        if state.never:
+            _give_up(self._scheduler, self._submission, self._folder)
+            raise UsageError(
+                f"{self._scheduler.title} would never start job {self._job.id} ({state.reason}), so it was cancelled: "
+                f"change {state.never}"
+            )
         waited_s = time.monotonic() - self._began
-        if self._patience_s is None or waited_s < self._patience_s:
+        if state.state != "waiting" or self._patience_s is None or waited_s < self._patience_s:
             return
         _give_up(self._scheduler, self._submission, self._folder)
         raise WorkFailed(
@@ -479,7 +496,7 @@ def _failure(verb: Verb, submission: Submission, job: SubmittedJob, state: JobSt
         return WorkFailed(f"{name} reached {time_limit}{kept or ': raise time in the --site file'}")
     if state.cancelled:
         return WorkFailed(f"{name} was cancelled{kept or ': type the command again to submit it again'}")
-    if problem := _problem_in(output):
+    if state.own and (problem := _problem_in(output)):
         kind = UsageError if state.exit_code == UsageError.exit_code else WorkFailed
         return kind(f"{problem} ({name} on {state.nodes or 'its nodes'})")
     where = f" on {state.nodes}" if state.nodes else ""
