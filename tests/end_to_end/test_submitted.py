@@ -41,7 +41,14 @@ class Login:
         )
 
     def slurm_says(self, *words: str) -> str:
-        return str(self.slurm.run(list(words), capture_output=True, text=True).stdout)
+        return str(self.slurm.run(list(words), cwd=self.folder, capture_output=True, text=True).stdout)
+
+    def jobs(self) -> list[str]:
+        """Jobs that were submitted here and have not ended."""
+        listed = [
+            line.split(maxsplit=1) for line in self.slurm_says("squeue", "--noheader", "--format=%i %Z").splitlines()
+        ]
+        return [job for job, folder in listed if folder == str(self.folder)]
 
     def job(self, folder: str = "out", number: int = -1) -> str:
         """The id of a submitted job."""
@@ -63,11 +70,23 @@ class Login:
 
 @pytest.fixture
 def login(slurm: Any, tmp_path: Path) -> Iterator[Login]:
-    yield Login(slurm, tmp_path)
-    slurm.run(["scancel", "--user=root"], capture_output=True)
-    deadline = time.monotonic() + 30
-    while slurm.run(["squeue", "--noheader"], capture_output=True, text=True).stdout and time.monotonic() < deadline:
-        time.sleep(0.2)
+    node = Login(slurm, tmp_path)
+    yield node
+    node.slurm_says("scancel", *node.jobs())
+    node.wait_for(lambda: not node.jobs())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def late(slurm: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Login]:
+    """A job that will reach its time limit, which is a minute at least: it begins before the tests of this file."""
+    node = Login(slurm, tmp_path_factory.mktemp("late"))
+    (node.folder / "site.toml").write_text('time = "1m"\n')
+    script = str(Path(__file__).parents[1] / "scripts" / "ddp.py")
+    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "40", "--launches", "60")
+    command = ("--", sys.executable, script, "--steps", "40", "--pause", "0.2")
+    node("measure", *asked, "--site", "site.toml", "-o", "out", *command)
+    yield node
+    node.slurm_says("scancel", *node.jobs())
 
 
 def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Login, scripts: Path) -> None:
@@ -156,7 +175,7 @@ def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_not
     (login.folder / "site.toml").write_text('extra = ["--frobnicate"]\n')
     unknown = login("measure", *MODEL, *asked, code=2).stderr  # in the same folder, where nothing ran
     assert "extra in the --site file" in unknown
-    assert not login.slurm_says("squeue", "--noheader")
+    assert not login.jobs()
 
 
 def test_an_error_in_the_job_is_told_as_if_it_had_happened_here(login: Login) -> None:
@@ -191,9 +210,9 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) ->
 
 
 def test_a_job_that_waits_too_long_is_cancelled_with_its_reason(login: Login) -> None:
-    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=4", "--wrap", "sleep 300").strip()
+    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=3", "--wrap", "sleep 300").strip()
     login.wait_for(lambda: login.state(blocking) == "RUNNING")
-    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--patience", "2s", "-o", "out")
+    asked = ("--nodes", "2", "--per-node", "1", "--submit", "slurm", "--patience", "2s", "-o", "out")
     refused = login("measure", *MODEL, *asked, code=1).stderr
     assert re.search(r"job \d+ waited longer than --patience .* \((Resources|Priority)\) and was cancelled", refused)
     assert login.state(login.job()) == "CANCELLED"
@@ -214,12 +233,9 @@ def collected(login: Login, folder: str, word: str) -> str:
     return said
 
 
-def test_jobs_that_end_early_keep_what_was_finished_and_are_resumed(login: Login, scripts: Path) -> None:
-    """One reaches its time limit, one is cancelled from outside, one loses its node; --resume submits the rest."""
-    (login.folder / "site.toml").write_text('time = "1m"\n')
+def test_jobs_that_are_cancelled_or_lose_their_node_keep_what_was_finished(login: Login, scripts: Path) -> None:
     command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "40")
     asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "40", "--launches", "60")
-    login("measure", *asked, "--site", "site.toml", "-o", "late", *command)
     login("measure", *asked, "-o", "cancelled", *command)
     login("measure", *asked, "-o", "lost", *command)
     for folder in ("cancelled", "lost"):
@@ -233,10 +249,13 @@ def test_jobs_that_end_early_keep_what_was_finished_and_are_resumed(login: Login
             assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
     finally:
         login.slurm_says("scontrol", "update", f"nodename={node}", "state=resume")
-    late = collected(login, "late", "reached its time limit of 60 s")
-    assert "resume with: scalescope measure --resume late" in late
-    kept = login.runs("late")
+
+
+def test_a_job_that_reached_its_time_limit_is_resumed_in_another_one(late: Login) -> None:
+    said = collected(late, "out", "reached its time limit of 60 s")
+    assert "what was finished is kept; resume with: scalescope measure --resume out" in said
+    kept = late.runs()
     assert 1 <= kept < 60
-    done = login("measure", "--resume", "late", "--launches", str(kept + 1), "--json")
+    done = late("measure", "--resume", "out", "--launches", str(kept + 1), "--json")
     assert json.loads(done.stdout)["points"][0]["launches"] == kept + 1
-    assert len(json.loads((login.folder / "late" / "submission.json").read_bytes())["jobs"]) == 2
+    assert len(json.loads((late.folder / "out" / "submission.json").read_bytes())["jobs"]) == 2

@@ -83,7 +83,7 @@ def probe_request(**given: Any) -> ProbeRequest:
             f"take at most {_MOST_PER_CORE * cores}, or name --hosts"
         )
     usual = "gloo" if asked.get("device") == "cpu" or not host.gpus() else "nccl"
-    return ProbeRequest(**{"backends": (usual,), **asked})
+    return ProbeRequest(**{"backends": () if asked.get("submit") else (usual,), **asked})  # a login node has no GPUs
 
 
 def probe(request: ProbeRequest, progress: Progress) -> Cluster:

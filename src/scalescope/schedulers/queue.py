@@ -27,10 +27,13 @@ def submit(scheduler: Scheduler, script: Path, after: str = "") -> str:
 
     Raises:
         UsageError: The scheduler refused it: its own words, and the setting to change.
+        WorkFailed: It does not answer.
     """
     done = _run(scheduler.submit(str(script), after))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else ""
     if not job_id:
+        if _is_unreachable(done.stderr):
+            raise WorkFailed(f"{scheduler.title} does not answer ({plain(done.stderr, 160)}): try again later")
         words, setting = scheduler.refusal(done.stderr or done.stdout)
         raise UsageError(f"{scheduler.title} refused the job ({words}): change {setting}")
     return job_id
@@ -42,17 +45,14 @@ def state_of(scheduler: Scheduler, job_id: str) -> JobState | None:
     Raises:
         WorkFailed: The scheduler does not answer.
     """
-    silent = ""
+    problems = []
     for words in scheduler.questions(job_id):
-        if not shutil.which(words[0]):
-            continue
         done = _run(words)
         if done.returncode == 0 and (found := scheduler.state(done.stdout)):
             return found
-        if _is_unreachable(done.stderr):
-            silent = plain(done.stderr, 160)
-    if silent:
-        raise WorkFailed(f"{scheduler.title} does not answer ({silent})")
+        problems.append(done.stderr)
+    if _is_unreachable(problems[0]):  # the others only keep accounts
+        raise WorkFailed(f"{scheduler.title} does not answer ({plain(problems[0], 160)})")
     return None
 
 

@@ -28,6 +28,7 @@ from scalescope.options import typed, typed_limits
 from scalescope.progress import Progress
 from scalescope.records.site import Site, load_site
 from scalescope.records.store import in_folder, load, save, writing
+from scalescope.records.study import StudyRequest
 from scalescope.records.submission import SUBMISSION, BatchJob, JobState, Submission, SubmittedJob
 from scalescope.schedulers import Scheduler, find_scheduler
 from scalescope.schedulers.queue import cancel, check_scheduler, state_of, submit
@@ -238,6 +239,8 @@ def _launcher(request: Any) -> str:
     if request.launcher or (request.command and is_launch_line(request.command)):
         return str(request.launcher)
     engines = getattr(request, "engines", ()) or tuple(filter(None, [getattr(request, "engine", "")]))
+    if not engines and isinstance(request, StudyRequest) and request.workload:  # with Horovod where that is installed
+        return SRUN.name
     engines = engines or ((engine_of_script(request.command),) if request.command else (USUAL.name,))
     usual = {find_engine(name).launcher({}) for name in engines}
     return SRUN_TORCHRUN.name if usual == {TORCHRUN.name} else SRUN.name
@@ -301,8 +304,8 @@ def _node_hours(nodes: Sequence[int], site: Site) -> str:
     if site.time_s is None:
         return f"# {jobs}: {sum(nodes)} node-hours for every hour; no time limit but that of the partition"
     hours = site.time_s / 3600
-    each = " + ".join(f"{count} x {hours:g} h" for count in nodes)
-    return f"# {jobs}: at most {hours * sum(nodes):g} node-hours ({each})"
+    each = " + ".join(f"{count} x {hours:.3g} h" for count in nodes)
+    return f"# {jobs}: at most {hours * sum(nodes):.3g} node-hours ({each})"
 
 
 # Waiting
@@ -382,7 +385,7 @@ class _Wait:
 
     def _greeting(self) -> str:
         job, time_s = self._job, self._submission.site.time_s
-        limit = f" for at most {format_seconds(time_s)}: {job.nodes * time_s / 3600:g} node-hours" if time_s else ""
+        limit = f" for at most {format_seconds(time_s)}: {job.nodes * time_s / 3600:.3g} node-hours" if time_s else ""
         what = f" ({job.what})" if job.what else ""
         script = from_here(self._folder / job.script)
         return f"Job {job.id}{what}, {plural(job.nodes, 'node')}{limit}; script: {script}. Ctrl-C cancels it."
