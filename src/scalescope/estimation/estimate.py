@@ -26,7 +26,7 @@ from scalescope.estimation.step_time import (
 )
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.folders import result_folder
-from scalescope.jobs.rank_program import starting_s
+from scalescope.jobs.rank_program import Place, place_of, starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
@@ -86,7 +86,7 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
             progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
-            end_orphans(str(folder))
+            end_orphans(str(folder), request.hosts, request.ssh)
         save(plan, folder / PLAN)
         # A part that was finished before an interruption is used again.
         profile = given or (load(folder / PROFILE, ModelProfile) if (folder / PROFILE).exists() else None)
@@ -141,7 +141,13 @@ def checked(
     progress: Progress,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, progress)
+    place = _place(request)
+    if request.cluster and place.hosts and cluster.slots_per_node != place.hosts[0].slots:
+        raise UsageError(
+            f"the cluster has {plural(cluster.slots_per_node, 'slot')} a node and its hosts take "
+            f"{place.hosts[0].slots}: verify with the same, --hosts NAME:{cluster.slots_per_node},..."
+        )
+    checks = run_checks(request, prediction, profile, threads, _slots_here(request), folder, progress, place)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
@@ -168,9 +174,12 @@ def dry_run(request: EstimateRequest) -> list[str]:
         )
         source = f"not taken, one process takes {times}"
     lines = [f"profile of {model}: {source}"]
-    lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
+    hosts = ",".join(each.name for each in _place(request).hosts) or "this machine"
+    lines.append(f"cluster: {request.cluster or f'{hosts}, probed'}")
     lines.append(f"map: {knobs.engine} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
-    return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
+    where = f" on {hosts}" if request.hosts else ""
+    checks = f"verified: {request.verify} cells, {request.launches} launches each{where}"
+    return [*lines, checks] if request.verify else lines
 
 
 def _given_profile(request: EstimateRequest, described: Cluster | None) -> ModelProfile | None:
@@ -204,8 +213,19 @@ def _knobs(request: EstimateRequest) -> Knobs:
     )
 
 
+def _place(request: EstimateRequest) -> Place:
+    """Where links are probed and cells are verified."""
+    return place_of(request.hosts, request.per_node)
+
+
 def _slots_here(request: EstimateRequest) -> int:
-    return host.slots(request.device)
+    """Of all hosts that can be launched on."""
+    return _place(request).slots or request.per_node or host.slots(request.device)
+
+
+def _slots_of_a_host(request: EstimateRequest) -> int:
+    hosts = _place(request).hosts
+    return hosts[0].slots if hosts else _slots_here(request)
 
 
 def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
@@ -214,7 +234,8 @@ def _processes(request: EstimateRequest, described: Cluster | None) -> tuple[int
         if max(request.np) > slots:
             whose = f"{request.cluster} has: lower it, or describe more nodes"
             if not described:
-                whose = "this machine has: lower it, or describe a cluster with --cluster"
+                whose = "this machine has: lower it, name --hosts, or describe a cluster with --cluster"
+            whose = "the hosts have: lower it, or name more" if _place(request).hosts else whose
             raise UsageError(f"--np {max(request.np)} is more than the {slots} slots that {whose}")
         return request.np
     if slots <= _MOST_ROWS:
@@ -227,7 +248,7 @@ def _threads(request: EstimateRequest, described: Cluster | None, processes: Seq
         return request.threads_per_rank
     if described and described.device == "cpu":
         return host.threads_per_rank(described.cores_per_node, described.slots_per_node)
-    return host.threads_per_rank(host.cores().physical, min(max(processes), _slots_here(request)))
+    return host.threads_per_rank(host.cores().physical, min(max(processes), _slots_of_a_host(request)))
 
 
 def _profile(
@@ -278,16 +299,19 @@ def _this_machine(
     folder: Path,
     progress: Progress,
 ) -> Cluster:
-    """One node: this one, probed as far as the question needs it."""
-    slots = min(max(processes), _slots_here(request))
+    """This one, or the hosts that were named, probed as far as the question needs it."""
+    slots = min(max(processes), _slots_of_a_host(request))
+    hosts = _place(request).hosts[: -(-max(processes) // slots)]
     exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
     backend = exchange.backend
     asked = ProbeRequest(
-        backends=(backend,) if slots > 1 else (),
+        backends=(backend,) if max(processes) > 1 else (),
         slots=slots,
         threads_per_rank=threads,
         device="cpu" if profile.kind == "cpu" else "cuda",
-        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
+        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, hosts)), 1)),
+        hosts=request.hosts[: len(hosts)],
+        ssh=request.ssh,
         timeout_s=request.timeout_s,
         folder=str(folder / "probe"),
     )

@@ -208,6 +208,11 @@ def slurm_allocation(per_node: int | None = None) -> Allocation:
     return Allocation(tuple(map(Host, names, slots)), address, cores)
 
 
+def allocated_here() -> bool:
+    """True inside a Slurm allocation of several nodes, or where one is planned."""
+    return bool(_expected.get()) or int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1
+
+
 def slots_of_allocation(nodes: int = 0) -> tuple[int, ...]:
     """Ranks that each node of the Slurm allocation takes, as far as its variables tell; empty outside of one."""
     if expected := _expected.get():

@@ -64,6 +64,7 @@ _SCALING = choice(*SCALINGS)._replace(
     read=lambda value, flag: value if isinstance(value, tuple) else SCALINGS[choice(*SCALINGS).read(value, flag)],
     write=lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
 )
+_SSH = Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
 _HOSTS = Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",))
 _TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch", rare=True)
 
@@ -167,9 +168,7 @@ class HostsRequest(WorkRequest, frozen=True, kw_only=True):
 
     hosts: A[tuple[Host, ...], _HOSTS] = ()
     env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
-    ssh: A[
-        str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
-    ] = "ssh"
+    ssh: A[str, _SSH] = "ssh"
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
@@ -375,6 +374,9 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
 
 class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     """Options of `scalescope estimate`."""
+
+    hosts: A[tuple[Host, ...], _HOSTS] = ()  # On which the links are probed and cells are verified
+    ssh: A[str, _SSH] = "ssh"
 
     workload: WorkloadSpec
     # Empty: as many as the cluster has slots
