@@ -86,6 +86,8 @@ def test_the_same_points_again_are_compared_not_joined(tmp_path: Path) -> None:
     assert [each.name for each in found] == ["before", "after"]
     assert [each.apart for each in found] == [(), ()]
     assert len(read_results([part(tmp_path / "more", 1, 2, 4), less])) == 2
+    other = {"point": launch("horovod", 4).point}
+    assert len(read_results([before, part(tmp_path / "engine", 4, changes=other)])) == 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope.measurement.replication import baseline_of
+from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import SCALINGS, Fingerprint, Plan
 from scalescope.records.run import Machine, Measurement, Point
 from scalescope.text import plain, plural
@@ -31,8 +32,12 @@ class Part(NamedTuple):
 def add_up(one: Measurement, other: Measurement) -> bool:
     """True when each has points that the other lacks, or one is the baseline of the other: parts of one curve.
 
-    Two measurements of the same points are one before and one after, which are compared.
+    Two measurements of the same points are one before and one after, which are compared, as are other batch sizes and
+    other engines.
     """
+    engines = [{run.point.engine for run in each.runs} - {NO_ENGINE} for each in (one, other)]
+    if not set(one.batch or (0,)) & set(other.batch or (0,)) or (all(engines) and not engines[0] & engines[1]):
+        return False
     own, others = _sizes(one), _sizes(other)
     points = {run.point for run in (*one.runs, *other.runs)}
     kinds = {*one.scaling, *other.scaling}
