@@ -156,7 +156,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": next((line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), ""),
         "cores": os.cpu_count() or 0,
-        "gpus": _gpus(),
+        "gpus": gpu_models(),
         "batch_job": batch_job(),
     }
 
@@ -175,7 +175,7 @@ def _cpu_lines() -> list[str]:
         return []
 
 
-def _gpus(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
+def gpu_models(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
     """Models of the host's GPUs, whether or not this rank may use them; CUDA is not started for it."""
     models = []
     try:

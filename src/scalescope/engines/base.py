@@ -139,6 +139,11 @@ class Engine(ABC):
     why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that is tuned
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
+    # How ranks are told by which interface they exchange messages, by backend.
+    interfaces: ClassVar[Mapping[str, str]] = {
+        "gloo": "GLOO_SOCKET_IFNAME={name}",
+        "nccl": "NCCL_SOCKET_IFNAME={name}",
+    }
     lost_peer: str = ""  # A pattern of what its ranks print when another one is gone
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).

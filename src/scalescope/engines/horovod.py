@@ -31,6 +31,11 @@ class Horovod(Engine):
     stand_ins: ClassVar[Mapping[str, str]] = {"horovod-gloo": "gloo"}
     section = "params"  # As horovodrun's config files have it
     beside_section = ("controller",)
+    interfaces: ClassVar[Mapping[str, str]] = {
+        "gloo": "HOROVOD_GLOO_IFACE={name}",
+        "mpi": "mpirun --mca btl_tcp_if_include {name}",
+        "nccl": "NCCL_SOCKET_IFNAME={name}",
+    }
     lost_peer = r"HorovodInternalError|has been shut down"
     model_error = 0.09
     knobs: tuple[Knob, ...] = (
