@@ -209,13 +209,18 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) ->
     assert login.state(login.job("left")) in ("PENDING", "RUNNING")
 
 
-def test_a_job_that_waits_too_long_is_cancelled_with_its_reason(login: Login) -> None:
+def test_a_job_that_waits_too_long_is_cancelled_with_its_reason_and_can_be_submitted_again(login: Login) -> None:
     blocking = login.slurm_says("sbatch", "--parsable", "--nodes=3", "--wrap", "sleep 300").strip()
     login.wait_for(lambda: login.state(blocking) == "RUNNING")
     asked = ("--nodes", "2", "--per-node", "1", "--submit", "slurm", "--patience", "2s", "-o", "out")
     refused = login("measure", *MODEL, *asked, code=1).stderr
     assert re.search(r"job \d+ waited longer than --patience .* \((Resources|Priority)\) and was cancelled", refused)
     assert login.state(login.job()) == "CANCELLED"
+    login.slurm_says("scancel", blocking)
+    points = json.loads(login("measure", "--resume", "out", "--json").stdout)["points"]
+    assert {point["np"] for point in points} == {1, 2}
+    jobs = json.loads((login.folder / "out" / "submission.json").read_bytes())["jobs"]
+    assert [(job["script"], job["ended"]["word"]) for job in jobs] == [("job.sh", "CANCELLED"), ("job.sh", "COMPLETED")]
 
 
 def test_a_folder_that_nodes_do_not_see_is_named(login: Login) -> None:

@@ -39,7 +39,7 @@ def planned_request(verb: Verb, folder: Path) -> Any:
     """Request of a result folder; None where its plan does not tell."""
     with contextlib.suppress(ScalescopeError, msgspec.ValidationError):
         if (folder / SUBMISSION).is_file():
-            return msgspec.convert(load(folder / SUBMISSION, Submission).asked, verb.request)
+            return msgspec.convert(load(folder / SUBMISSION, Submission).asked, verb.request, strict=False)
         return load(folder / "plan.json", verb.plan()).request if verb.plan else None
     return None
 

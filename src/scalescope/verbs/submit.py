@@ -3,6 +3,7 @@
 The job's command writes into the result folder, which its nodes share; the process that waits reads there.
 """
 
+import contextlib
 import os
 import shlex
 import sys
@@ -51,6 +52,42 @@ class _Part(NamedTuple):
     nodes: int
 
 
+class _Place(NamedTuple):
+    """Whose jobs they are, and where they leave what they do."""
+
+    verb: Verb
+    scheduler: Scheduler
+    folder: Path
+
+    @property
+    def resume(self) -> str:
+        """The command that waits, collects, or submits what is missing."""
+        return folder_command(f"{self.verb.name} --resume", self.folder)
+
+    def output(self, job: SubmittedJob) -> Path:
+        """File of what a job printed."""
+        return self.folder / f"job-{job.id}.out"
+
+    def state(self, job: SubmittedJob) -> JobState:
+        """State of a job; one that is forgotten ended long ago, and its files tell how."""
+        state = state_of(self.scheduler, job.id)
+        if state is None:
+            failed = _problem_in(self.output(job)) or self.record() is None
+            return JobState(state="failed" if failed else "done", word="not known any more")
+        return state
+
+    def record(self) -> Any:
+        """What the verb left in the folder; None where there is nothing yet."""
+        assert self.verb.record
+        with contextlib.suppress(UsageError):
+            return in_folder(self.verb.record(self.folder), self.folder)
+        return None
+
+    def save(self, submission: Submission) -> None:
+        """Keep what is known of the jobs."""
+        save(submission, self.folder / SUBMISSION)
+
+
 def carried_out(verb: Verb, request: Any, progress: Progress) -> Any:
     """The record of a verb, from a job where one was asked for; with --no-wait the Submission."""
     return _submitted(verb, request, progress) if getattr(request, "submit", "") else verb.run(request, progress)
@@ -61,7 +98,8 @@ def resumed(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progr
     if (folder / SUBMISSION).is_file() and mark_of(folder) == verb.name:
         submission = load(folder / SUBMISSION, Submission)
         if not os.environ.get(find_scheduler(submission.scheduler).job_variable):  # otherwise this is the job
-            return _resubmitted(verb, submission, folder.absolute(), dict(limits), progress)
+            place = _Place(verb, find_scheduler(submission.scheduler), folder.absolute())
+            return _resubmitted(place, submission, dict(limits), progress)
     if any(limits.get(name) for name in _WAITING):
         raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
     if verb.resume is None:
@@ -98,9 +136,9 @@ def _submitted(verb: Verb, request: Any, progress: Progress) -> Any:
     check_scheduler(scheduler)
     with result_folder(verb.name, request.folder) as folder:
         before = load(folder / SUBMISSION, Submission) if (folder / SUBMISSION).exists() else None
+        place = _Place(verb, scheduler, folder)
         if (before and before.open_jobs) or (folder / "plan.json").exists():
-            resume = folder_command(f"{verb.name} --resume", folder)
-            raise UsageError(f"{folder} already holds results: resume them with {resume}, or choose another -o")
+            raise UsageError(f"{folder} already holds results: resume them with {place.resume}, or choose another -o")
         submission = Submission(
             verb=verb.name,
             scheduler=scheduler.name,
@@ -111,36 +149,37 @@ def _submitted(verb: Verb, request: Any, progress: Progress) -> Any:
             asked=msgspec.to_builtins(msgspec.structs.replace(request, folder=str(folder), **_without_values(request))),
         )
         _write_variables(_variables(request), folder)
-        submission = _enqueue(submission, _scripts(verb, request, folder), folder)
-    return _collected(verb, submission, folder, progress, request.patience_s, wait=not request.no_wait)
+        submission = _enqueue(place, submission, _scripts(verb, request, folder))
+    return _collected(place, submission, progress, request.patience_s, wait=not request.no_wait)
 
 
-def _resubmitted(verb: Verb, submission: Submission, folder: Path, limits: dict[str, Any], progress: Progress) -> Any:
+def _resubmitted(place: _Place, submission: Submission, limits: dict[str, Any], progress: Progress) -> Any:
     """Wait for jobs that are there; submit another one for what is missing, or for what `limits` add."""
     wait, patience_s = not limits.pop("no_wait", False), limits.pop("patience_s", None)
-    scheduler = find_scheduler(submission.scheduler)
-    check_scheduler(scheduler)
-    ended = submission.jobs[-1].ended if submission.jobs else None
-    if submission.open_jobs and not limits:
-        for job in submission.open_jobs:
-            submission = _with_end(submission, job, _end_of(verb, scheduler, job, folder))
-        save(submission, folder / SUBMISSION)
-        if submission.open_jobs:
-            return _collected(verb, submission, folder, progress, patience_s, wait=wait)
-        return _record(verb, submission, folder)  # or how they ended, once: the next --resume submits what is missing
+    check_scheduler(place.scheduler)
+    if submission.open_jobs and limits:
+        raise UsageError(f"{_named(submission)} may still work in {place.folder}: see its end with {place.resume}")
     if submission.open_jobs:
-        raise UsageError(f"job {submission.open_jobs[0].id} works in {folder}: wait for its end, or cancel it first")
+        for job in submission.open_jobs:
+            state = place.state(job)
+            submission = _with_end(submission, job, state if state.state in ("done", "failed") else None)
+        place.save(submission)
+        if submission.open_jobs:
+            return _collected(place, submission, progress, patience_s, wait=wait)
+        return _left(place, submission)  # or how they ended, once: the next --resume submits what is missing
+    ended = submission.jobs[-1].ended if submission.jobs else None
     if ended and ended.state == "done" and not limits:
-        return _record(verb, submission, folder)
-    with held(folder):
-        if load(folder / SUBMISSION, Submission) != submission:
-            raise UsageError(f"another scalescope has just submitted for {folder}: see what became of it first")
-        submission = _enqueue(submission, _again(verb, submission, folder, limits), folder)
-    return _collected(verb, submission, folder, progress, patience_s, wait=wait)
+        return _left(place, submission)
+    with held(place.folder):
+        if load(place.folder / SUBMISSION, Submission) != submission:
+            raise UsageError(f"another scalescope has just submitted for {place.folder}: see what became of it first")
+        submission = _enqueue(place, submission, _again(place, submission, limits))
+    return _collected(place, submission, progress, patience_s, wait=wait)
 
 
-def _again(verb: Verb, submission: Submission, folder: Path, limits: dict[str, Any]) -> dict[str, _Part]:
+def _again(place: _Place, submission: Submission, limits: dict[str, Any]) -> dict[str, _Part]:
     """Scripts for what is missing: those that did not end well once more, or where something was begun the rest."""
+    verb, folder = place.verb, place.folder
     missing = [job for job in submission.jobs if job.ended is None or job.ended.state == "failed"]
     if verb.resume is None or not (folder / "plan.json").exists():
         return {(folder / job.script).read_text(): _Part(job.script, job.what, job.nodes) for job in missing}
@@ -159,8 +198,7 @@ def _again(verb: Verb, submission: Submission, folder: Path, limits: dict[str, A
         cores_per_rank=submission.cores_per_rank,
         site=submission.site,
     )
-    script = find_scheduler(submission.scheduler).script(job)
-    return {script: _Part(f"job-{len(submission.jobs) + 1}.sh", "", job.nodes)}
+    return {place.scheduler.script(job): _Part(f"job-{len(submission.jobs) + 1}.sh", "", job.nodes)}
 
 
 # What is submitted
@@ -276,25 +314,24 @@ def _write_variables(variables: Mapping[str, str], folder: Path) -> None:
         file.writelines(lines)
 
 
-def _enqueue(submission: Submission, scripts: Mapping[str, _Part], folder: Path) -> Submission:
+def _enqueue(place: _Place, submission: Submission, scripts: Mapping[str, _Part]) -> Submission:
     """Write scripts and submit them, each to begin after the one before; all or none."""
-    scheduler = find_scheduler(submission.scheduler)
     begun: list[str] = []
     try:
         for script, part in scripts.items():
-            path = folder / part.script
+            path = place.folder / part.script
             with writing(path):
                 path.write_text(script)
             with uninterrupted_until_done():
-                begun.append(submit(scheduler, path, begun[-1] if begun else ""))
+                begun.append(submit(place.scheduler, path, begun[-1] if begun else ""))
             job = SubmittedJob(id=begun[-1], script=part.script, what=part.what, nodes=part.nodes)
             submission = msgspec.structs.replace(submission, jobs=(*submission.jobs, job))
-            save(submission, folder / SUBMISSION)
+            place.save(submission)
     except BaseException:
         with uninterrupted():
-            cancel(scheduler, begun)
+            cancel(place.scheduler, begun)
             if len(submission.jobs) == len(begun):  # nothing was submitted for this folder before
-                (folder / SUBMISSION).unlink(missing_ok=True)
+                (place.folder / SUBMISSION).unlink(missing_ok=True)
         raise
     return submission
 
@@ -312,25 +349,24 @@ def _node_hours(nodes: Sequence[int], site: Site) -> str:
 
 
 def _collected(
-    verb: Verb, submission: Submission, folder: Path, progress: Progress, patience_s: float | None, *, wait: bool
+    place: _Place, submission: Submission, progress: Progress, patience_s: float | None, *, wait: bool
 ) -> Any:
     """What the jobs leave; with `wait` off the submission."""
     if not wait:
-        return in_folder(submission, folder)
-    scheduler = find_scheduler(submission.scheduler)
-    collect = folder_command(f"{verb.name} --resume", folder)
+        return in_folder(submission, place.folder)
     try:
         for job in submission.open_jobs:
-            state = _Wait(verb, scheduler, job, submission, folder, progress, patience_s).until_it_ends()
+            state = _Wait(place, submission, job, progress, patience_s).until_it_ends()
             submission = _with_end(submission, job, state)
-            save(submission, folder / SUBMISSION)
+            place.save(submission)
     except Terminated:
-        raise StoppedWaiting(f"left in the queue: {_named(submission)}; collect with: {collect}") from None
+        raise StoppedWaiting(f"left in the queue: {_named(submission)}; collect with: {place.resume}") from None
     except KeyboardInterrupt:
-        named = _named(submission)
-        _give_up(scheduler, submission, folder)
-        raise StoppedWaiting(f"cancelled {named}; what was finished is kept; resume with: {collect}") from None
-    return _record(verb, submission, folder)
+        _give_up(place, submission)
+        raise StoppedWaiting(
+            f"cancelled {_named(submission)}; what was finished is kept; resume with: {place.resume}"
+        ) from None
+    return _left(place, submission)
 
 
 def _named(submission: Submission) -> str:
@@ -342,19 +378,11 @@ class _Wait:
     """Shows a job while it waits and runs."""
 
     def __init__(
-        self,
-        verb: Verb,
-        scheduler: Scheduler,
-        job: SubmittedJob,
-        submission: Submission,
-        folder: Path,
-        progress: Progress,
-        patience_s: float | None,
+        self, place: _Place, submission: Submission, job: SubmittedJob, progress: Progress, patience_s: float | None
     ) -> None:
-        self._verb, self._scheduler, self._job, self._submission = verb, scheduler, job, submission
-        self._folder, self._progress, self._patience_s = folder, progress, patience_s
-        self._output = _output_of(folder, job)
-        self._shown = len(verb.finished(folder))  # Lines of an earlier job are known
+        self._place, self._submission, self._job = place, submission, job
+        self._progress, self._patience_s = progress, patience_s
+        self._shown = len(place.verb.finished(place.folder))  # Lines of an earlier job are known
         self._running = False
         self._began = time.monotonic()
 
@@ -378,7 +406,7 @@ class _Wait:
     def _ask(self) -> JobState | None:
         """Where it stands; None while nobody answers."""
         try:
-            return _end_of(self._verb, self._scheduler, self._job, self._folder, still=True)
+            return self._place.state(self._job)
         except WorkFailed as silent:
             self._progress.stage(f"job {self._job.id}: {silent}; trying again")
             return None
@@ -387,7 +415,7 @@ class _Wait:
         job, time_s = self._job, self._submission.site.time_s
         limit = f" for at most {format_seconds(time_s)}: {job.nodes * time_s / 3600:.3g} node-hours" if time_s else ""
         what = f" ({job.what})" if job.what else ""
-        script = from_here(self._folder / job.script)
+        script = from_here(self._place.folder / job.script)
         return f"Job {job.id}{what}, {plural(job.nodes, 'node')}{limit}; script: {script}. Ctrl-C cancels it."
 
     def _show(self, state: JobState) -> None:
@@ -399,50 +427,39 @@ class _Wait:
         if not self._running and state.nodes:
             self._running = True
             self._progress.note(f"Job {job.id} runs on {state.nodes}.")
-        finished = self._verb.finished(self._folder)
+        finished = self._place.verb.finished(self._place.folder)
         for line in finished[self._shown :]:
             self._progress.note(line)
         self._shown = len(finished)
         if state.state == "running":
-            said = last_lines(self._output, 1)
+            said = last_lines(self._place.output(job), 1)
             self._progress.stage(f"job {job.id}: {plain(said[-1], 200) if said else 'starting'}")
 
     def _check_patience(self, state: JobState) -> None:
         if state.never:
-            _give_up(self._scheduler, self._submission, self._folder)
+            _give_up(self._place, self._submission)
             raise UsageError(
-                f"{self._scheduler.title} would never start job {self._job.id} ({state.reason}), so it was cancelled: "
-                f"change {state.never}"
+                f"{self._place.scheduler.title} would never start job {self._job.id} ({state.reason}), so it was "
+                f"cancelled: change {state.never}"
             )
         waited_s = time.monotonic() - self._began
         if state.state != "waiting" or self._patience_s is None or waited_s < self._patience_s:
             return
-        _give_up(self._scheduler, self._submission, self._folder)
+        _give_up(self._place, self._submission)
         raise WorkFailed(
             f"job {self._job.id} waited longer than --patience {format_seconds(self._patience_s)} "
             f"({state.reason or state.word}) and was cancelled: ask for fewer nodes or less time, or wait longer: "
-            f"{folder_command(f'{self._verb.name} --resume', self._folder)} submits it again"
+            f"{self._place.resume} submits it again"
         )
 
 
-def _give_up(scheduler: Scheduler, submission: Submission, folder: Path) -> None:
+def _give_up(place: _Place, submission: Submission) -> None:
     """Cancel all jobs that have not ended, whatever else is pressed."""
     with uninterrupted():
-        cancel(scheduler, [job.id for job in submission.open_jobs])
+        cancel(place.scheduler, [job.id for job in submission.open_jobs])
         for job in submission.open_jobs:
             submission = _with_end(submission, job, JobState(state="failed", word="CANCELLED", cancelled=True))
-        save(submission, folder / SUBMISSION)
-
-
-def _end_of(
-    verb: Verb, scheduler: Scheduler, job: SubmittedJob, folder: Path, *, still: bool = False
-) -> JobState | None:
-    """Where a job stands; with `still` off None while it has not ended. One that is forgotten ended long ago."""
-    state = state_of(scheduler, job.id)
-    if state is None:
-        left = _problem_in(_output_of(folder, job)) or not _has_record(verb, folder)
-        return JobState(state="failed" if left else "done", word="not known any more")
-    return state if still or state.state in ("done", "failed") else None
+        place.save(submission)
 
 
 def _with_end(submission: Submission, job: SubmittedJob, state: JobState | None) -> Submission:
@@ -454,29 +471,16 @@ def _with_end(submission: Submission, job: SubmittedJob, state: JobState | None)
 # What jobs leave
 
 
-def _output_of(folder: Path, job: SubmittedJob) -> Path:
-    return folder / f"job-{job.id}.out"
-
-
-def _record(verb: Verb, submission: Submission, folder: Path) -> Any:
+def _left(place: _Place, submission: Submission) -> Any:
     """The record that the jobs left; an error of the first that failed since all went well."""
-    for job in submission.jobs if submission.jobs[-1].what else submission.jobs[-1:]:
+    last = submission.jobs[-1]
+    for job in submission.jobs if last.what else [last]:
         if job.ended and job.ended.state == "failed":
-            raise _failure(verb, submission, job, job.ended, folder)
-    if not _has_record(verb, folder):
-        job = submission.jobs[-1]
-        raise WorkFailed(f"job {job.id} ended and left no result: see {from_here(_output_of(folder, job))}")
-    assert verb.record
-    return in_folder(verb.record(folder), folder)
-
-
-def _has_record(verb: Verb, folder: Path) -> bool:
-    assert verb.record
-    try:
-        verb.record(folder)
-    except UsageError:
-        return False
-    return True
+            raise _failure(place, submission, job, job.ended)
+    record = place.record()
+    if record is None:
+        raise WorkFailed(f"job {last.id} ended and left no result: see {from_here(place.output(last))}")
+    return record
 
 
 def _problem_in(output: Path) -> str:
@@ -486,13 +490,13 @@ def _problem_in(output: Path) -> str:
     return "\n".join(lines[starts[-1] :]).removeprefix("scalescope: ") if starts else ""
 
 
-def _failure(verb: Verb, submission: Submission, job: SubmittedJob, state: JobState, folder: Path) -> ScalescopeError:
+def _failure(place: _Place, submission: Submission, job: SubmittedJob, state: JobState) -> ScalescopeError:
     """One line that says how a job ended, what is kept and what to do."""
-    output = _output_of(folder, job)
-    kept = ""
-    if verb.resume and (folder / "plan.json").exists():
-        kept = f"; what was finished is kept; resume with: {folder_command(f'{verb.name} --resume', folder)}"
+    output, kept = place.output(job), ""
+    if place.verb.resume and (place.folder / "plan.json").exists():
+        kept = f"; what was finished is kept; resume with: {place.resume}"
     name = f"job {job.id}" + (f" ({job.what})" if job.what else "")
+    where = f" on {state.nodes}" if state.nodes else ""
     if state.out_of_time:
         limit = submission.site.time_s
         time_limit = f"its time limit of {format_seconds(limit)}" if limit else "its time limit"
@@ -501,12 +505,11 @@ def _failure(verb: Verb, submission: Submission, job: SubmittedJob, state: JobSt
         return WorkFailed(f"{name} was cancelled{kept or ': type the command again to submit it again'}")
     if state.own and (problem := _problem_in(output)):
         kind = UsageError if state.exit_code == UsageError.exit_code else WorkFailed
-        return kind(f"{problem} ({name} on {state.nodes or 'its nodes'})")
-    where = f" on {state.nodes}" if state.nodes else ""
+        return kind(f"{problem} ({name}{where})")
     if not output.exists():
         return WorkFailed(
-            f"{name} ended at once{where} ({state.word}) and wrote nothing into {folder}: choose a folder that the "
-            "nodes share with -o"
+            f"{name} ended at once{where} ({state.word}) and wrote nothing into {place.folder}: choose a folder that "
+            "the nodes share with -o"
         )
     said = "\n".join(last_lines(output, _QUIET_LINES))
     return WorkFailed(f"{name} ended with {state.word}{where}{kept or f': see {from_here(output)}'}\n{said}".rstrip())
