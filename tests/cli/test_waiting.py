@@ -14,6 +14,7 @@ from scalescope.schedulers.slurm import Slurm
 pytestmark = pytest.mark.launches
 
 JOB = ("measure", "mlp", "--np", "1", "--per-node", "1", "--submit", "slurm", "-o", "out")
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "study" / "measure"
 SILENT = "echo 'Unable to contact slurm controller' >&2; exit 1"
 
 
@@ -146,3 +147,22 @@ def test_a_folder_of_no_job_is_not_collected(scalescope: CommandLine) -> None:
     assert "out holds no submitted probe: type its command again" in told
     told = scalescope.in_this_process("measure", "--resume", "out", "--no-wait", code=2).stderr
     assert "was not made by a submitted job: leave --no-wait and --patience out" in told
+
+
+def test_what_a_job_left_is_shown_and_more_points_get_the_nodes_that_they_need(
+    scalescope: CommandLine, slurm_that
+) -> None:
+    slurm_that(f"cp -r {KEPT}/. . && touch job-17.out", shows("COMPLETED"))
+    done = scalescope.in_this_process(*JOB, "--formats", "html")
+    assert "Records: out" in done.stdout
+    assert scalescope.in_this_process("measure", "--resume", "out", "--json").stdout.startswith(
+        '{"kind": "measurement"'
+    )
+    told = scalescope.in_this_process("measure", "--resume", "out", "--np", "3,8", "--no-wait", "--json")
+    assert [(job["script"], job["nodes"]) for job in json.loads(told.stdout)["jobs"]] == [
+        ("job.sh", 1),
+        ("job-2.sh", 8),
+    ]
+    script = (scalescope.folder / "out" / "job-2.sh").read_text()
+    assert "#SBATCH --nodes=8\n" in script
+    assert f"measure --resume {scalescope.folder / 'out'} --np 3,8\n" in script

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from scalescope.errors import UsageError
+from scalescope.launchers import LAUNCHERS
 from scalescope.records.site import Site
 from scalescope.records.submission import BatchJob
 from scalescope.schedulers import SCHEDULERS, Scheduler, find_scheduler
@@ -88,6 +89,12 @@ def test_a_folder_that_no_directive_can_name_is_refused(scheduler: Scheduler, fo
     for changes in ({"folder": folder}, {"cwd": folder}):
         with pytest.raises(UsageError, match="a job script cannot name the folder"):
             scheduler.script(job(**changes))
+
+
+@EVERY_SCHEDULER
+def test_ranks_of_a_job_are_started_by_launchers_of_its_scheduler(scheduler: Scheduler) -> None:
+    for name in (scheduler.node_launcher, scheduler.rank_launcher):
+        assert LAUNCHERS[name].scheduler == scheduler.name
 
 
 @EVERY_SCHEDULER

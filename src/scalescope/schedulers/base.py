@@ -23,6 +23,8 @@ class Scheduler(Protocol):
     title: str
     program: str  # Submits, and must be on the PATH
     job_variable: str  # Set inside a job
+    node_launcher: str  # Starts a torchrun on every node of a job
+    rank_launcher: str  # Starts every rank of a job
 
     def script(self, job: BatchJob) -> str:
         """Describe the job so that a person can read, edit and submit it."""

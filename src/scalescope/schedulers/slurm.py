@@ -36,6 +36,8 @@ class Slurm:
     title = "Slurm"
     program = "sbatch"
     job_variable = "SLURM_JOB_ID"
+    node_launcher = "srun-torchrun"
+    rank_launcher = "srun"
 
     def script(self, job: BatchJob) -> str:
         """A script for sbatch."""

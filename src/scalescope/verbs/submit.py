@@ -22,8 +22,6 @@ from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.jobs.request import engine_of_script
 from scalescope.launchers.runner import uninterrupted, uninterrupted_until_done
-from scalescope.launchers.srun import SRUN
-from scalescope.launchers.srun_torchrun import SRUN_TORCHRUN
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.options import typed, typed_limits
 from scalescope.progress import Progress
@@ -261,7 +259,7 @@ def _inside(request: Any, folder: Path) -> Any:
     if "env" in fields:
         changes["env"] = {}  # in a file, which the script reads
     if "launcher" in fields:
-        changes["launcher"] = _launcher(request)
+        changes["launcher"] = _launcher(request, find_scheduler(request.submit))
     if "per_point" in fields:
         changes["per_point"] = False
     if not _site(request).container:
@@ -269,8 +267,8 @@ def _inside(request: Any, folder: Path) -> Any:
     return msgspec.structs.replace(request, **changes)
 
 
-def _launcher(request: Any) -> str:
-    """As asked; srun for a torchrun on every node where the engine's ranks are torchrun's, else srun for every rank.
+def _launcher(request: Any, scheduler: Scheduler) -> str:
+    """As asked; a torchrun on every node where that starts the engine's ranks, else what starts every rank.
 
     A command that starts its ranks itself stays as it is.
     """
@@ -278,10 +276,10 @@ def _launcher(request: Any) -> str:
         return str(request.launcher)
     engines = getattr(request, "engines", ()) or tuple(filter(None, [getattr(request, "engine", "")]))
     if not engines and isinstance(request, StudyRequest) and request.workload:  # with Horovod where that is installed
-        return SRUN.name
+        return scheduler.rank_launcher
     engines = engines or ((engine_of_script(request.command),) if request.command else (USUAL.name,))
     usual = {find_engine(name).launcher({}) for name in engines}
-    return SRUN_TORCHRUN.name if usual == {TORCHRUN.name} else SRUN.name
+    return scheduler.node_launcher if usual == {TORCHRUN.name} else scheduler.rank_launcher
 
 
 def _planned_inside(verb: Verb, request: Any) -> list[str]:
