@@ -84,6 +84,8 @@ def estimate(
     efficiency: str | float | None = ...,
     verify: int | None = ...,
     launches: int | None = ...,
+    hosts: str = ...,
+    ssh: str | None = ...,
     threads_per_rank: int | None = ...,
     timeout_s: str | float | None = ...,
     nodes: str | int | Sequence[int] = ...,

@@ -423,6 +423,12 @@ def _json(results: Results, page: str) -> dict[str, Any]:
     }
 
 
+def _points(results: Results) -> list[dict[str, Any]]:
+    """Of a curve that no folder holds alone."""
+    assert results.scaling
+    return document_of(results.scaling, measurement=results.measurement).json()["points"]  # type: ignore[no-any-return]
+
+
 def report_json(results: Sequence[Results], page: Path, compared: Comparison | None) -> dict[str, Any]:
     """The JSON of `report`: of every training its answer, what is there, and what changed between two."""
     documents = []
@@ -437,7 +443,7 @@ def report_json(results: Sequence[Results], page: Path, compared: Comparison | N
                 "why": told.reasons,
                 "do": told.do,
                 "warnings": list(told.warnings),
-                "points": document_of(each.scaling).json()["points"] if each.scaling else [],
+                **({"points": _points(each)} if len([run for run in each.done if run.verb == "measure"]) > 1 else {}),
                 "next": each.follow,
             }
         )
