@@ -8,6 +8,7 @@ import pytest
 from scalescope.diagnosis.sources import explain
 from scalescope.errors import UsageError
 from scalescope.records.explanation import Explanation, Network
+from scalescope.records.scaling import Scaling
 from scalescope.show import document_of
 from scalescope.traces.nccl_log import read_nccl_log
 
@@ -103,6 +104,15 @@ def test_a_log_of_nccl_goes_with_traces_of_its_job() -> None:
     assert found.network.transport == "Socket"
     (finding,) = [each for each in found.findings if each.id == "slow_network"]
     assert finding.gain_from in ("replay", "accounting", "")
+
+
+def test_a_training_log_with_lines_of_nccl_tells_its_epochs_and_the_network(tmp_path: Path) -> None:
+    log = LOGS.parents[2] / "examples" / "data" / "cifar10-2gpus.log"
+    (tmp_path / "train.log").write_text((LOGS / "socket-on-ib.log").read_text() + log.read_text())
+    found = explain([tmp_path / "train.log"], np=[2])
+    assert isinstance(found, Scaling)
+    assert found.curves[0].points[0].np == 2
+    assert found.findings[-1].startswith("NCCL talks over sockets although InfiniBand is there. NCCL_NET=IB")
 
 
 def test_another_text_is_no_log_of_nccl(tmp_path: Path) -> None:

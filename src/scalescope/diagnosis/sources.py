@@ -78,12 +78,15 @@ def explain(
         return read_autotune(paths[0])
     if not spoken:
         return explain_scaling(paths, np=np, pattern=pattern)
+    found = explain_nccl(spoken)
     try:
-        return explain_scaling(paths, np=np, pattern=pattern)
+        scaling = explain_scaling(paths, np=np, pattern=pattern)
     except UsageError:
         if len(spoken) < len(paths):
             raise
-        return explain_nccl(spoken)
+        return found
+    told = tuple(f"{finding.sentence} {finding.change}" for finding in found.findings)
+    return msgspec.structs.replace(scaling, findings=(*scaling.findings, *told))
 
 
 def explain_nccl(paths: Sequence[Path]) -> Explanation:
