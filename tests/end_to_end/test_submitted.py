@@ -160,6 +160,17 @@ def test_the_line_of_a_course_with_its_library_and_exports_is_submitted_and_coll
         assert (login.folder / f"seen.{rank}").read_text().split() == ["8388608", str(library)]
 
 
+def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login) -> None:
+    asked = ("--np", "2", "--per-node", "1", "--submit", "slurm", "--json", "-o", "out")
+    done = login("explain", "mlp", "--model-arg", "width=64", *asked)
+    told = json.loads(done.stdout)
+    assert (told["kind"], told["ranks"]) == ("run folder", 2)
+    hosts = sorted(path.name.split("-")[1] for path in (login.folder / "out" / "traces").glob("*/agent-*.jsonl"))
+    assert hosts == ["n1", "n2"]
+    again = login("explain", "--resume", "out", "--json")
+    assert json.loads(again.stdout)["accounting"] == told["accounting"]
+
+
 def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_nothing(login: Login) -> None:
     (login.folder / "site.toml").write_text('partition = "gpus"\n')
     asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--site", "site.toml", "-o", "out")

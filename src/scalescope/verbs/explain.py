@@ -11,10 +11,10 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
 from scalescope.records.request import ExplainRequest, Plan
-from scalescope.records.store import in_folder
+from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
 from scalescope.text import COMMAND
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, kept, launch_costs, retyped
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, launch_costs, retyped
 
 if TYPE_CHECKING:
     from scalescope.records.autotune import Autotune
@@ -122,6 +122,14 @@ def _plan_explain(request: ExplainRequest) -> Iterable[str]:
     return [*traced_commands(asked), launch_costs([max(asked.np)], own_length=bool(request.command))]
 
 
+def _captured(folder: Path) -> "Explanation":
+    """What a job has explained: it stands next to the traces."""
+    from scalescope.records.explanation import Explanation
+
+    place = _traced_in(str(folder))
+    return in_folder(load(place / "explanation.json", Explanation), place)
+
+
 def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: Screen) -> Ending:
     """End of traces: where the steps' time went, and what the first finding leads to."""
     from scalescope.records.store import save
@@ -211,7 +219,6 @@ def _traces_of(files: Sequence[Path]) -> list[Path]:
     """Folders of the traced launches of a measurement; none for anything else."""
     from scalescope.records.explanation import TRACE_RECORD
     from scalescope.records.run import Measurement
-    from scalescope.records.store import load
 
     folder = files[0] if files[0].is_dir() else files[0].parent
     file = folder / "measurement.json"
@@ -314,5 +321,5 @@ VERB = Verb(
     kept=lambda request, said: " and nothing was explained",
     end=_end,
     plan=lambda: Plan,
-    record=kept("explanation.json", "scalescope.records.explanation.Explanation"),
+    record=_captured,
 )

@@ -9,6 +9,7 @@ from scalescope import host
 from scalescope.engines import USUAL, engine_of_backend
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
+from scalescope.records.store import in_folder
 from scalescope.show import document_of
 from scalescope.text import plural
 from scalescope.units import format_seconds
@@ -38,7 +39,7 @@ def _probed(folder: Path) -> "Cluster":
     from scalescope.estimation.probe import CLUSTER_FILE
     from scalescope.records.cluster_file import load_cluster
 
-    return load_cluster(folder / CLUSTER_FILE)
+    return in_folder(load_cluster(folder / CLUSTER_FILE), folder)
 
 
 def of_cluster(cluster: "Cluster", request: ProbeRequest, screen: Screen) -> Ending:

@@ -78,7 +78,7 @@ class _Place(NamedTuple):
         """What the verb left in the folder; None where there is nothing yet."""
         assert self.verb.record
         with contextlib.suppress(UsageError):
-            return in_folder(self.verb.record(self.folder), self.folder)
+            return self.verb.record(self.folder)
         return None
 
     def save(self, submission: Submission) -> None:

@@ -12,7 +12,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.options import typed
 from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
-from scalescope.records.store import load
+from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
 from scalescope.show.document import Document
 from scalescope.text import as_json, clean
@@ -126,7 +126,7 @@ class Screen:
 def kept(name: str, of: str) -> Callable[[Path], Any]:
     """Loads the record of this name in a result folder; `of` is its module and its type, imported when it is called."""
     module, _, record = of.rpartition(".")
-    return lambda folder: load(folder / name, getattr(import_module(module), record))
+    return lambda folder: in_folder(load(folder / name, getattr(import_module(module), record)), folder)
 
 
 def room(module: str, function: str) -> Callable[..., Any]:
