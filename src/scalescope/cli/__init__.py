@@ -204,7 +204,7 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         said = str(stopped) or shown.resume
         raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
     if request is None:
-        request = planned_request(verb, record.folder)
+        request = planned_request(verb, Path(shown.resume) if shown.resume else record.folder)
     ending = of_submission(record) if isinstance(record, Submission) else verb.end(record, request, screen)
     screen.tell(ending)
     if ending.code:
