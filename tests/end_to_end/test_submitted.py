@@ -165,8 +165,8 @@ def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login)
     done = login("explain", "mlp", "--model-arg", "width=64", *asked)
     told = json.loads(done.stdout)
     assert (told["kind"], told["ranks"]) == ("run folder", 2)
-    hosts = sorted(path.name.split("-")[1] for path in (login.folder / "out" / "traces").glob("*/agent-*.jsonl"))
-    assert hosts == ["n1", "n2"]
+    hosts = [path.name.split("-")[1] for path in (login.folder / "out" / "traces").glob("*/agent-*.jsonl")]
+    assert len(hosts) == len(set(hosts)) == 2
     again = login("explain", "--resume", "out", "--json")
     assert json.loads(again.stdout)["accounting"] == told["accounting"]
 
