@@ -48,19 +48,22 @@ _serial = itertools.count(1)
 
 
 class Lab:
-    """Hosts on one switch, which loopback does not connect; `rate` limits each host's eth0 in both directions."""
+    """Hosts on one switch, which loopback does not connect; `rate` limits each host's eth0 in both directions.
+
+    With `second`, that is the rate of an eth1 on a switch of its own.
+    """
 
     network = "10.78.0.0/24"
     interface = "eth0"
 
-    def __init__(self, names: tuple[str, ...], folder: Path, rate: str = "") -> None:
+    def __init__(self, names: tuple[str, ...], folder: Path, rate: str = "", second: str = "") -> None:
         self._id = f"{PREFIX}-{os.getpid()}-{next(_serial)}"
         self._switch = f"{self._id}-switch"
         self.names = names
         self.ssh = folder / f"ssh-{self._id}" / "ssh"
         _labs.append(self)
         try:
-            self._make(rate)
+            self._make({"eth0": ("10.78.0", rate), **({"eth1": ("10.79.0", second)} if second else {})})
             self._write_ssh()
         except BaseException:
             self.remove()
@@ -95,25 +98,29 @@ class Lab:
         if self in _labs:
             _labs.remove(self)
 
-    def _make(self, rate: str) -> None:
+    def _make(self, links: dict[str, tuple[str, str]]) -> None:
+        """By interface: the first three numbers of its addresses, and its rate."""
         _ip("netns", "add", self._switch)
-        _ip("-n", self._switch, "link", "add", "bridge0", "type", "bridge")
-        _ip("-n", self._switch, "link", "set", "bridge0", "addrgenmode", "none", "up")
+        for index in range(len(links)):
+            _ip("-n", self._switch, "link", "add", f"bridge{index}", "type", "bridge")
+            _ip("-n", self._switch, "link", "set", f"bridge{index}", "addrgenmode", "none", "up")
         known = "".join(f"{self.address(name)} {name}\n" for name in self.names)
         for number, name in enumerate(self.names, 1):
-            host, port = self.namespace(name), f"port{number}"
+            host = self.namespace(name)
             _ip("netns", "add", host)
             config = NETNS_CONFIG / host
             config.mkdir(parents=True)
             (config / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
-            _ip("link", "add", "eth0", "netns", host, "type", "veth", "peer", "name", port, "netns", self._switch)
-            _ip("-n", self._switch, "link", "set", port, "addrgenmode", "none", "master", "bridge0", "up")
-            _ip("-n", host, "link", "set", "eth0", "addrgenmode", "none", "up")
-            _ip("-n", host, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             _ip("-n", host, "link", "set", "lo", "up")
-            for namespace, device in ((host, "eth0"), (self._switch, port)) if rate else ():
-                shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
-                _call(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shape])
+            for index, (device, (network, rate)) in enumerate(links.items()):
+                port = f"port{number}-{index}"
+                _ip("link", "add", device, "netns", host, "type", "veth", "peer", "name", port, "netns", self._switch)
+                _ip("-n", self._switch, "link", "set", port, "addrgenmode", "none", "master", f"bridge{index}", "up")
+                _ip("-n", host, "link", "set", device, "addrgenmode", "none", "up")
+                _ip("-n", host, "addr", "add", f"{network}.{number}/24", "dev", device)
+                for namespace, end in ((host, device), (self._switch, port)) if rate else ():
+                    shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+                    _call(["tc", "-n", namespace, "qdisc", "add", "dev", end, "root", *shape])
 
     def _write_ssh(self) -> None:
         cases = "\n".join(
@@ -186,8 +193,8 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
     request.getfixturevalue("lab_guard")
     made: list[Lab] = []
 
-    def make(count: int = 2, rate: str = "1gbit") -> Lab:
-        made.append(Lab(tuple(f"h{number}" for number in range(1, count + 1)), tmp_path, rate))
+    def make(count: int = 2, rate: str = "1gbit", second: str = "") -> Lab:
+        made.append(Lab(tuple(f"h{number}" for number in range(1, count + 1)), tmp_path, rate, second))
         return made[-1]
 
     yield make

@@ -25,6 +25,7 @@ CONTROLLER = "controller"
 START_SECONDS = 60
 # Not `ip netns exec`, which hides the control groups that slurmd wants. What dies with the tests is told by the kernel.
 ENTER = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+WITHOUT_PRIVATE = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 AS_NODE = ["unshare", "--uts", "--mount", "sh", "-c", ENTER]
 PREFIX = "scalescope-slurm"
 CONFIGURATION = """\
@@ -51,6 +52,7 @@ SelectType=select/linear
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
+KillWait=2
 PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 NODE = "NodeName={name} NodeHostname={name} NodeAddr={address} CPUs=2 RealMemory=1000 State=UNKNOWN\n"
@@ -67,6 +69,7 @@ class Slurm:
         self._daemons: list[subprocess.Popen[bytes]] = []
         self.conf = self._folder / "slurm.conf"
         self.env = {"SLURM_CONF": str(self.conf)}
+        self.private = self._folder / "private"  # A folder of the login node, which nodes do not see
         removal.at_the_end(self.stop)
         self.lab = Lab((CONTROLLER, *NODES), self._folder)
         self._write()
@@ -105,7 +108,7 @@ class Slurm:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self) -> None:
-        for name in ("state", "log", *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in NODES)):
+        for name in ("state", "log", "private", *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in NODES)):
             (self._folder / name).mkdir(parents=True)
         address = self.lab.address
         text = CONFIGURATION.format(controller=CONTROLLER, address=address(CONTROLLER), folder=self._folder)
@@ -135,6 +138,7 @@ class Slurm:
     def command(self, node: str, argv: list[str]) -> list[str]:
         """The command line that runs argv on a node, or on the login node, until the tests end."""
         namespace = self.lab.namespace(node)
+        argv = argv if node == CONTROLLER else [*WITHOUT_PRIVATE, str(self.private), *argv]
         enter = ["setpriv", "--pdeathsig", "TERM", "nsenter", f"--net={NETNS_MOUNTS / namespace}"]
         return [*enter, *AS_NODE, str(NETNS_CONFIG / namespace / "hosts"), node, *argv]
 

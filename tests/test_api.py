@@ -85,7 +85,7 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_and_a_former_one_with_th
 
 
 def test_a_verb_that_is_resumed_takes_new_limits_only(tmp_path: Path) -> None:
-    for options, part in (({"np": 2}, "leave --np out"), ({"folder": "x"}, "leave -o out")):
+    for options, part in (({"steps": 40}, "leave --steps out"), ({"folder": "x"}, "leave -o out")):
         with pytest.raises(UsageError, match=part):
             scalescope.measure(resume=tmp_path, **options)
 

@@ -30,7 +30,7 @@ LEAVES = {
 LEVELS = [
     {"records"},
     {"engines"},
-    {"launchers", "workloads", "traces"},
+    {"launchers", "schedulers", "workloads", "traces"},
     {"agent", "simulator"},
     {"jobs"},
     {"measurement"},
@@ -239,8 +239,8 @@ def places() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_eighteen_places_are_named() -> None:
-    assert len({purpose for purpose, *_ in places()}) == 18
+def test_nineteen_places_are_named() -> None:
+    assert len({purpose for purpose, *_ in places()}) == 19
 
 
 @pytest.mark.parametrize(("purpose", "file", "name"), places())

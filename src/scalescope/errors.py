@@ -31,5 +31,13 @@ class Interrupted(ScalescopeError):
     exit_code = 130
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, or the terminal was closed: nobody asked to give up what goes on elsewhere."""
+
+
+class StoppedWaiting(KeyboardInterrupt):
+    """The user stopped waiting for a job; says what became of it."""
+
+
 class WorkFailed(ScalescopeError):
     """The request was right and the work went wrong."""

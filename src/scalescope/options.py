@@ -218,13 +218,16 @@ def flags(request: type[msgspec.Struct]) -> dict[str, tuple[str, Option]]:
     return found
 
 
-def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.Struct, **changes: Any) -> str:
+def typed(
+    words: Sequence[str], target: type[msgspec.Struct], request: msgspec.Struct, *, whole: bool = False, **changes: Any
+) -> str:
     """The command that asks a verb for the same training.
 
     Args:
         words: Program and verb.
         target: The verb's request, whose options are typed.
         request: What is trained, on what, and how it is launched. What the verb has no option for is left out.
+        whole: Type options of this run only and its files, too, so that the very same run is made elsewhere.
         **changes: Values that differ, by keyword.
     """
     own, texts = {option.keyword: option for option in options_of(type(request))}, {}
@@ -234,23 +237,36 @@ def typed(words: Sequence[str], target: type[msgspec.Struct], request: msgspec.S
         holder = getattr(request, source.inside, None) if source.inside else request
         if option.keyword in changes:
             texts[option.keyword] = option.text(changes[option.keyword])
-        elif not source.opt.of_run:
+        elif whole or not source.opt.of_run:
             texts[option.keyword] = source.text(getattr(holder, source.field, None))
     typed, model = list(words), texts.pop("model", "")
     typed += [model] if model else []
     for option in options:
         text = texts.get(option.keyword, "")
         usual = text == option.text(option.default) and not option.opt.always
-        if option.opt.argument or text in EMPTY or usual:
-            continue
-        if option.opt.kind.is_flag:
-            typed.append(option.flag)
-            continue
-        for each in text if isinstance(text, list) else [text]:
-            # What begins like an option itself has to be tied to its flag.
-            typed += [f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each]
+        if not option.opt.argument and not usual:
+            typed += _typed(option, text)
     command = getattr(request, "command", ())
     return shlex.join([*typed, "--", *command] if command else typed)
+
+
+def _typed(option: Option, text: Any) -> list[str]:
+    """The words of one option with this text, or these texts; none where it says nothing."""
+    if text in EMPTY:
+        return []
+    if option.opt.kind.is_flag:
+        return [option.flag]
+    texts = text if isinstance(text, list) else [text]
+    # What begins like an option itself has to be tied to its flag.
+    return [
+        word for each in texts for word in ([f"{option.flag}={each}"] if each.startswith("-") else [option.flag, each])
+    ]
+
+
+def typed_limits(target: type[msgspec.Struct], fields: Mapping[str, Any]) -> list[str]:
+    """The words of options with these values, by field, as `--resume` takes them."""
+    options = [option for option in options_of(target) if option.field in fields]
+    return [word for option in options for word in _typed(option, option.text(fields[option.field]))]
 
 
 def of_run(request: msgspec.Struct) -> dict[str, Any]:

@@ -93,6 +93,24 @@ def of_logarithms(values: Sequence[float], *, target: float | None = None) -> In
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half), False)
 
 
+def of_ratio(ones: Sequence[float], others: Sequence[float]) -> Interval:
+    """The ratio of the geometric means of two groups of positive values that were not measured in pairs.
+
+    Its interval is Welch's, of the difference of the logarithms; below FEWEST in a group it is the range of all ratios.
+    """
+    groups = [[math.log(value) for value in group] for group in (ones, others)]
+    middle = fmean(groups[0]) - fmean(groups[1])
+    if min(map(len, groups)) < FEWEST:
+        return Interval(math.exp(middle), min(ones) / max(others), max(ones) / min(others), True)
+    errors = [variance(group) / len(group) for group in groups]
+    error = sum(errors)
+    if error == 0:
+        return Interval(math.exp(middle), math.exp(middle), math.exp(middle), False)
+    freedom = error**2 / sum(each**2 / (len(group) - 1) for each, group in zip(errors, groups, strict=True))
+    half = t_width(freedom, MEASURED) * math.sqrt(error)
+    return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half), False)
+
+
 def of_values(values: Sequence[float]) -> Interval:
     """The mean of values, which may be below 0, and its t-interval; below FEWEST the median and the range."""
     if len(values) < FEWEST:

@@ -154,6 +154,14 @@ def digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def format_bits(bits_per_s: float) -> str:
+    """The speed of a link: `940 Mbit/s`."""
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
+        if bits_per_s >= size:
+            return f"{bits_per_s / size:.3g} {unit}"
+    return f"{bits_per_s:.3g} bit/s"
+
+
 def format_rate(per_second: float) -> str:
     """A rate with three significant digits and thousands separated."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"

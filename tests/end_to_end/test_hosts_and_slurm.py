@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import needs
@@ -101,6 +102,58 @@ def test_an_own_srun_line_with_its_nodes_fills_them(slurm, scripts, tmp_path) ->
     assert ["srun -N 1 -n 2 env PER_NODE=2 " in commands[0], "srun -N 2 -n 3 env PER_NODE=2 " in commands[1]] == [
         True
     ] * 2
+
+
+def test_points_of_several_slurm_jobs_make_one_curve(slurm, tmp_path) -> None:
+    """Two processes in one job; four added in a second, with the baseline once more; three in a folder of a third."""
+    run = lambda argv, **options: slurm.allocate(2, argv, **options)  # noqa: E731
+    words = (
+        "mlp",
+        "--model-arg",
+        "width=64",
+        "--engine",
+        "ddp",
+        "--launcher",
+        "srun",
+        "--steps",
+        "8",
+        "--launches",
+        "1",
+    )
+    measure(run, *words, "--np", "1,2", folder=tmp_path)
+    resumed = CommandLine(tmp_path).words("measure", "--resume", "out", "--np", "4", "--json")
+    done = run(resumed, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    rounds = {each["round"]: [] for each in document["launches"]}
+    for each in document["launches"]:
+        rounds[each["round"]].append((each["engine"], each["np"]))
+    assert {number: sorted(each) for number, each in rounds.items()} == {
+        1: [("ddp", 1), ("ddp", 2), ("none", 1)],
+        2: [("ddp", 4), ("none", 1)],
+    }
+    jobs = {each["round"]: each["batch_job"] for each in document["launches"]}
+    assert jobs[1].startswith("slurm ")
+    assert jobs[1] != jobs[2]
+    four = next(each for each in document["launches"] if each["np"] == 4)
+    assert [(host["name"], host["ranks"]) for host in four["hosts"]] == [("n1", [0, 1]), ("n2", [2, 3])]
+    assert all(host["cores"] and host["cpu"] for host in four["hosts"])
+    assert "apart" not in " ".join(document["warnings"])
+    own = tmp_path / "own"
+    own.mkdir()
+    measure(run, *words, "--np", "3", "--relative-to", "smallest", folder=own)
+    report = CommandLine(tmp_path).words("report", "out", "own/out", "--json", pictures=True)
+    done = subprocess.run(report, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (joined,) = json.loads(done.stdout)["results"]
+    assert [(point["engine"], point["np"]) for point in joined["points"]] == [
+        ("none", 1),
+        ("ddp", 1),
+        ("ddp", 2),
+        ("ddp", 3),
+        ("ddp", 4),
+    ]
+    assert "ddp-np3-b32: measured apart from none-np1-b32, the baseline" in " ".join(joined["warnings"])
 
 
 def test_srun_outside_an_allocation_says_how_to_get_one(scalescope, monkeypatch) -> None:

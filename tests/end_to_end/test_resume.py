@@ -93,7 +93,7 @@ def test_more_launches_can_be_added_later_and_from_five_on_there_is_an_interval(
     [
         (["--resume", "nowhere"], "holds no measurement"),
         (["--resume", ".", "mlp"], "leave the MODEL"),
-        (["--resume", ".", "--np", "2"], "leave --np out"),
+        (["--resume", ".", "--knob", "first_bucket_mb=2"], "leave --knob out"),
         (["--resume", ".", "--dry-run"], "leave --dry-run out"),
         (["mlp", "--precision", "5"], "--precision takes"),
         (["mlp", "--np", "2,4"], "has no baseline"),
@@ -122,6 +122,19 @@ def test_a_measurement_is_resumed_from_any_folder_with_its_own_options(scalescop
     words = scalescope.words("measure", "--resume", str(scalescope.folder / "out"), "--launches", "2", "--json")
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
     assert [each["round"] for each in json.loads(done.stdout)["launches"]] == [1, 2]
+
+
+def test_batches_are_added_to_a_measurement_and_earlier_launches_stay(scalescope) -> None:
+    scalescope("measure", *QUICK, "--batch", "2,4", "--launches", "2", *write_training(scalescope.folder))
+    runs = scalescope.folder / "out" / "runs.jsonl"
+    kept = runs.read_bytes()
+    document = json.loads(scalescope("measure", "--resume", "out", "--batch", "8", "--json").stdout)
+    assert [(each["round"], each["batch"]) for each in document["launches"]][-2:] == [(3, 8), (4, 8)]
+    assert [point["launches"] for point in document["points"]] == [2, 2, 2]
+    assert runs.read_bytes().startswith(kept)
+    said = scalescope("measure", "--resume", "out", "--np", "2", "--batch", "16", code=2).stderr
+    assert said.count("\n") == 1
+    assert runs.read_bytes().startswith(kept)
 
 
 def test_a_script_with_too_few_steps_is_told_so(scalescope) -> None:

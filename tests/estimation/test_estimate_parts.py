@@ -61,7 +61,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(host, "cores", lambda: SimpleNamespace(physical=made.cores, logical=made.logical))
     monkeypatch.setattr(host, "gpus", lambda: made.gpus)
     monkeypatch.setattr(estimating, "fingerprint_here", lambda *_: HERE)
-    monkeypatch.setattr(estimating, "end_orphans", lambda folder: None)
+    monkeypatch.setattr(estimating, "end_orphans", lambda *_: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return made
 

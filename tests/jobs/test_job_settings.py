@@ -13,8 +13,8 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs import plan
-from scalescope.jobs.environment import Allocation
-from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, points, resolve
+from scalescope.jobs.environment import Allocation, expecting
+from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, nodes_of, points, resolve
 from scalescope.records.job import Host, Knobs, fewest_nodes
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
@@ -97,8 +97,18 @@ def test_horovodrun_reaches_hosts_with_ssh_and_starts_here_with_any() -> None:
     assert settled(np=(1, 2), hosts=HOSTS, ssh="myssh").hosts == HOSTS
 
 
+def slurm_gave(address: str) -> Any:
+    """Two nodes of 4 and 9 CPUs."""
+    cores = {"n1": 4, "n2": 9}
+
+    def allocation(per_node: int | None = None) -> Allocation:
+        return Allocation(tuple(Host(name, per_node or count) for name, count in cores.items()), address, cores)
+
+    return allocation
+
+
 def in_slurm(monkeypatch: pytest.MonkeyPatch, address: str = "10.0.0.1") -> None:
-    monkeypatch.setattr(plan, "slurm_allocation", lambda: Allocation((Host("n1", 4), Host("n2", 9)), address))
+    monkeypatch.setattr(plan, "slurm_allocation", slurm_gave(address))
 
 
 def test_slurm_gives_hosts_an_address_and_not_more_cores_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +120,28 @@ def test_slurm_gives_hosts_an_address_and_not_more_cores_than_slots(monkeypatch:
     assert asked == [(("n1", "n2"), "srun", sys.executable)]
     named = settled(np=(1, 2), launcher="srun", hosts=HOSTS)
     assert (named.hosts, named.physical_cores) == (HOSTS, {"a": 2})
+
+
+def test_ranks_on_a_node_are_as_many_as_asked_and_threads_are_equal_in_every_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_slurm(monkeypatch)
+    found = settled(np=(2, 4), launcher="srun-torchrun", per_node=2, smallest=True)
+    assert (found.hosts, found.threads_per_rank) == ((Host("n1", 2), Host("n2", 2)), 2)
+    assert nodes_of(found, 4) == (2, 2)
+    assert settled(np=(1,), launcher="srun", per_node=2).threads_per_rank == 2
+    assert settled(np=(1,), launcher="srun").threads_per_rank == 4
+
+
+def test_a_job_that_is_not_submitted_yet_is_planned_without_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with expecting(3, 2):
+        found = settled(np=(1, 6), launcher="srun", per_node=2)
+        assert (len(found.hosts), found.slots) == (3, 6)
+        line = job(settled(command=SRUN_LINE, np=(5,), per_node=2)).command
+        assert line[:5] == ("srun", "-N", "3", "-n", "5")
+    with pytest.raises(UsageError, match="needs a Slurm allocation"):
+        settled(np=(1,), launcher="srun")
 
 
 def test_a_slurm_on_this_machine_is_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,11 +215,15 @@ def test_an_allocation_is_read_from_slurm(answer: Any, monkeypatch: pytest.Monke
     shown = {"hostnames": "n1\nn2\nn3\nn4\n", "node": "NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=n1"}
     asked = answer(lambda words, options: said(0, shown[words[2]])(words, options))
     hosts = (Host("n1", 4), Host("n2", 2), Host("n3", 2), Host("n4", 2))
-    assert slurm_allocation() == (hosts, "10.0.0.1")
+    assert slurm_allocation() == (hosts, "10.0.0.1", {"n1": 4, "n2": 2, "n3": 2, "n4": 2})
     assert asked == [("scontrol", "show", "hostnames", "n[1-4]"), ("scontrol", "show", "node", "n1")]
+    assert slurm_allocation(per_node=1).hosts == tuple(Host(name, 1) for name in ("n1", "n2", "n3", "n4"))
+    monkeypatch.setenv("SLURM_GPUS_PER_NODE", "3")
+    assert slurm_allocation().hosts[3] == Host("n4", 3)
+    monkeypatch.delenv("SLURM_GPUS_PER_NODE")
     shown["node"] = "NodeName=n1"
     monkeypatch.delenv("SLURM_JOB_CPUS_PER_NODE")
-    assert slurm_allocation() == (tuple(Host(name, 1) for name in ("n1", "n2", "n3", "n4")), "n1")
+    assert slurm_allocation()[:2] == (tuple(Host(name, 1) for name in ("n1", "n2", "n3", "n4")), "n1")
 
 
 def test_a_missing_or_failing_slurm_is_a_usage_error(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What every launcher promises: a Job in, commands out, nothing started."""
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ from scalescope.launchers.base import as_shell
 from scalescope.records.job import Host, Job, Knobs
 
 EVERY_LAUNCHER = pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
-HOST_LAUNCHERS = ("torchrun", "mpirun", "horovodrun", "srun")
+HOST_LAUNCHERS = ("torchrun", "mpirun", "horovodrun", "srun", "srun-torchrun")
 REACHING_HOSTS = pytest.mark.parametrize("launcher", [LAUNCHERS[name] for name in HOST_LAUNCHERS], ids=HOST_LAUNCHERS)
 TWO_HOSTS = (Host("a", 2), Host("b", 2))
 
@@ -84,10 +85,12 @@ def test_a_scripts_options_are_no_options_of_the_launcher(launcher: Launcher) ->
     own = options_of(parser)
     assert {"--log", "--np", "--n", "--max", "--node", "--standalone"} < {*own}
     (command,) = launcher.commands(job(command=("python", "x.py", *own, ":", "--"), launcher_args=()))
-    assert not {*own, ":", "--"} & set(command.argv[command.argv.index("sh") :]) - {"-c"}
+    assert not {*own, ":", "--"} & set(command.argv[-3:]) - {"-c"}
+    assert command.argv[-3:-1] == ("sh", "-c")
     assert shlex.split(command.argv[-1])[-len(own) - 4 : -2] == [*own, ":", "--"]
-    if launcher.name == "torchrun":
-        read = parser.parse_args(command.argv[3:])
+    if launcher.name in ("torchrun", "srun-torchrun"):
+        at = command.argv.index("torch.distributed.run") + 1
+        read = parser.parse_args(command.argv[at:])
         assert (read.training_script, read.training_script_args) == ("sh", [*command.argv[-2:]])
 
 
@@ -184,6 +187,36 @@ def test_srun_gives_ranks_cores_of_their_own_unless_they_share_them_and_pmix_whe
     through_mpi = Knobs(engine="horovod", values={"controller": "mpi"})
     (shared,) = find_launcher("srun").commands(job(oversubscribe=True, knobs=through_mpi))
     assert looked_at & set(shared.argv) == {"--overcommit", "--mpi=pmix"}
+
+
+@pytest.mark.launches
+def test_srun_starts_one_torchrun_on_every_node_and_the_first_one_is_where_they_meet() -> None:
+    three = (Host("a", 2), Host("b", 2), Host("c", 1))
+    (command,) = find_launcher("srun-torchrun").commands(
+        job(5, hosts=three, port=4000, env={"MASTER_ADDR": "10.0.0.1"})
+    )
+    assert has(command.argv, "--nodes", "3", "--ntasks", "3", "--ntasks-per-node=1", "--nodelist", "a,b,c")
+    assert has(command.argv, "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:4000", "--rdzv-id", "mark")
+    shell = command.argv[command.argv.index("sh") + 2].replace('exec "$@"', "env")
+    for number, (node, ranks) in enumerate((("a", 2), ("b", 2), ("c", 1))):
+        variables = {"SLURMD_NODENAME": node, "SLURM_NODEID": str(number), "PATH": os.environ["PATH"]}
+        seen = subprocess.run(["sh", "-c", shell], env=variables, capture_output=True, text=True, check=True).stdout
+        assert f"PET_NPROC_PER_NODE={ranks}\n" in seen
+        assert f"PET_RDZV_CONF=is_host={int(number == 0)}\n" in seen
+
+
+@EVERY_LAUNCHER
+def test_a_container_stands_before_what_runs_in_it_once(launcher: Launcher) -> None:
+    words = all_words(launcher, job(container=("apptainer", "exec", "my image.sif")))
+    if launcher.name == "own":  # the user's own line starts its own containers
+        assert "apptainer" not in words
+        return
+    inner = shlex.split(words[-1].partition(">")[0])
+    before_python = (
+        words[: words.index("python3")] if launcher.name == "srun-torchrun" else inner[: inner.index("python")]
+    )
+    assert before_python[-3:] == ["apptainer", "exec", "my image.sif"]
+    assert [*words[:-1], *inner].count("apptainer") == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fake_system import FIRST_PID, Program, System
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers.processes import of_launch
-from scalescope.launchers.runner import _uninterrupted, check_hosts, check_system, end_orphans, on_host, signal_rank
+from scalescope.launchers.runner import check_hosts, check_system, end_orphans, on_host, signal_rank, uninterrupted
 from scalescope.records.job import Host, Job, Knobs
 
 SSH = ("myssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
@@ -117,7 +117,7 @@ def test_a_thread_clears_up_without_touching_signals() -> None:
     seen: list[object] = []
 
     def clear_up() -> None:
-        with _uninterrupted():
+        with uninterrupted():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=clear_up)

@@ -90,6 +90,12 @@ def test_requests_that_launch_pass_on_the_options_of_launches() -> None:
         "timeout_s": 7.0,
         "ssh": "rsh",
         "oversubscribe": True,
+        "nodes": (2,),
+        "per_node": 4,
+        "submit": "slurm",
+        "site": "site.toml",
+        "patience_s": 60.0,
+        "no_wait": True,
     }
     for request in (MeasureRequest(**said), TuneRequest(**said), StudyRequest(**said)):
         assert launch_of(request) == {"workload": None, **said}

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from .halves import live_half
 from .interruptions import ModelHook
 from .marks import Marks
-from .recorder import now, reason, say
+from .network import Network, ask_nccl
+from .recorder import guarded, now, reason, say
 from .steps import StepClock
 
 _ANEW = 0.5  # Of what a step keeps in memory: a traced one takes about a third of that anew
@@ -55,6 +56,8 @@ class Capture:
     def __init__(self, folder: str, clock: StepClock, window: Window) -> None:
         self.folder, self._clock, self._window = folder, clock, window
         self._marks = Marks(folder, from_start=not window.first)
+        self._network = Network(folder)
+        ask_nccl(folder)
         self.timed = self._marks.timed
         clock.on_step = self._on_step
         self.reset()
@@ -67,6 +70,7 @@ class Capture:
         self._began = self._done = self._starting_ns = 0
         self._between_steps = False
         self._marks.reset()
+        self._network.reset()
 
     # What is watched, each as soon as its module has been imported
 
@@ -102,6 +106,7 @@ class Capture:
         parameter = None if root is None else next(root.parameters(), None)
         device = "cpu" if parameter is None else parameter.device.type
         self._marks.open(host=socket.gethostname(), pid=os.getpid(), device=device, **identity)
+        self._network.begin(host=socket.gethostname(), pid=os.getpid(), rank=identity["rank"])
         own = getattr(live_half(identity["engine"]), "Tracer", None)
         if own is not None:
             self._tracer = own(self.folder, self._window)
@@ -162,6 +167,7 @@ class Capture:
             except Exception as problem:
                 self._give_up(problem)
         self._marks.close()
+        guarded("this rank's network is not known", self._network.close)()
 
 
 def _sends_on_device() -> bool:

@@ -55,6 +55,7 @@ class Recorder:
             "t": self.started,
             "clock": clock_name(),
             "stack_signal": stack_signal,
+            **machine(),
         }
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -143,6 +144,48 @@ def clock_name() -> str:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"  # noqa: PTH115 - pathlib is slow
     except OSError:
         return ""
+
+
+# Batch systems, and the variable in which each tells a job its number.
+_BATCH_SYSTEMS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
+_FIRST_CPU_BYTES = 4096  # Of /proc/cpuinfo, which takes a while to read on a machine of many cores
+
+
+def machine() -> dict[str, Any]:
+    """The host that a rank runs on, and the batch job that it belongs to."""
+    return {
+        "cpu": next((line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), ""),
+        "cores": os.cpu_count() or 0,
+        "gpus": gpu_models(),
+        "batch_job": batch_job(),
+    }
+
+
+def batch_job() -> str:
+    """`slurm 4711`; empty outside of a job."""
+    found = (f"{name} {os.environ[variable]}" for name, variable in _BATCH_SYSTEMS.items() if os.environ.get(variable))
+    return next(found, "")
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            return file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def gpu_models(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
+    """Models of the host's GPUs, whether or not this rank may use them; CUDA is not started for it."""
+    models = []
+    try:
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib is slow
+            with open(f"{folder}/{name}/information", errors="replace") as file:
+                told = dict(line.split(":", 1) for line in file if ":" in line)
+            models.append(told.get("Model", "").strip())
+    except OSError:
+        return models
+    return models
 
 
 def rank_from_environment() -> int | None:

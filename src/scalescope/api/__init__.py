@@ -12,8 +12,10 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
 from scalescope.progress import Progress
 from scalescope.records.store import Record
+from scalescope.records.submission import Submission
 from scalescope.verbs import VERBS, find_verb, limits_of
 from scalescope.verbs.explain import explain as explained
+from scalescope.verbs.submit import carried_out, resumed
 
 _ELSEWHERE = {
     "Question": "scalescope.simulator.grid",
@@ -58,11 +60,10 @@ def _run(verb: str, progress: Progress | None, options: dict[str, Any]) -> Any:
     """Run a verb by its options, or resume it."""
     found, folder = find_verb(verb), options.pop("resume", "")
     if not folder:
-        return found.run(found.ask(**options), progress or Progress())
+        return carried_out(found, found.ask(**options), progress or Progress())
     if not isinstance(folder, str | Path):
         raise UsageError(f"resume takes the folder of the {verb} to resume: resume='results/...'")
-    assert found.resume
-    return found.resume(Path(folder), limits_of(found, options), progress or Progress())
+    return resumed(found, Path(folder), limits_of(found, options), progress or Progress())
 
 
 @takes_paths
@@ -147,7 +148,7 @@ def explain(paths: Any = (), *, model: Any = "", progress: Progress | None = Non
         UsageError: A file cannot be read, or the request cannot be carried out as it is.
     """
     asked = find_verb("explain").ask(paths=paths, model=model, **options)
-    return explained(asked, progress or Progress())
+    return carried_out(find_verb("explain")._replace(run=explained), asked, progress or Progress())
 
 
 @takes_paths
@@ -188,7 +189,10 @@ def study(model: Any = "", *, progress: Progress | None = None, **options: Any) 
     from scalescope.show.page import PAGE, write_page
     from scalescope.studies.results import read_results
 
-    place = _run("study", progress, {"model": model, **options}).folder
+    done = _run("study", progress, {"model": model, **options})
+    if isinstance(done, Submission):
+        return done
+    place = done.folder
     (results,) = read_results([place])
     write_page([results], place / PAGE)
     return results

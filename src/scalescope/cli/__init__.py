@@ -20,13 +20,15 @@ import typer
 import typer.core
 
 from scalescope import __version__
-from scalescope.errors import Interrupted, ScalescopeError, UsageError
+from scalescope.errors import Interrupted, ScalescopeError, StoppedWaiting, Terminated, UsageError
 from scalescope.named_paths import named_paths
 from scalescope.options import options_of, parameters, read
 from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
+from scalescope.records.submission import Submission
 from scalescope.text import clean, trimmed
 from scalescope.verbs import VERBS, limits_of, planned_request
+from scalescope.verbs.submit import carried_out, of_submission, planned, resumed
 from scalescope.verbs.verb import Screen, Verb
 
 _INTERRUPTED = 130
@@ -187,7 +189,7 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         with _remarks(screen):
             request = verb.ask(**given)
     if shown.dry_run and verb.dry_run:
-        print(*verb.dry_run(request), sep="\n")
+        print(*planned(verb, request), sep="\n")
         return
     from scalescope.show.progress import TerminalProgress
 
@@ -197,16 +199,18 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         ) as progress:
             if shown.join:
                 record = _joined(Path(shown.join), progress)
-            elif verb.resume and shown.resume:
-                record = verb.resume(Path(shown.resume), limits, progress)
+            elif shown.resume:
+                record = resumed(verb, Path(shown.resume), limits, progress)
             else:
-                record = verb.run(request, progress)
+                record = carried_out(verb, request, progress)
+    except StoppedWaiting as stopped:
+        raise Interrupted(f"interrupted: {stopped}") from None
     except KeyboardInterrupt as stopped:
         said = str(stopped) or shown.resume
         raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
     if request is None:
-        request = planned_request(verb, record.folder)
-    ending = verb.end(record, request, screen)
+        request = planned_request(verb, Path(shown.resume) if shown.resume else record.folder)
+    ending = of_submission(record) if isinstance(record, Submission) else verb.end(record, request, screen)
     screen.tell(ending)
     if ending.code:
         raise typer.Exit(ending.code)
@@ -286,7 +290,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     if number == signal.SIGHUP:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the kernel and a shell may both send it
         _leave_closed_terminal()
-    raise KeyboardInterrupt
+    raise Terminated
 
 
 def _leave_closed_terminal() -> None:

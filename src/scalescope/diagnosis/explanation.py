@@ -111,6 +111,7 @@ def explained(job: JobTraces) -> Explanation:
         too_heavy=bool(without_tracer),
         shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
+        network=job.record.network if job.record else None,
         lost=_lost(job),
         notes=_notes(job, account, untraced_s),
     )

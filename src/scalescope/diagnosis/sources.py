@@ -5,6 +5,7 @@ reads tables and logs is imported where they are read: traces alone do without i
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from scalescope.diagnosis.explanation import explained
 from scalescope.diagnosis.findings import find
 from scalescope.diagnosis.findings.case import Case
+from scalescope.diagnosis.findings.network import slow_network
 from scalescope.diagnosis.replay import replay_of
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in, unread_in
 from scalescope.engines import engine_named, exchanging, find_engine
@@ -19,15 +21,17 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Cluster, Operation
-from scalescope.records.explanation import TRACE_RECORD, Explanation, Transfer
-from scalescope.records.job import Knobs
+from scalescope.records.explanation import TRACE_RECORD, Explanation, Network, Transfer
+from scalescope.records.job import NO_ENGINE, Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
 from scalescope.text import plain
 from scalescope.traces.export import HEAD, export
+from scalescope.traces.nccl_log import is_nccl_log, read_nccl_log
 
+_MOST_OF_LOG = 32 << 20  # Bytes of a log in which lines of NCCL are looked for
 _OPERATIONS: dict[str, Operation] = {"allreduce": "allreduce", "broadcast": "broadcast"}
 
 
@@ -52,13 +56,15 @@ def explain(
         UsageError: When the files do not belong together, cannot be read, or an option goes with traces only.
     """
     traced = [path for path in paths if _holds_traces(path)]
+    spoken = [path for path in paths if path not in traced and path.is_file() and is_nccl_log(_text_of(path))]
     others = [path for path in paths if path not in traced]
     if traced:
-        if len(others) > 1:
+        if len(others) > 1 and len(spoken) < len(others):
             names = ", ".join(plain(path.name) for path in others)
             raise UsageError(f"traces may come with one log of the same run, not with {len(others)} ({names})")
-        log = others[0] if others else None
-        return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to)
+        log = next((path for path in others if path not in spoken), None)
+        network = _network_of(spoken) if spoken else None
+        return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to, network=network)
     if unread := [why for path in paths if not _holds_curves(path) for why in unread_in(path)]:
         raise UsageError(f"no trace was found: {unread[0]}")
     if estimate is not None:
@@ -70,7 +76,49 @@ def explain(
 
     if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):
         return read_autotune(paths[0])
-    return explain_scaling(paths, np=np, pattern=pattern)
+    if not spoken:
+        return explain_scaling(paths, np=np, pattern=pattern)
+    found = explain_nccl(spoken)
+    try:
+        scaling = explain_scaling(paths, np=np, pattern=pattern)
+    except UsageError:
+        if len(spoken) < len(paths):
+            raise
+        return found
+    told = tuple(f"{finding.sentence} {finding.change}" for finding in found.findings)
+    return msgspec.structs.replace(scaling, findings=(*scaling.findings, *told))
+
+
+def explain_nccl(paths: Sequence[Path]) -> Explanation:
+    """What NCCL says of its network in logs of one job, with what to change; there are no steps in them."""
+    network = _network_of(paths)
+    explanation = Explanation(
+        kind="NCCL log",
+        what=", ".join(path.name for path in paths),
+        files=tuple(map(str, paths)),
+        ranks=(),
+        world_size=None,
+        engine=NO_ENGINE,
+        backend="nccl",
+        device="cuda",
+        steps_from="none",
+        warmup_steps=0,
+        step_s=None,
+        accounting=None,
+        network=network,
+    )
+    finding = slow_network(Case(explanation, JobTraces("NCCL log", ()), None))
+    return msgspec.structs.replace(explanation, findings=(finding,) if finding else ())
+
+
+def _network_of(paths: Sequence[Path]) -> Network | None:
+    return read_nccl_log(chain.from_iterable(_text_of(path).splitlines() for path in paths))
+
+
+def _text_of(path: Path) -> str:
+    """A log, as far as anything decides: NCCL speaks while it starts."""
+    with reading(path), open(path, "rb") as file:
+        return file.read(_MOST_OF_LOG).decode("utf-8", "replace")
 
 
 def explain_traces(
@@ -80,8 +128,9 @@ def explain_traces(
     pattern: str = "",
     estimate: Path | None = None,
     export_to: Path | None = None,
+    network: Network | None = None,
 ) -> Explanation:
-    """Traces of one job, with findings."""
+    """Traces of one job, with findings; `network` is what NCCL's log says of it."""
     job = read_job(paths)
     if log is None:
         explanation = explained(job)
@@ -95,6 +144,8 @@ def explain_traces(
         explanation = with_estimate(explanation, job, estimate)
     if export_to is not None:
         _export(job, export_to)
+    if network is not None:
+        explanation = msgspec.structs.replace(explanation, network=network)
     case = Case(explanation, job, replay_of(job, explanation))
     return msgspec.structs.replace(explanation, findings=find(case))
 

@@ -140,6 +140,11 @@ class Engine(ABC):
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     not_recorded: str = ""  # Sentence on what a run as rank 0 of N does not show of it; empty: nothing in particular
+    # How ranks are told by which interface they exchange messages, by backend.
+    interfaces: ClassVar[Mapping[str, str]] = {
+        "gloo": "GLOO_SOCKET_IFNAME={name}",
+        "nccl": "NCCL_SOCKET_IFNAME={name}",
+    }
     lost_peer: str = ""  # A pattern of what its ranks print when another one is gone
     # Relative standard deviation of real steps around estimated ones where nothing was checked yet: what its model
     # misses, and what differs from launch to launch (make bench SECTION=accuracy shows both).

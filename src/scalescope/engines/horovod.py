@@ -31,6 +31,11 @@ class Horovod(Engine):
     stand_ins: ClassVar[Mapping[str, str]] = {"horovod-gloo": "gloo"}
     section = "params"  # As horovodrun's config files have it
     beside_section = ("controller",)
+    interfaces: ClassVar[Mapping[str, str]] = {
+        "gloo": "HOROVOD_GLOO_IFACE={name}",
+        "mpi": "mpirun --mca btl_tcp_if_include {name}",
+        "nccl": "NCCL_SOCKET_IFNAME={name}",
+    }
     lost_peer = r"HorovodInternalError|has been shut down"
     model_error = 0.09
     knobs: tuple[Knob, ...] = (
@@ -130,8 +135,9 @@ class Horovod(Engine):
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
         """The controller: MPI where an MPI launcher starts the ranks, or nothing is chosen and MPI is there."""
-        if launcher == "torchrun":
-            raise UsageError("torchrun cannot start Horovod's ranks: use --launcher mpirun, or horovodrun")
+        if launcher in ("torchrun", "srun-torchrun"):
+            instead = "srun" if launcher == "srun-torchrun" else "mpirun, or horovodrun"
+            raise UsageError(f"{launcher} cannot start Horovod's ranks: use --launcher {instead}")
         starts_mpi = launcher in ("mpirun", "srun")
         if starts_mpi and values.get("controller") == "gloo":
             raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")

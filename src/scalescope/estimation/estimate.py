@@ -13,7 +13,7 @@ from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.link_probe import USUAL_OPERATIONS
-from scalescope.estimation.places import processes_of, slots_here, this_machine, threads_of
+from scalescope.estimation.places import place_here, processes_of, slots_here, this_machine, threads_of
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
 from scalescope.estimation.profile_ranks import ProfileTask
 from scalescope.estimation.script import dry_run_script, estimate_script
@@ -101,7 +101,7 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
             progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
-            end_orphans(str(folder))
+            end_orphans(str(folder), request.hosts, request.ssh)
         save(plan, folder / PLAN)
         # A part that was finished before an interruption is used again.
         profile = given or (load(folder / PROFILE, ModelProfile) if (folder / PROFILE).exists() else None)
@@ -167,7 +167,13 @@ def checked(
     progress: Progress,
 ) -> Prediction:
     """Run the cells that decide, remember how wrong the map was, and correct it."""
-    checks = run_checks(request, prediction, profile, threads, slots_here(request), folder, progress)
+    place = place_here(request)
+    if request.cluster and place.hosts and cluster.slots_per_node != place.hosts[0].slots:
+        raise UsageError(
+            f"the cluster has {plural(cluster.slots_per_node, 'slot')} a node and its hosts take "
+            f"{place.hosts[0].slots}: verify with the same, --hosts NAME:{cluster.slots_per_node},..."
+        )
+    checks = run_checks(request, prediction, profile, threads, slots_here(request), folder, progress, place)
     unwritten = ""
     if prediction.trusted:
         factor = prediction.calibration.factor if prediction.calibration else 1.0
@@ -197,9 +203,12 @@ def dry_run(request: EstimateRequest) -> list[str]:
         )
         source = f"not taken, one process takes {times}"
     lines = [f"profile of {model}: {source}"]
-    lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
+    hosts = ",".join(each.name for each in place_here(request).hosts) or "this machine"
+    lines.append(f"cluster: {request.cluster or f'{hosts}, probed'}")
     lines.append(f"map: {engines} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
-    return [*lines, f"verified: {request.verify} cells, {request.launches} launches each"] if request.verify else lines
+    where = f" on {hosts}" if request.hosts else ""
+    checks = f"verified: {request.verify} cells, {request.launches} launches each{where}"
+    return [*lines, checks] if request.verify else lines
 
 
 def _given_profile(request: EstimateRequest, described: Cluster | None) -> ModelProfile | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.estimation.probe import groups, probe_cluster
+from scalescope.jobs.rank_program import Place, place_of
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Device
 from scalescope.records.request import EstimateRequest, ProbeRequest
@@ -15,9 +16,20 @@ _MOST_ROWS = 64  # Without --np, more slots than this are shown by their doublin
 _GROUP_S, _PROBE_S = 8.0, 12.0  # For a group of ranks, and for all groups together
 
 
+def place_here(request: EstimateRequest) -> Place:
+    """The hosts on which links are probed and cells are verified."""
+    return place_of(request.hosts, request.per_node)
+
+
 def slots_here(request: EstimateRequest) -> int:
-    """Ranks that this machine takes."""
-    return host.slots(request.device)
+    """Ranks that all hosts take which can be launched on."""
+    return place_here(request).slots or request.per_node or host.slots(request.device)
+
+
+def slots_of_a_host(request: EstimateRequest) -> int:
+    """Ranks that one of them takes."""
+    hosts = place_here(request).hosts
+    return hosts[0].slots if hosts else slots_here(request)
 
 
 def processes_of(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
@@ -27,7 +39,8 @@ def processes_of(request: EstimateRequest, described: Cluster | None) -> tuple[i
         if max(request.np) > slots:
             whose = f"{request.cluster} has: lower it, or describe more nodes"
             if not described:
-                whose = "this machine has: lower it, or describe a cluster with --cluster"
+                whose = "this machine has: lower it, name --hosts, or describe a cluster with --cluster"
+            whose = "the hosts have: lower it, or name more" if place_here(request).hosts else whose
             raise UsageError(f"--np {max(request.np)} is more than the {slots} slots that {whose}")
         return request.np
     if slots <= _MOST_ROWS:
@@ -41,7 +54,7 @@ def threads_of(request: EstimateRequest, described: Cluster | None, processes: S
         return request.threads_per_rank
     if described and described.device == "cpu":
         return host.threads_per_rank(described.cores_per_node, described.slots_per_node)
-    return host.threads_per_rank(host.cores().physical, min(max(processes), slots_here(request)))
+    return host.threads_per_rank(host.cores().physical, min(max(processes), slots_of_a_host(request)))
 
 
 def this_machine(
@@ -54,14 +67,17 @@ def this_machine(
     folder: Path,
     progress: Progress,
 ) -> Cluster:
-    """One node: this one, probed as far as the question needs it; what the ranks wrote stays in `folder`."""
-    slots = min(max(processes), slots_here(request))
+    """This one, or the hosts that were named, probed as far as the question needs it, with records in `folder`."""
+    slots = min(max(processes), slots_of_a_host(request))
+    hosts = place_here(request).hosts[: -(-max(processes) // slots)]
     asked = ProbeRequest(
-        backends=(backend,) if slots > 1 else (),
+        backends=(backend,) if max(processes) > 1 else (),
         slots=slots,
         threads_per_rank=threads,
         device="cpu" if device == "cpu" else "cuda",
-        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, ())), 1)),
+        seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, hosts)), 1)),
+        hosts=request.hosts[: len(hosts)],
+        ssh=request.ssh,
         timeout_s=request.timeout_s,
         folder=str(folder),
     )

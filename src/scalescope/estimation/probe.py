@@ -23,7 +23,8 @@ from scalescope.estimation.probe_ranks import (
     file_of,
 )
 from scalescope.jobs.folders import result_folder
-from scalescope.jobs.rank_program import RankProgram, run_ranks, starting_s
+from scalescope.jobs.rank_program import RankProgram, place_of, run_ranks, starting_s
+from scalescope.jobs.request import in_nodes
 from scalescope.options import read
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
@@ -70,14 +71,19 @@ def probe_request(**given: Any) -> ProbeRequest:
         UsageError: Something cannot be read, or is more than this machine can run.
     """
     asked = read(ProbeRequest, given)
+    if asked.get("slots") and (asked.get("nodes") or asked.get("submit")):
+        asked = {"per_node": asked["slots"], **asked}
+    asked = in_nodes(ProbeRequest, asked)
+    if asked.get("per_node"):
+        asked = {"slots": asked["per_node"], **asked}
     cores, slots = host.cores().logical, asked.get("slots", 0)
-    if not asked.get("hosts") and slots > _MOST_PER_CORE * cores:
+    if not (asked.get("hosts") or asked.get("per_node")) and slots > _MOST_PER_CORE * cores:
         raise UsageError(
             f"--slots {slots} is too many for the {cores} cores of this machine, with {_MOST_PER_CORE} ranks for each: "
             f"take at most {_MOST_PER_CORE * cores}, or name --hosts"
         )
     usual = "gloo" if asked.get("device") == "cpu" or not host.gpus() else "nccl"
-    return ProbeRequest(**{"backends": (usual,), **asked})
+    return ProbeRequest(**{"backends": () if asked.get("submit") else (usual,), **asked})  # a login node has no GPUs
 
 
 def probe(request: ProbeRequest, progress: Progress) -> Cluster:
@@ -93,13 +99,13 @@ def probe(request: ProbeRequest, progress: Progress) -> Cluster:
 def probe_cluster(request: ProbeRequest, progress: Progress, operations: Sequence[str] = USUAL_OPERATIONS) -> Cluster:
     """Probe every group of ranks with every backend that is asked for, by these operations."""
     device = ("cuda" if host.gpus() else "cpu") if request.device == "auto" else request.device
-    slots = request.slots or max((each.slots for each in request.hosts), default=0) or host.slots(device)
-    if request.hosts and len({each.slots for each in request.hosts}) > 1:
-        raise UsageError("--hosts names hosts with different slots: a cluster has equal nodes; give each the same")
+    place = place_of(request.hosts, request.slots)
+    hosts = place.hosts
+    slots = request.slots or max((each.slots for each in hosts), default=0) or host.slots(device)
     found: list[Findings] = []
     for backend in request.backends:
         check_backend(backend, device)
-        for group in groups(backend, slots, request.hosts):
+        for group in groups(backend, slots, hosts):
             words = f"{backend} among {group.ranks} ranks" + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
             progress.stage(words, request.seconds + starting_s(group.ranks))
             found.append(
@@ -111,7 +117,8 @@ def probe_cluster(request: ProbeRequest, progress: Progress, operations: Sequenc
                     rounds=request.rounds,
                     device=device,
                     ssh=request.ssh,
-                    env=request.env,
+                    env={**place.env, **request.env},
+                    launcher=place.launcher,
                     timeout_s=request.timeout_s,
                     operations=operations,
                 )
@@ -121,8 +128,8 @@ def probe_cluster(request: ProbeRequest, progress: Progress, operations: Sequenc
     # On a GPU the host's wait for each copy would count; what DDP costs there is known by the GPU's model.
     copies = [finding.copy_s_per_byte for finding in found if device == "cpu"]
     return Cluster(
-        name="this machine" if not request.hosts else ",".join(each.name for each in request.hosts),
-        nodes=max(len(request.hosts), 1),
+        name="this machine" if not hosts else ",".join(each.name for each in hosts),
+        nodes=max(len(hosts), 1),
         slots_per_node=slots,
         cores_per_node=host.cores().physical,
         device="gpu" if device == "cuda" else "cpu",
@@ -159,6 +166,7 @@ def probe_group(
     device: str = "cpu",
     ssh: str = "ssh",
     env: dict[str, str] | None = None,
+    launcher: str = "",
     timeout_s: float = 600.0,
     sizes: Sequence[int] = SIZES,
     operations: Sequence[str] = USUAL_OPERATIONS,
@@ -180,7 +188,7 @@ def probe_group(
             task=task,
             np=group.ranks,
             knobs=knobs,
-            launcher=find_engine(knobs.engine).launcher(knobs.values),
+            launcher=launcher or find_engine(knobs.engine).launcher(knobs.values),
             folder=folder,
             threads_per_rank=threads_per_rank,
             hosts=group.hosts,

@@ -9,7 +9,7 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.estimation.places import processes_of, slots_here, this_machine, threads_of
+from scalescope.estimation.places import processes_of, slots_here, slots_of_a_host, this_machine, threads_of
 from scalescope.estimation.verification import check_of, corrected, deciding_cells
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.own_ranks import check_command_is_here, starts_ranks_itself
@@ -57,7 +57,7 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
             progress.note(f"Continuing the interrupted estimate in {folder}: what it finished is used again.")
-            end_orphans(str(folder))
+            end_orphans(str(folder), request.hosts, request.ssh)
             drop_torn_line(folder / RECORDS)
         save(plan, folder / PLAN)
         sizes = _Sizes(request, described, threads, folder, progress)
@@ -180,7 +180,7 @@ class _Sizes:
             return
         gpus = self._request.device != "cpu" and host.gpus() > 0
         # Ranks of a node share its cores: as many of them step at a time as there are.
-        copies = 1 if gpus else min(ranks, self._per_node, slots_here(self._request))
+        copies = 1 if gpus else min(ranks, self._per_node, host.slots(self._request.device))
         beside = f", {copies} at a time" if copies > 1 else ""
         self._progress.stage(f"{self._request.what} as rank 0 of {ranks:,}{beside}", _RUN_S)
         try:
@@ -207,7 +207,7 @@ class _Sizes:
 
 
 def _per_node(described: Cluster | None, request: EstimateRequest) -> int:
-    return described.slots_per_node if described else slots_here(request)
+    return described.slots_per_node if described else slots_of_a_host(request)
 
 
 def _cluster_of(request: EstimateRequest) -> Cluster | None:
@@ -245,6 +245,8 @@ def _verified(
         else:
             asked = MeasureRequest(
                 command=request.command,
+                hosts=request.hosts,
+                ssh=request.ssh,
                 np=(cell.np,),
                 threads_per_rank=threads,
                 device=request.device,

@@ -10,6 +10,7 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
+from scalescope.jobs.rank_program import Place
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
@@ -34,6 +35,7 @@ def run_checks(
     slots: int,
     folder: Path,
     progress: Progress,
+    place: Place,
 ) -> tuple[Check, ...]:
     """The cells that decide the recommendation, each launched some times; launches that are there already count.
 
@@ -42,9 +44,10 @@ def run_checks(
         prediction: The map.
         profile: Of one process.
         threads: Of each rank, as in the profile.
-        slots: Ranks that this machine takes.
+        slots: Ranks that this machine, or its hosts, take.
         folder: Of the estimate; a measurement for each number of processes goes below it.
         progress: Of the launches.
+        place: Where they run.
     """
     chosen = deciding_cells(prediction, request.verify, slots)
     if not chosen:
@@ -52,7 +55,7 @@ def run_checks(
     checks: list[Check] = []
     for count in sorted({cell.np for cell in chosen}):
         cells = [cell for cell in chosen if cell.np == count]
-        made = _measure(request, cells, threads, folder / f"verify-np{count}", progress)
+        made = _measure(request, cells, threads, folder / f"verify-np{count}", progress, place)
         for cell in cells:
             runs = [run for run in made.runs if run.point.batch == cell.batch]
             if runs:
@@ -63,7 +66,7 @@ def run_checks(
 
 
 def _measure(
-    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, progress: Progress
+    request: EstimateRequest, cells: Sequence[Cell], threads: int, folder: Path, progress: Progress, place: Place
 ) -> Measurement:
     """One measurement of cells with the same number of processes, continued where it was interrupted.
 
@@ -83,6 +86,10 @@ def _measure(
         knobs=request.knobs,
         threads_per_rank=threads,
         device=request.device,
+        hosts=request.hosts,
+        ssh=request.ssh,
+        launcher=place.launcher,
+        per_node=request.per_node,
         timeout_s=request.timeout_s,
         launches=request.launches,
         quick=interleaved,

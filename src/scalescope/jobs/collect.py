@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, harmonic_mean, median
 
+import msgspec
+
 from scalescope import host
 from scalescope.engines import COLLECTIVES, PLAIN, exchanging
 from scalescope.errors import UsageError, WorkFailed
@@ -13,7 +15,7 @@ from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
-from scalescope.records.run import PHASES, Load, Point, RankSummary, Run
+from scalescope.records.run import PHASES, Load, Machine, Point, RankSummary, Run
 from scalescope.steady import blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
@@ -106,7 +108,20 @@ def collect(
         backend=logs[0].backend,
         source="optimizer",
         ranks=tuple(ranks),
+        hosts=_hosts(logs),
+        batch_job=logs[0].batch_job,
         warnings=tuple(warnings),
+    )
+
+
+def _hosts(logs: Sequence[RankLog]) -> tuple[Machine, ...]:
+    """The hosts of these ranks, in order of rank."""
+    on_host: dict[str, list[RankLog]] = {}
+    for log in logs:
+        on_host.setdefault(log.host, []).append(log)
+    return tuple(
+        msgspec.structs.replace(there[0].machine, ranks=tuple(log.rank or 0 for log in there))
+        for there in on_host.values()
     )
 
 
@@ -233,6 +248,8 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
         engine_seen=logs[0].engine or NO_ENGINE,
         backend=logs[0].backend,
         source="turns",
+        hosts=_hosts(logs),
+        batch_job=logs[0].batch_job,
         load=Load(
             foreign_cores=pairs.foreign_cores,
             cores=host.cores().machine_logical,

@@ -3,6 +3,7 @@
 Values of --env are shown nowhere and kept in a file that only its owner reads.
 """
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -11,8 +12,9 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +82,8 @@ def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
 
 def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
     """Cores that ranks may use on other hosts, asked there by ssh or srun; a warning for each that did not tell."""
+    if _expected.get():
+        return dict.fromkeys(hosts, host.cores()), []
     with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
         answers = dict(zip(hosts, pool.map(lambda name: _ask_host(name, reach, python), hosts), strict=True))
     silent = [name for name, found in answers.items() if found is None]
@@ -167,37 +171,67 @@ def check_port(port: int) -> None:
 
 
 class Allocation(NamedTuple):
-    """The nodes that Slurm has given."""
+    """The nodes that Slurm has given, with the ranks that each takes."""
 
     hosts: tuple[Host, ...]
     first_address: str
+    cores: Mapping[str, int]  # That the job has on each node
 
 
-def slurm_allocation() -> Allocation:
-    """The allocation that this process runs in."""
+# Of a job that is planned and not submitted yet
+_expected: ContextVar[Allocation | None] = ContextVar("expected", default=None)
+
+
+@contextlib.contextmanager
+def expecting(nodes: int, per_node: int) -> Iterator[None]:
+    """Plan as inside the allocation of a job that is not submitted yet: its nodes have no names, and are not asked."""
+    hosts = tuple(Host(f"NODE{number}", per_node) for number in range(1, nodes + 1))
+    token = _expected.set(Allocation(hosts, hosts[0].name, {}))
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+def slurm_allocation(per_node: int | None = None) -> Allocation:
+    """The allocation that this process runs in; `per_node` says how many ranks a node takes, instead of Slurm."""
+    if expected := _expected.get():
+        return expected
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise UsageError("srun needs a Slurm allocation: run this inside one, for example salloc -N 2 scalescope ...")
     names = _slurm("hostnames", nodes).split()
     described = re.search(r"\bNodeAddr=(\S+)", _slurm("node", names[0]))
     address = described[1] if described else names[0]
-    counts = _expand_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
-    counts += [counts[-1]] * (len(names) - len(counts))
-    return Allocation(tuple(map(Host, names, counts)), address)
+    cores = dict(zip(names, _cores_of_allocation(len(names)), strict=True))
+    slots = [per_node] * len(names) if per_node else slots_of_allocation(len(names))
+    return Allocation(tuple(map(Host, names, slots)), address, cores)
 
 
-def slots_of_allocation() -> tuple[int, ...]:
+def allocated_here() -> bool:
+    """True inside a Slurm allocation of several nodes, or where one is planned."""
+    return bool(_expected.get()) or int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1
+
+
+def slots_of_allocation(nodes: int = 0) -> tuple[int, ...]:
     """Ranks that each node of the Slurm allocation takes, as far as its variables tell; empty outside of one."""
+    if expected := _expected.get():
+        return tuple(each.slots for each in expected.hosts)
     found = os.environ
     if not found.get("SLURM_JOB_NODELIST"):
         return ()
-    cpus = _expand_counts(found.get("SLURM_JOB_CPUS_PER_NODE", "1"))
-    cpus += [cpus[-1]] * (int(found.get("SLURM_JOB_NUM_NODES") or 1) - len(cpus))
+    cpus = _cores_of_allocation(nodes or int(found.get("SLURM_JOB_NUM_NODES") or 1))
     gpus = sum(map(int, re.findall(r"(\d+)(?:,|$)", found.get("SLURM_GPUS_PER_NODE", ""))))  # 4, or a100:2,v100:2
     tasks = int(found.get("SLURM_NTASKS_PER_NODE") or 0)
     # One task on a node with GPUs is a launcher such as torchrun, which starts a rank for each of them.
     slots = tasks if tasks > 1 else gpus or tasks
     return tuple(slots or max(count // int(found.get("SLURM_CPUS_PER_TASK") or 1), 1) for count in cpus)
+
+
+def _cores_of_allocation(nodes: int) -> list[int]:
+    """CPUs that the job has on each node."""
+    counts = _expand_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    return counts + [counts[-1]] * (nodes - len(counts))
 
 
 def _slurm(what: str, of: str) -> str:

@@ -16,7 +16,7 @@ MARK = ".scalescope"
 _LOCK = "lock"
 _OURS = {MARK, f"{MARK}.partial", _LOCK}  # What a folder holds that was made and not used yet
 # What is written before the first process of a launch starts; from then on there is a rank's output, or the launcher's.
-_PREPARED = {*_OURS, "plan.json", "env.json", "rehearsal.json", "task.json", "command.txt"}
+_PREPARED = {*_OURS, "plan.json", "env.json", "rehearsal.json", "task.json", "command.txt", "env.sh"}
 RANKS = "ranks"  # The kind of a sub-folder of ranks of our own, which write nothing for a user
 
 
@@ -187,7 +187,8 @@ def _remove_unused(folder: Path, made: Sequence[Path], *, refused: bool) -> None
 def _is_prepared(path: Path) -> bool:
     """True for files and folders that only prepare a launch, or that ranks of ours have left."""
     if path.is_symlink() or not path.is_dir():
-        return path.name in _PREPARED or (path.name == LAUNCHER_OUTPUT and not path.stat().st_size)
+        is_script = path.name.startswith("job") and path.suffix == ".sh"
+        return is_script or path.name in _PREPARED or (path.name == LAUNCHER_OUTPUT and not path.stat().st_size)
     return mark_of(path) == RANKS or all(_is_prepared(entry) for entry in path.iterdir())
 
 

@@ -17,6 +17,7 @@ from scalescope.steady import step_times
 FILE = "blocks-rank{rank}.jsonl"
 _FIRST_STEPS = 5  # Of every kind are made before the first block, to warm up
 _BLOCK_S = 0.5
+_LONGEST_BLOCK_S = 2.0  # Of all processes, whose steps may be a hundred times as long over a slow network
 _FEWEST_PAIRS, _MOST_PAIRS = 8, 100
 _SECONDS = 60.0  # A launch makes no further blocks after this, unless something else is asked for
 FEWEST = 2  # Pairs that make an answer
@@ -47,9 +48,10 @@ def run_interleaved(
 ) -> None:
     """All ranks make a block of steps, rank 0 one without the others, then the other way round, until it is known."""
     began = time.monotonic()
-    _timed(together, _FIRST_STEPS)
+    together_s = median(_timed(together, _FIRST_STEPS))
     first_s = _timed(alone, _FIRST_STEPS) if rank == 0 else []
-    steps = live.agree(max(round(_BLOCK_S / median(first_s)), 3) if first_s else 0)
+    fitting = min(_BLOCK_S / median(first_s), _LONGEST_BLOCK_S / together_s) if first_s else 0
+    steps = live.agree(max(round(fitting), 3) if first_s else 0)
     pairs: list[tuple[float, float]] = []  # the ratio, and the cores of other programs
     with open(folder / FILE.format(rank=rank), "a", encoding="utf-8") as file:
         while live.agree(int(rank == 0 and not is_enough(pairs, plan, time.monotonic() - began))):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.agent.recorder import batch_job
 from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
@@ -56,10 +57,10 @@ def check_requirements(settings: Settings) -> None:
         launcher = find_launcher(name)
         if launcher.program and not shutil.which(launcher.program):
             raise UsageError(f"{launcher.program} is not on the PATH: {launcher.remedy}")
-        if launcher.module and not has_module(settings.python, launcher.module):
+        if launcher.module and not settings.container and not has_module(settings.python, launcher.module):
             raise UsageError(f"{settings.python} has no {launcher.module}: {launcher.remedy}")
     for engine in map(find_engine, settings.engines if "own" not in settings.launchers.values() else ()):
-        if engine.package and not has_module(settings.python, engine.package):
+        if engine.package and not settings.container and not has_module(settings.python, engine.package):
             raise UsageError(f"{settings.python} has no {engine.title}: see docs/guides/{engine.package}.md")
     if settings.request.port:
         check_port(settings.request.port)
@@ -67,7 +68,8 @@ def check_requirements(settings: Settings) -> None:
 
 def check_reachable(settings: Settings, point: Point, folder: Path) -> None:
     """Hosts that are entered from here answer; Slurm reaches its nodes by itself."""
-    if settings.named_hosts and "srun" not in settings.launchers.values():
+    through_slurm = any(find_launcher(name).scheduler for name in settings.launchers.values())
+    if settings.named_hosts and not through_slurm:
         check_hosts(make_job(settings, point, folder, "none", 0))
 
 
@@ -102,11 +104,12 @@ def launch(settings: Settings, round_: int, point: Point, steps: int, progress: 
     outcome = _outcome(settings, launched, point, pattern)
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, round=round_)
-    ours = not settings.named_hosts and launcher.name != "srun"
+    ours = not settings.named_hosts and not launcher.scheduler
     return msgspec.structs.replace(
         outcome,
         round=round_,
         load=outcome.load or (meter.read() if ours else None),
+        batch_job=outcome.batch_job or batch_job(),
         as_it_is=launched.as_it_is,
         warnings=(*_notes(settings, launched, outcome), *outcome.warnings),
     )
@@ -281,7 +284,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     path = Path(settings.folder, "rehearsal.json")
     with writing(path):
         path.write_bytes(msgspec.json.encode(make_task(settings, smallest, 1)))
-    words = (settings.python, "-m", "scalescope.jobs.train_model", "--check", str(path))
+    words = (*settings.container, settings.python, "-m", "scalescope.jobs.train_model", "--check", str(path))
     threads = {"OMP_NUM_THREADS": str(settings.threads_per_rank)}
     started = time.monotonic()
     try:

@@ -15,7 +15,7 @@ from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
 from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
-from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.own_ranks import is_python, places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.request import (
     check_baseline,
     check_batches,
@@ -32,6 +32,7 @@ from scalescope.launchers.srun import SRUN
 from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
 from scalescope.records.run import Point
+from scalescope.records.site import load_site
 from scalescope.text import knob_name
 
 AGENT_HOOK = Path(__file__).parent.parent / "agent" / "hook"
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     physical_cores: dict[str, int]
     named_hosts: bool  # Whether ranks may be on other machines than this one
     env: dict[str, str]
+    container: tuple[str, ...] = ()  # Words before the command of every rank; empty: none
     cwd: str = ""
     since_ns: int = 0  # When the measurement began, nanoseconds since the epoch
     warnings: tuple[str, ...] = ()  # About every launch
@@ -88,7 +90,11 @@ AskHosts = Callable[[Sequence[str], str, str], tuple[Mapping[str, Cores], Sequen
 def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, ask: AskHosts) -> Settings:
     """Decide everything that holds for all points; `here` and `gpus` are this machine's, `ask` asks other hosts."""
     check_modes(request)
-    python = interpreter_of(request.command, sys.executable) if request.command else sys.executable
+    container = load_site(request.site).container if request.site else ()
+    python = interpreter_of(request.command, sys.executable) if request.command and not container else sys.executable
+    of_host = sys.executable if container else python
+    if container:  # whose Python it is
+        python = request.command[0] if is_python(request.command) else "python"
     engines = request.engines or ((USUAL.name,) if request.workload else (engine_of_script(request.command),))
     launchers, knobs = {}, {}
     for name in engines:
@@ -104,16 +110,19 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
         )
     elsewhere = places_ranks_elsewhere(request.command, request.launcher)
     node_slots = slots_of_allocation() if elsewhere else ()
+    if request.per_node:
+        node_slots = (request.per_node,) * len(node_slots)
     if elsewhere and not node_slots and uses_placeholder(request.command, "nodes", "per_node"):
         raise UsageError(
             "{nodes} and {per_node} come from a Slurm allocation: run this inside one, for example "
             "salloc -N 4 scalescope ..., or name one number with --np and write its nodes into the command"
         )
-    through_slurm = "srun" in launchers.values()
+    in_allocation = any(find_launcher(name).scheduler for name in launchers.values())
     hosts, env = request.hosts, {}
-    if through_slurm:
-        allocation = slurm_allocation()
-        hosts = hosts or allocation.hosts
+    allocated: Mapping[str, int] = {}  # Cores that the job has on its nodes
+    if in_allocation:
+        allocation = slurm_allocation(request.per_node)
+        hosts, allocated = hosts or allocation.hosts, allocation.cores
         env["MASTER_ADDR"] = allocation.first_address
     for name in launchers.values():
         if hosts and not find_launcher(name).reaches_hosts:
@@ -128,11 +137,13 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     cores: Mapping[str, Cores] = {} if elsewhere else dict.fromkeys(placed, here)
     warnings: Sequence[str] = ()
     if hosts and named_hosts:
-        cores, warnings = ask(tuple(placed), SRUN.program if through_slurm else request.ssh, python)
+        cores, warnings = ask(tuple(placed), SRUN.program if in_allocation else request.ssh, of_host)
     physical = {name: found.physical for name, found in cores.items()}
-    if through_slurm:  # a node may have more cores than Slurm gave of it
-        physical |= {each.name: min(physical[each.name], each.slots) for each in hosts if each.name in physical}
-    threads = [threads_per_rank(physical[name], ranks) for name, ranks in placed.items() if name in physical]
+    if in_allocation:  # a node may have more cores than Slurm gave of it
+        given = {each.name: allocated.get(each.name, each.slots) for each in hosts}
+        physical = {name: min(cores, given[name]) for name, cores in physical.items()}
+    fullest = request.per_node or 0  # equal in every job of a measurement, whatever its points are
+    threads = [threads_per_rank(physical[name], max(n, fullest)) for name, n in placed.items() if name in physical]
     return Settings(
         request=request,
         folder=str(folder),
@@ -147,6 +158,7 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
         physical_cores={} if gpus else physical,
         named_hosts=named_hosts,
         env=env,
+        container=container,
         warnings=tuple(warnings),
     )
 
@@ -262,6 +274,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         command=command,
         np=point.np,
         knobs=around,
+        container=settings.container,
         folder=str(folder),
         launch=launch,
         threads_per_rank=settings.threads_per_rank,

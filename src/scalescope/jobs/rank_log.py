@@ -10,6 +10,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.host import clock_name
 from scalescope.records.job import Ending
+from scalescope.records.run import Machine
 
 _READS_UP_TO = 1
 
@@ -25,6 +26,10 @@ class _Line(msgspec.Struct):
     wall_ns: int = 0
     clock: str = ""
     stack_signal: int = 0
+    cpu: str = ""
+    cores: int = 0
+    gpus: tuple[str, ...] = ()
+    batch_job: str = ""
     world_size: int = 0
     backend: str = ""
     name: str = ""
@@ -71,6 +76,8 @@ class RankLog:
         self.host = ""
         self.pid = 0
         self.stack_signal = 0
+        self.machine = Machine(name="")
+        self.batch_job = ""
         self.world_size = 0
         self.backend = ""
         self.engine = ""
@@ -130,6 +137,8 @@ class RankLog:
                     raise UsageError(f"{self._path} was written by a newer scalescope: upgrade this one")
                 self.rank, self.host, self.pid, self.stack_signal = line.rank, line.host, line.pid, line.stack_signal
                 self._wall_ns, self.began, self._clock = line.wall_ns, line.t, line.clock
+                self.batch_job = line.batch_job
+                self.machine = Machine(name=line.host, cpu=line.cpu, cores=line.cores, gpus=line.gpus)
             case "rank":
                 self.rank, self.world_size, self.backend = line.rank, line.world_size, line.backend
             case "init_begin":

@@ -3,19 +3,22 @@
 import os
 import secrets
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import free_port, shown_commands, torch_has_cuda
+from scalescope.jobs.environment import allocated_here, free_port, shown_commands, slurm_allocation, torch_has_cuda
 from scalescope.jobs.folders import RANKS, emptied
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host, Job, Knobs
 from scalescope.records.store import complete_lines, writing
 
@@ -39,6 +42,36 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
     ssh: str = "ssh"
     writes: str  # Pattern of the files in which its ranks write lines: a new one shows that it goes on
     timeout_s: float = 600.0  # Without a line, after which it is given up
+
+
+class Place(NamedTuple):
+    """Where ranks of ours run: hosts and how they are reached."""
+
+    hosts: tuple[Host, ...] = ()  # Empty: this machine
+    launcher: str = ""  # Empty: the usual one of the engine
+    env: dict[str, str] = {}
+
+    @property
+    def slots(self) -> int:
+        """Of all hosts; 0: this machine's count."""
+        return sum(each.slots for each in self.hosts)
+
+
+def place_of(hosts: Sequence[Host], per_node: int | None = None) -> Place:
+    """The hosts that were named, or those of the Slurm allocation around us, or this machine.
+
+    Raises:
+        UsageError: Hosts take different numbers of ranks: a cluster has equal nodes.
+    """
+    place = Place(tuple(hosts))
+    if not hosts and allocated_here():
+        allocation = slurm_allocation(per_node)
+        place = Place(allocation.hosts, SRUN.name, {"MASTER_ADDR": allocation.first_address})
+    if len({each.slots for each in place.hosts}) > 1:
+        whose = "--hosts names hosts" if hosts else "Slurm gave nodes"
+        do = "give each the same" if hosts else "say --per-node"
+        raise UsageError(f"{whose} with different slots: a cluster has equal nodes; {do}")
+    return place
 
 
 def starting_s(ranks: int) -> float:

@@ -12,11 +12,13 @@ from scalescope.engines import PLAIN, engine_of_source, exchanging
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.own_ranks import LARGEST_SOURCE, is_launch_line, is_python
-from scalescope.options import options_of, read
+from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
+from scalescope.records.site import Site, load_site
 from scalescope.workloads import spec_from_options
 
+_OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
 PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
@@ -28,7 +30,7 @@ def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str
     """
     model = given.get("model", "")
     described = isinstance(model, WorkloadSpec)
-    fields = read(request, {**given, "model": ""} if described else given)
+    fields = in_nodes(request, read(request, {**given, "model": ""} if described else given))
     own = {option.field: option for option in options_of(request) if option.inside == "workload"}
     of_model = {name: fields.pop(name) for name in own if name in fields}
     if bool(model) == bool(fields.get("command")):
@@ -41,6 +43,37 @@ def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str
     for name in (name for name, value in of_model.items() if value != own[name].default):
         if name not in ("optimizer", "learning_rate"):
             raise UsageError(f"{own[name].flag} goes with a MODEL: let your command do it")
+    return fields
+
+
+def in_nodes(request: type[msgspec.Struct], fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with numbers of processes for numbers of nodes; checked for a job that is to be submitted."""
+    site = load_site(fields["site"]) if fields.get("site") else Site()
+    if site.gpus_per_node and "per_node" not in fields:
+        fields["per_node"] = site.gpus_per_node
+    if not fields.get("submit"):
+        only = [
+            flag for flag, option in flags(request).values() if option.field in _OF_JOBS and fields.get(option.field)
+        ]
+        if only:
+            raise UsageError(f"{only[0]} goes with a job: add --submit slurm, or leave it out")
+    elif fields.get("hosts"):
+        raise UsageError("the job gets its hosts from the scheduler: leave --hosts out, and say --nodes and --per-node")
+    elif not fields.get("per_node"):
+        raise UsageError("say how many processes a node of the job takes: --per-node 8, or gpus in the --site file")
+    nodes = fields.get("nodes", ())
+    if nodes and not fields.get("per_node"):
+        raise UsageError("--nodes needs the number of processes on each: add --per-node, for example --per-node 8")
+    if nodes and "np" in request.__struct_fields__:
+        if fields.get("np"):
+            raise UsageError("--nodes and --per-node say how many processes there are: leave --np out")
+        counts = [count * fields["per_node"] for count in fields.pop("nodes")]
+        np = next(option for option in options_of(request) if option.field == "np")
+        fields["np"] = np.read(counts)
+        if len(counts) > 1 and 1 not in counts and "smallest" in request.__struct_fields__:
+            fields["smallest"] = True
+    if fields.get("command") and re.match(r"[A-Za-z_]\w*=", fields["command"][0]):  # as a shell takes it
+        fields["command"] = ("env", *fields["command"])
     return fields
 
 

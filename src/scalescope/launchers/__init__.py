@@ -6,10 +6,11 @@ from scalescope.launchers.horovodrun import HOROVODRUN
 from scalescope.launchers.mpirun import MPIRUN
 from scalescope.launchers.own import OWN
 from scalescope.launchers.srun import SRUN
+from scalescope.launchers.srun_torchrun import SRUN_TORCHRUN
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.text import did_you_mean
 
-LAUNCHERS: dict[str, Launcher] = {each.name: each for each in (TORCHRUN, MPIRUN, HOROVODRUN, SRUN, OWN)}
+LAUNCHERS: dict[str, Launcher] = {each.name: each for each in (TORCHRUN, MPIRUN, HOROVODRUN, SRUN, SRUN_TORCHRUN, OWN)}
 
 
 def find_launcher(name: str) -> Launcher:

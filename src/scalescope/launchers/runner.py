@@ -177,7 +177,7 @@ def _wait(processes: list[subprocess.Popen[bytes]], watch: Watch, timeout_s: flo
 
 def end_launch(processes: Sequence[subprocess.Popen[bytes]], job: Job) -> int:
     """End every process of the launch: the launchers politely, then whatever carries the launch's mark; how many."""
-    with _uninterrupted():
+    with uninterrupted():
         alive = [process for process in processes if process.poll() is None]
         for process in alive:
             _send(process, signal.SIGTERM)
@@ -232,7 +232,7 @@ def signal_rank(job: Job, host: str, pid: int, number: int) -> None:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """A second Ctrl-C, SIGTERM or SIGHUP must not stop the clearing up after the first."""
     try:
         previous = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
@@ -244,6 +244,16 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def uninterrupted_until_done() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP come afterwards, not in the middle of what must be whole."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def check_hosts(job: Job) -> None:

@@ -14,6 +14,7 @@ class Srun:
     module = ""
     remedy = "run inside a Slurm allocation (salloc -N 2) on a machine with Slurm's client programs"
     reaches_hosts = True
+    scheduler = "slurm"
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),

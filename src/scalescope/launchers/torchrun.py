@@ -15,6 +15,7 @@ class Torchrun:
     module = "torch"
     remedy = "pip install torch"
     reaches_hosts = True
+    scheduler = ""
     blame: tuple[re.Pattern[str], ...] = (
         re.compile(r"rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode\s+: (?P<code>-?\d+)"),
     )

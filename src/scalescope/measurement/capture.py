@@ -18,6 +18,7 @@ from scalescope.jobs.launch import check_reachable, check_requirements, launch, 
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs
+from scalescope.measurement.network import network_of, way_in
 from scalescope.measurement.resume import begin
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD, Overhead, RankTrace, TraceFolder
@@ -168,6 +169,8 @@ def traced_launch(settings: Settings, point: Point, known: Run | None, progress:
             f"{point.label}: {plural(run.steps, 'step')} were made and none was captured{_why_not(folder)}; "
             f"see the ranks' output in {folder}"
         )
+    network = network_of(folder, record.backend, way_in(settings, point))
+    record = msgspec.structs.replace(record, network=network)
     save(record, folder / TRACE_RECORD)
     return folder, record
 

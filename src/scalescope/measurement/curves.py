@@ -7,7 +7,7 @@ import msgspec
 
 from scalescope.measurement.costs import break_even, fit_fixed_cost, how_much_longer, one_time
 from scalescope.measurement.observation import Observation
-from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint, estimate
+from scalescope.records.scaling import LOSSES, Curve, Estimate, Loss, ScalingPoint, estimate, estimate_apart
 
 Time = Callable[[Observation, float], float | None]  # Seconds of a run for an amount of work
 
@@ -97,7 +97,7 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
 
 
 def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: Time, frame: Frame) -> Estimate | None:
-    """The baseline's time for the same work over the group's, round by round."""
+    """The baseline's time for the same work over the group's: round by round, or of all where no round has both."""
     base = {each.round: each for each in baseline}
     ratios = []
     for each in group:
@@ -105,6 +105,9 @@ def _ratio(group: Sequence[Observation], baseline: Sequence[Observation], time: 
         base_s = time(base[each.round], each.work) if each.round in base else None
         if own_s and base_s:
             ratios.append(base_s / own_s)
+    if base and not base.keys() & {each.round for each in group}:
+        work = group[0].work
+        return estimate_apart([time(each, work) for each in baseline], [time(each, work) for each in group])
     return estimate(ratios, target=frame.target)
 
 

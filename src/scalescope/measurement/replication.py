@@ -7,6 +7,7 @@ Everything is decided from the runs alone, so that a resumed measurement decides
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -25,23 +26,66 @@ _GIVEN_UP_AFTER = 2  # Failed launches after which a point is left out
 def points_of_round(
     number: int, planned: Sequence[Point], runs: Sequence[Run], failures: Sequence[Failure], request: MeasureRequest
 ) -> list[Point]:
-    """Points to launch in a round, in shuffled order; none: the measurement is over."""
-    if number > request.most_launches:
-        return []
+    """Points to launch in a round, in shuffled order; none: the measurement is over.
+
+    A speedup compares launches of one round, so a launch counts where its baseline was launched in the same round. A
+    point that was added later gets rounds of its own, in which its baseline is launched once more.
+    """
     before = [run for run in runs if run.round < number]
-    measured = {run.point for run in before}
-    failed = [failure.point for failure in failures if failure.round < number]
-    wanted = [
+    measured = Counter(run.point for run in before)
+    failed = Counter(failure.point for failure in failures if failure.round < number)
+    able = [
         point
         for point in planned
-        if failed.count(point) < (_GIVEN_UP_AFTER if point in measured else 1)  # one that fails at first is given up
+        if failed[point] < (_GIVEN_UP_AFTER if measured[point] else 1)  # one that fails at first is given up
     ]
-    if request.precision and number > FEWEST:
-        vague = _vague(wanted, before, request) & set(wanted)
-        needed = {baseline_of(point, scaling, planned) for point in vague for scaling in request.scaling}
-        wanted = [point for point in wanted if point in vague or point in needed] if vague else []
+    vague = _vague(able, before, request) if request.precision else set(able)
+    tried = {(run.round, run.point) for run in before} | {(each.round, each.point) for each in failures}
+    made = Counter(
+        run.point
+        for run in before
+        if all((run.round, base) in tried for base in _bases(run.point, planned, request) if base in able)
+    )
+    lacking = {
+        point
+        for point in able
+        if made[point] + failed[point] < (request.most_launches if point in vague else fewest_launches(request))
+    }
+    needed = {base for point in lacking for base in _bases(point, planned, request)}
+    wanted = [point for point in able if point in lacking or point in needed]
     random.Random(f"{request.seed}/{number}").shuffle(wanted)
     return wanted
+
+
+def fewest_launches(request: MeasureRequest) -> int:
+    """Launches that every point gets."""
+    most = request.most_launches
+    return min(most, FEWEST) if request.precision else most
+
+
+def launches_to_go(
+    number: int, planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest
+) -> dict[Point, int]:
+    """Launches that every point still gets at least, beginning with this round, of which some may be there."""
+    ran = {(run.round, run.point) for run in runs}
+    made = Counter(
+        run.point
+        for run in runs
+        if run.round == number or all((run.round, base) in ran for base in _bases(run.point, planned, request))
+    )
+    there = {run.point for run in runs if run.round == number}
+    lacking = {point: max(fewest_launches(request) - made[point], 0) for point in planned}
+    to_go = dict(lacking)
+    for point, count in lacking.items():
+        for base in _bases(point, planned, request):
+            to_go[base] = max(to_go[base], count - (base in there and point not in there))
+    return to_go
+
+
+def _bases(point: Point, planned: Sequence[Point], request: MeasureRequest) -> set[Point]:
+    """What a point is compared with."""
+    found = {baseline_of(point, scaling, planned) for scaling in request.scaling}
+    return {base for base in found if base and base != point}
 
 
 def why_it_stopped(
@@ -50,9 +94,9 @@ def why_it_stopped(
     """One sentence for the record."""
     if budget_spent:
         return "the budget was spent"
-    made = plural(max((run.round for run in runs), default=0), "launch")
     if not request.precision:
-        return f"{made} of every point were asked for"
+        return f"{plural(request.most_launches, 'launch')} of every point were asked for"
+    made = plural(max(Counter(run.point for run in runs).values(), default=0), "launch")
     if _vague(planned, runs, request):
         return f"{made} were made and some speedups are less certain than asked"
     return f"every steady speedup is known within {100 * request.precision:.3g} %"

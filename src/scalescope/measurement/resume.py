@@ -6,6 +6,7 @@ import contextlib
 import json
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -16,17 +17,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope import host
+from scalescope.agent.recorder import batch_job
+from scalescope.engines import USUAL
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.environment import load_plan, save_plan, torch_version
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.own_ranks import places_ranks_elsewhere
+from scalescope.jobs.plan import batches, points, resolve_here
 from scalescope.jobs.request import interpreter_of
+from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import end_orphans
-from scalescope.records.job import Host
-from scalescope.records.request import EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
+from scalescope.records.job import HOSTS, Host, place
+from scalescope.records.request import SCALINGS, EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
 from scalescope.records.run import Run
 from scalescope.records.store import AnyRecord, complete_lines, drop_torn_line, load, load_lines
+from scalescope.text import plural
 
+_MORE = ("np", "batch", "engines", "scaling", "hosts")  # To which a measurement that is resumed may get more
 _WORDS = {"cpu": "CPU", "cores": "cores", "gpus": "GPUs", "python": "Python", "torch": "torch"}
 # Not compared when the ranks run on other machines than the one that launches them.
 _OF_THE_RANKS = ("cpu", "cores", "gpus")
@@ -40,7 +47,8 @@ _ASK = (
 def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
     """This machine and the Python that a command, or without one a MODEL, runs in; torch is not imported."""
     python, torch = platform.python_version(), torch_version()
-    interpreter = interpreter_of(tuple(command), sys.executable) if command else sys.executable
+    is_here = bool(command) and shutil.which(command[0]) is not None  # and not in a container
+    interpreter = interpreter_of(tuple(command), sys.executable) if is_here else sys.executable
     if interpreter != sys.executable:
         asked = subprocess.run([interpreter, "-c", _ASK], capture_output=True, text=True, check=False)
         python, torch = json.loads(asked.stdout.splitlines()[-1]) if asked.returncode == 0 else ("", "")
@@ -64,7 +72,8 @@ def check_resume(then: Fingerprint | None, asked: LaunchRequest, folder: Path) -
 
 def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
     """True when the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
-    return bool(hosts) or launcher == "srun" or places_ranks_elsewhere(tuple(command), launcher)
+    in_allocation = bool(launcher) and bool(find_launcher(launcher).scheduler)
+    return bool(hosts) or in_allocation or places_ranks_elsewhere(tuple(command), launcher)
 
 
 def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, elsewhere: bool) -> tuple[str, ...]:
@@ -135,9 +144,10 @@ def _refuse_a_second(folder: Path) -> None:
 
 @contextlib.contextmanager
 def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
-    """Take up a folder where it was left, in the directory it was begun in; `changes` are new limits.
+    """Take up a folder where it was left, in the directory it was begun in; `changes` are new limits and more points.
 
-    A launch that was in flight has left nothing in the list of runs.
+    A launch that was in flight has left nothing in the list of runs. What is added, and what another batch job
+    measures, is not compared with launches that were made before: it begins a new round.
     """
     folder = folder.absolute()
     if not (folder / "plan.json").exists():
@@ -146,11 +156,69 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     if changes.get("precision") and not changes.get("launches"):
         changes = {**changes, "launches": None}
     with resumed_plan(folder, Plan, "measurement") as plan:
-        request = msgspec.structs.replace(plan.request, folder=str(folder), **changes)
+        request = msgspec.structs.replace(plan.request, folder=str(folder), **with_more(plan.request, changes))
+        runs, added = tuple(load_lines(folder / "runs.jsonl", Run)), _added(request, plan.request)
+        if added:
+            check_added(request, plan.request, folder)
+        if runs and (added or runs[-1].batch_job != batch_job()):
+            plan = msgspec.structs.replace(plan, first_round=max(run.round for run in runs) + 1)
         plan = msgspec.structs.replace(plan, request=request)
         save_plan(plan, folder)
         drop_torn_line(folder / "runs.jsonl")
-        yield Started(folder, plan, tuple(load_lines(folder / "runs.jsonl", Run)))
+        yield Started(folder, plan, runs)
+
+
+def with_more(before: MeasureRequest, changes: Mapping[str, object]) -> dict[str, Any]:
+    """The changes, with numbers of processes, batch sizes, engines, scalings and hosts added to those of before.
+
+    Raises:
+        UsageError: What was measured before would mean something else.
+    """
+    asked: dict[str, Any] = {name: value for name, value in changes.items() if value or name not in _MORE}
+    if counts := asked.get("np"):
+        if len(before.np) > 1 and min(counts) < min(before.np):
+            every = ",".join(map(str, sorted({*before.np, *counts})))
+            raise UsageError(
+                f"--np {min(counts)} would be another baseline for what was measured: start a new measurement with "
+                f"--np {every}"
+            )
+        asked["np"] = tuple(sorted({*before.np, *counts}))
+    if sizes := asked.get("batch"):
+        if batches(before) == (None,):
+            raise UsageError("the script alone knew its batch size so far: start a new measurement with --batch")
+        asked["batch"] = tuple(dict.fromkeys((*batches(before), *sizes)))
+    if engines := asked.get("engines"):
+        if before.command and not set(engines) <= set(before.engines):
+            raise UsageError("the script decides its engine: leave --engine out, or start a new measurement")
+        asked["engines"] = tuple(dict.fromkeys((*(before.engines or (USUAL.name,)), *engines)))
+    if kinds := asked.get("scaling"):
+        asked["scaling"] = tuple(kind for kind in SCALINGS["both"] if kind in (*before.scaling, *kinds))
+    hosts = asked.get("hosts", before.hosts)
+    if hosts[: len(before.hosts)] != before.hosts or (hosts and not before.hosts):
+        known = HOSTS.write(before.hosts)
+        do = f"begin with {known} and name more after them" if known else "leave --hosts out"
+        raise UsageError(f"earlier launches ran on {known or 'no named hosts'}: {do}, or start a new measurement")
+    return asked
+
+
+def _added(request: MeasureRequest, before: MeasureRequest) -> bool:
+    return any(getattr(request, name) != getattr(before, name) for name in _MORE if name != "hosts")
+
+
+def check_added(request: MeasureRequest, before: MeasureRequest, folder: Path) -> None:
+    """UsageError when added points cannot be launched, or not with the threads of those before."""
+    settings, most = resolve_here(request, folder), max(request.np)
+    points(settings)
+    threads = settings.threads_per_rank or 1
+    placed = place(most, settings.hosts, oversubscribe=request.oversubscribe) or (("", most),)
+    for name, ranks in placed if most > max(before.np) and threads > 1 else ():
+        cores = settings.physical_cores.get(name, ranks * threads)
+        if ranks * threads > cores:
+            every = ",".join(map(str, request.np))
+            raise UsageError(
+                f"{plural(ranks, 'rank')} with {threads} threads each, as in the launches before, need more than the "
+                f"{plural(cores, 'core')} of {name or 'this machine'}: start a new measurement with --np {every}"
+            )
 
 
 @contextlib.contextmanager

@@ -28,6 +28,8 @@ def scaling_of(measurement: Measurement) -> Scaling:
     warnings = (
         *measurement.warnings,
         *_foreign_load(measurement.runs),
+        *_apart(points, measurement),
+        *_unlike_hosts(measurement.runs),
         *(
             f"{failure.point.label}: a launch failed and was left out: {failure.problem}"
             for failure in measurement.failures
@@ -97,6 +99,32 @@ def _doubt(runs: Sequence[Run]) -> str:
         f"The ranks never exchanged gradients on {plural(counts[-1], 'process')}: each trained a model of its own, and "
         "speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this device."
     )
+
+
+def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]:
+    """A warning of points that share no round with their baseline, as those of separate jobs."""
+    rounds: dict[Point, set[int]] = {}
+    for run in measurement.runs:
+        rounds.setdefault(run.point, set()).add(run.round)
+    pairs = {(point, baseline_of(point, kind, points)) for point in points for kind in measurement.scaling}
+    apart = {(point, base) for point, base in pairs if base and not rounds[point] & rounds[base]}
+    if not apart:
+        return ()
+    labels = [point.label for point in points if point in {each for each, _ in apart}]
+    bases = [point.label for point in points if point in {base for _, base in apart}]
+    return (
+        f"{', '.join(labels)}: measured apart from {', '.join(bases)}, the baseline, so that what changed between the "
+        "jobs is not in the intervals; launch both in one job to compare them round by round",
+    )
+
+
+def _unlike_hosts(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A warning of hosts that are not expected to be equally fast."""
+    first = {host.kind: host for run in runs for host in reversed(run.hosts) if host.cores}
+    if len(first) < 2:
+        return ()
+    told = " and ".join(f"{host.name} ({host.words})" for host in first.values())
+    return (f"launches ran on unlike hosts, {told}: take hosts of one kind, so that points differ in nothing else",)
 
 
 def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -29,14 +29,13 @@ from scalescope.jobs.plan import (
 )
 from scalescope.line_pattern import compile_pattern
 from scalescope.measurement.capture import trace_folder, traced_launch
-from scalescope.measurement.replication import points_of_round, why_it_stopped
+from scalescope.measurement.replication import fewest_launches, launches_to_go, points_of_round, why_it_stopped
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, in_folder, save
-from scalescope.stats import FEWEST
 from scalescope.text import plural
 from scalescope.units import format_rate, format_seconds
 
@@ -73,7 +72,7 @@ def measure(request: MeasureRequest, progress: Progress) -> Measurement:
 
 
 def continue_measurement(folder: Path, changes: Mapping[str, object], progress: Progress) -> Measurement:
-    """Resume a measurement that was interrupted; `changes` are new limits."""
+    """Resume a measurement; `changes` are new limits, and numbers of processes, batch sizes and the like to add."""
     with resume(folder, changes) as started, interrupted_in(started.folder):
         check_requirements(resolve_here(started.plan.request, started.folder))
         return _run_rounds(started, progress)
@@ -102,9 +101,10 @@ class _Rounds:
     ) -> None:
         self._settings, self._planned, self._plan, self._progress = settings, planned, plan, progress
         self._request, self._folder = settings.request, started.folder
-        most = self._request.most_launches
-        self._fewest = min(most, FEWEST) if self._request.precision else most  # Launches of each point
         self._runs: list[Run] = list(started.runs)
+        self._first = max(plan.first_round, *(run.round for run in self._runs), 1)
+        self._to_go = launches_to_go(self._first, planned, self._runs, self._request)
+        self._least = len(self._runs) + sum(self._to_go.values())  # Launches in all
         self._traces: list[str] = []
         self._failures: list[Failure] = []
         self._began = time.monotonic()
@@ -114,7 +114,7 @@ class _Rounds:
         """Launch round after round until nothing more is wanted."""
         request = self._request
         self._progress.note(self._course())
-        for number in count(1):
+        for number in count(self._first):
             wanted = points_of_round(number, self._planned, self._runs, self._failures, request)
             if not wanted:
                 break
@@ -140,10 +140,11 @@ class _Rounds:
     def _course(self) -> str:
         """`6 launches at 2 points, 3 each; about 40 s.`"""
         most, done, points = self._request.most_launches, len(self._runs), len(self._planned)
-        each = "one each" if most == 1 else f"{most} each" if self._fewest == most else f"{self._fewest} to {most} each"
-        least = "at least " if self._fewest < most else ""
-        text = f"{least}{plural(self._fewest * points, 'launch')} at {plural(points, 'point')}, {each}; "
-        if done >= self._fewest * points:
+        fewest = fewest_launches(self._request)
+        each = "one each" if most == 1 else f"{most} each" if fewest == most else f"{fewest} to {most} each"
+        least = "at least " if fewest < most else ""
+        text = f"{least}{plural(self._least, 'launch')} at {plural(points, 'point')}, {each}; "
+        if done >= self._least:
             text += "all are there already."
         else:
             seconds = self._seconds_left(done + 1)
@@ -153,10 +154,9 @@ class _Rounds:
 
     def _seconds_left(self, index: int) -> float | None:
         """About how long the launches from this one on take, by those before it."""
-        least = self._fewest * len(self._planned)
         if self._runs:
-            return fmean(run.wall_s for run in self._runs) * (max(least, index) - index + 1)
-        return self._plan.seconds * self._fewest if self._plan.seconds else None
+            return fmean(run.wall_s for run in self._runs) * (max(self._least, index) - index + 1)
+        return self._plan.seconds * fewest_launches(self._request) if self._plan.seconds else None
 
     def _trace(self) -> None:
         """One more launch of every point, after those that count."""
@@ -186,7 +186,7 @@ class _Rounds:
 
     def _launch(self, number: int, point: Point) -> None:
         index = len(self._runs) + 1
-        expected = max(self._fewest * len(self._planned), index)
+        expected = max(self._least, index)
         steps = self._plan.steps or self._request.steps
         self._progress.stage(f"launch {index}/{expected} {point.label}", self._seconds_left(index), steps)
         outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._progress)

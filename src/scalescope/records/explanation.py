@@ -19,6 +19,45 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """An InfiniBand or RoCE port that is up."""
+
+    name: str  # mlx5_0:1
+    kind: str  # IB or RoCE
+    bits_per_s: float = 0.0  # 0: not told
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """An IP network that several hosts of a launch share."""
+
+    interface: str  # On the first host
+    network: str = ""  # 10.78.0.0/24
+    sent_bytes: int = 0  # Over it by the first host, while it trained
+    declared_bits_per_s: float = 0.0  # By the driver; 0: not told
+    measured_bits_per_s: float = 0.0  # Between two hosts, by one TCP connection after the training; 0: not measured
+
+    @property
+    def bits_per_s(self) -> float:
+        """As measured, or else as declared."""
+        return self.measured_bits_per_s or self.declared_bits_per_s
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """What ranks exchanged their messages over, as their hosts and NCCL's log tell."""
+
+    backend: str
+    transport: str = ""  # tcp; of NCCL Socket, IB or the name of a plugin; empty: not told
+    interfaces: tuple[str, ...] = ()  # That carried the messages
+    links: tuple[Link, ...] = ()  # IP networks that the hosts share
+    devices: tuple[Device, ...] = ()
+    channels: int | None = None
+    algorithms: tuple[str, ...] = ()  # Of NCCL: those that it chose, or else those that it prepared
+    nodes: int | None = None  # As NCCL counts them
+    settings: dict[str, str] = {}  # Variables that choose a network
+    no_device: bool = False  # NCCL looked for InfiniBand and found none
+    no_verbs: bool = False  # NCCL could not load the library that reaches InfiniBand
+
+
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Files of one rank; names are relative to the folder, empty where there is no such file."""
 
@@ -48,6 +87,7 @@ class TraceFolder(Record, frozen=True, kw_only=True, tag="trace_folder"):
     overhead: Overhead | None = None
     before_s: dict[str, float] = {}  # What the launch did before its first step, by phase
     from_start: bool = False  # Whether the first captured step is the first of all
+    network: Network | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -268,6 +308,7 @@ class Explanation(Record, frozen=True, kw_only=True, tag="explanation"):
     shown_step: Timeline | None = None  # A representative step of all ranks
     shown_index: int | None = None
     predicted_step: Timeline | None = None
+    network: Network | None = None
     findings: tuple[Finding, ...] = ()
     lost: Loss = Loss()
     notes: tuple[str, ...] = ()

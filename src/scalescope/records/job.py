@@ -105,6 +105,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]  # What one rank runs; for the launcher `own`, the whole launch line
     np: int
     knobs: Knobs
+    container: tuple[str, ...] = ()  # Words that run the command in a container; empty: none
     folder: str  # Absolute path where the ranks leave their records and output
     launch: str  # Marks every process of this launch, so that all of them can be found again
     threads_per_rank: int | None  # None: the launch line decides it

@@ -41,7 +41,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     loss: A[
         str | None, Opt("Name or file.py:function (default: that of the model).", TEXT, group="Model", rare=True)
     ] = None
-    optimizer: A[str, Opt("Name or file.py:function.", TEXT, group="Model")] = "sgd"
+    optimizer: A[str, Opt("Name or file.py:function.", TEXT, group="Model", rare=True)] = "sgd"
     learning_rate: A[
         float | None,
         Opt(
@@ -52,7 +52,9 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     # bf16: forward and loss under autocast; parameters and gradients stay what they are
-    dtype: A[str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model")] = "fp32"
+    dtype: A[
+        str, Opt("bf16: mixed precision of a MODEL (autocast).", choice("fp32", "bf16"), group="Model", rare=True)
+    ] = "fp32"
     # Gradients are exchanged after the last pass
     accumulate: A[
         int, Opt("Gradient accumulation: passes that a step's batch is split into.", count(), group="Model", rare=True)

@@ -64,6 +64,8 @@ _SCALING = choice(*SCALINGS)._replace(
     read=lambda value, flag: value if isinstance(value, tuple) else SCALINGS[choice(*SCALINGS).read(value, flag)],
     write=lambda value: next(name for name, kinds in SCALINGS.items() if kinds == value),
 )
+_SSH = Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
+_HOSTS = Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",))
 _TIMEOUT = Opt("Abort a launch after this long without progress.", SECONDS, flag="--timeout", group="Launch", rare=True)
 
 
@@ -102,7 +104,8 @@ Folder = A[
 ]
 Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
 Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host).", _THREADS, group="Launch")]
-Scaling = A[tuple[ScalingKind, ...], Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)]
+_KINDS = Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)
+Scaling = A[tuple[ScalingKind, ...], _KINDS]
 Engine = A[str, Opt("ddp, horovod or fsdp2 (default: what the script imports; ddp for a MODEL).", TEXT)]
 OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
 Pattern = A[
@@ -121,19 +124,51 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     device: A[str, Opt("Device of a MODEL.", choice("cpu", "cuda", "auto"), group="Model")] = "auto"
     timeout_s: A[float, _TIMEOUT] = 600.0
+    # Only of what is typed: the request has numbers of processes instead, except that of probe
+    nodes: A[
+        tuple[int, ...],
+        Opt("Numbers of nodes instead of processes: 1,2,4, each with --per-node.", COUNTS, group="Launch", of_run=True),
+    ] = ()
+    per_node: A[int | None, Opt("Processes on a node (default: the GPUs in --site).", _THREADS, group="Launch")] = None
+    submit: A[
+        str,
+        Opt("slurm: submit a job that does this, and wait for it.", TEXT, metavar="slurm", group="Launch"),
+    ] = ""
+    site: A[
+        str,
+        Opt("Account, partition, time, modules and the like of jobs, as TOML.", FILE, group="Launch"),
+    ] = ""
+    patience_s: A[
+        float | None,
+        Opt(
+            "Cancel a submitted job that still waits in the queue after this long (default: never).",
+            SECONDS,
+            flag="--patience",
+            group="Launch",
+            of_run=True,
+            again=True,
+            rare=True,
+        ),
+    ] = None
+    no_wait: A[
+        bool,
+        Opt(
+            "Submit and return at once; --resume DIR waits for the job, or shows what it left.",
+            FLAG,
+            group="Launch",
+            of_run=True,
+            again=True,
+            rare=True,
+        ),
+    ] = False
 
 
 class HostsRequest(WorkRequest, frozen=True, kw_only=True):
     """Where processes are started."""
 
-    hosts: A[
-        tuple[Host, ...],
-        Opt("Hosts and slots: a:2,b:2 (default: this machine).", HOSTS, group="Launch", horovodrun=("-H",)),
-    ] = ()
+    hosts: A[tuple[Host, ...], _HOSTS] = ()
     env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}
-    ssh: A[
-        str, Opt("Program that starts a shell on another host.", TEXT, metavar="PROGRAM", group="Launch", rare=True)
-    ] = "ssh"
+    ssh: A[str, _SSH] = "ssh"
 
 
 class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
@@ -146,13 +181,17 @@ class LaunchRequest(HostsRequest, frozen=True, kw_only=True):
     ] = ()
     launcher: A[
         str,
-        Opt("torchrun, mpirun, horovodrun, srun or own (default: the usual one of the engine).", TEXT, group="Launch"),
+        Opt(
+            "torchrun, mpirun, horovodrun, srun, srun-torchrun or own (default: the usual one of the engine).",
+            TEXT,
+            group="Launch",
+        ),
     ] = ""
     launcher_args: A[
         tuple[str, ...],
         Opt("Passed on to the launcher; repeatable.", WORDS, flag="--launcher-arg", group="Launch", rare=True),
     ] = ()
-    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch")] = False
+    oversubscribe: A[bool, Opt("Allow more processes than slots.", FLAG, group="Launch", rare=True)] = False
 
 
 class TrainingRequest(LaunchRequest, frozen=True, kw_only=True):
@@ -176,9 +215,12 @@ def launch_of(request: LaunchRequest) -> dict[str, Any]:
 class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     """Options of `scalescope measure`."""
 
-    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True)] = (1, 2)
-    batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS)] = ()
-    scaling: Scaling = ("weak",)
+    # Resumed, it gets those points in addition to its own that `again` allows (measurement/resume.py).
+    np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True, again=True)] = (1, 2)
+    batch: A[
+        tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS, again=True)
+    ] = ()
+    scaling: A[tuple[ScalingKind, ...], _KINDS._replace(again=True)] = ("weak",)
     engines: A[
         tuple[str, ...],
         Opt(
@@ -188,8 +230,10 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             flag="--engine",
             keyword="engine",
             metavar="NAME",
+            again=True,
         ),
     ] = ()
+    hosts: A[tuple[Host, ...], _HOSTS._replace(again=True)] = ()
     knobs: Knobs = ()
     pattern: Pattern = ""
     port: A[
@@ -240,6 +284,17 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             _RELATIVE_TO,
             flag="--relative-to",
             group="Statistics",
+            rare=True,
+        ),
+    ] = False
+    per_point: A[
+        bool,
+        Opt(
+            "Submit a job for every number of processes, one after another, each with the nodes that it needs.",
+            FLAG,
+            group="Launch",
+            of_run=True,
+            rare=True,
         ),
     ] = False
     seed: A[
@@ -293,6 +348,8 @@ class Plan(Record, frozen=True, kw_only=True, tag="plan"):
     seconds: float | None = None  # Guess for one launch of each point
     since_ns: int  # When it began, nanoseconds since the epoch
     fingerprint: Fingerprint | None = None  # Where it began; None: not known
+    # Of launches from now on: points that were added, and another batch job, begin with a round of their own.
+    first_round: int = 1
     notes: tuple[str, ...] = ()  # What happened on the way that a reader of the result should know
 
 
@@ -317,6 +374,9 @@ class ProbeRequest(HostsRequest, frozen=True, kw_only=True):
 
 class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     """Options of `scalescope estimate`."""
+
+    hosts: A[tuple[Host, ...], _HOSTS] = ()  # On which the links are probed and cells are verified
+    ssh: A[str, _SSH] = "ssh"
 
     workload: WorkloadSpec | None = None
     command: A[
@@ -467,7 +527,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume: A[
         str,
         Opt(
-            "Resume what was interrupted in this folder; only limits may be given anew.",
+            "Resume this folder; limits may be given anew, and measure adds further --np, --batch and --engine.",
             FILE,
             metavar="DIR",
             again=True,

@@ -6,6 +6,7 @@ import msgspec
 
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Inside, Record
+from scalescope.text import plain, plural
 
 _LONGEST_S = 1e12  # No launch takes as long: sums of larger numbers, which only an editor writes, would overflow
 Seconds = Annotated[float, msgspec.Meta(ge=-_LONGEST_S, le=_LONGEST_S)]
@@ -54,6 +55,27 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float | None  # Median steady step of this rank alone
 
 
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A host of a launch, and the ranks that ran there."""
+
+    name: str
+    cpu: str = ""  # Its model, as the kernel names it; empty where it does not
+    cores: int = 0  # Of the host, every hyperthread; 0: not known
+    gpus: tuple[str, ...] = ()  # Models of all its GPUs, as NVIDIA's driver names them
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> tuple[str, int, tuple[str, ...]]:
+        """Hosts of one kind are expected to be equally fast."""
+        return self.cpu, self.cores, self.gpus
+
+    @property
+    def words(self) -> str:
+        """Its kind, for people."""
+        gpus = f" and {plural(len(self.gpus), 'GPU')}: {', '.join(dict.fromkeys(self.gpus))}" if self.gpus else ""
+        return plain(f"{plural(self.cores, 'core')} of {self.cpu or 'an unnamed CPU'}{gpus}", 120)
+
+
 QUIET = 0.25  # Cores of other programs up to which a launch, a round or a block of steps counts as undisturbed
 
 
@@ -92,6 +114,8 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     backend: str
     source: str  # Where steps came from: the optimizer, or a pattern on the output
     ranks: tuple[RankSummary, ...]
+    hosts: tuple[Machine, ...] = ()  # In order of their first rank; empty when only output was read
+    batch_job: str = ""  # Of the batch system that the ranks ran under: `slurm 4711`; empty: none
     load: Load | None = None  # None when ranks ran on other machines
     warnings: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ import msgspec
 
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Record
-from scalescope.stats import of_logarithms
+from scalescope.stats import of_logarithms, of_ratio
 
 SPEEDUPS = ("steady", "train", "end_to_end")  # The three speedups, in the order in which they shrink
 
@@ -52,6 +52,17 @@ def estimate(values: Sequence[float | None], *, target: float | None = None) -> 
     value = median(known) if found.is_range else found.middle
     kind: Literal["t", "range"] = "range" if found.is_range else "t"
     return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known))
+
+
+def estimate_apart(ones: Sequence[float | None], others: Sequence[float | None]) -> Estimate | None:
+    """The ratio of two groups that were not launched in the same rounds, as of separate jobs."""
+    known, rest = ([value for value in group if value is not None and value > 0] for group in (ones, others))
+    if not known or not rest:
+        return None
+    found = of_ratio(known, rest)
+    value = median(known) / median(rest) if found.is_range else found.middle
+    kind: Literal["t", "range"] = "range" if found.is_range else "t"
+    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=min(len(known), len(rest)))
 
 
 class BreakEven(msgspec.Struct, frozen=True, kw_only=True):

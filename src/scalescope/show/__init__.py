@@ -15,6 +15,7 @@ _DOCUMENTS = {
     "Cluster": "cluster",
     "Comparison": "comparison",
     "Checkup": "checkup",
+    "Submission": "submission",
     "Results": "study",
 }
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scalescope.engines import COLLECTIVES
-from scalescope.records.explanation import ExchangeAccount, Explanation, Finding, HorovodAccount, RankAccount
+from scalescope.records.explanation import ExchangeAccount, Explanation, Finding, HorovodAccount, Network, RankAccount
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.timeline import EXPOSED, HIDDEN, PARTS, TRANSFER, WAITING, Breakdown, Part, parts_of
 from scalescope.show.document import Bar, Column, Document, Item, Section, Table, charted
 from scalescope.show.words import capital, number
 from scalescope.steady import step_times_by_number
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds, format_share
+from scalescope.units import format_bits, format_bytes, format_rate, format_seconds, format_share
 
 MOST_RANKS = 64  # In a table or a figure
 _FEW = 6  # Ranks and operations that are named one by one
@@ -64,6 +64,7 @@ def document(explanation: Explanation) -> Document:
                 Section("exchanges", "Collectives of a step, by pass", tables=_exchanges(explanation)),
                 Section("transfers", "Transfers, those that take most first", tables=[_transfers(explanation)]),
                 Section("ranks", "Ranks", facts=ranks),
+                Section("network", "Network", facts=network_lines(explanation.network)),
                 Section("over_time", "Over time", facts=changes, tables=[_epochs(explanation)]),
                 Section(
                     "findings",
@@ -83,6 +84,9 @@ def document(explanation: Explanation) -> Document:
 def sentence(explanation: Explanation) -> str:
     """The answer: where a step goes, and what to change first."""
     parts = explanation.accounting
+    if parts is None and explanation.network and not explanation.ranks:
+        advice = f" {plain(explanation.findings[0].sentence, 300)}" if explanation.findings else ""
+        return f"{plain(network_lines(explanation.network)[0], 200)}.{advice}"
     if parts is None:
         return f"{plain(explanation.what, 60)} has no steps, so nothing can be said about where their time goes."
     shares = {part: share for part in PARTS if (share := part.share(parts)) is not None}
@@ -109,6 +113,28 @@ def sentence(explanation: Explanation) -> str:
     findings = by_gain(explanation.findings)
     advice = _with_gain(findings[0], explanation) if findings else "Nothing stands out"
     return f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}. {advice}."
+
+
+def network_lines(network: Network | None) -> list[str]:
+    """What messages went over, what else there is, and the settings that choose: a line each."""
+    if network is None:
+        return []
+    names = [plain(name, 30) for name in network.interfaces[:_FEW]]
+    over = {"socket": "sockets", "tcp": "TCP"}.get(network.transport.lower(), plain(network.transport, 30))
+    told = f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over {over or 'a network that is not told'}"
+    told += f" on {', '.join(names)}" if names else ""
+    more = [f"{network.channels} channels"] if network.channels else []
+    more += [f"algorithms {', '.join(network.algorithms)}"] if network.algorithms else []
+    more += [plural(network.nodes, "node")] if network.nodes else []
+    lines = [told + (f" ({'; '.join(more)})" if more else "")]
+    for link in network.links:
+        rate = f"{format_bits(link.bits_per_s)} {'measured' if link.measured_bits_per_s else 'declared'}"
+        rate = rate if link.bits_per_s else "speed not known"
+        lines.append(f"{plain(link.interface, 30)} ({plain(link.network, 40)}): {rate}")
+    ports = [f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW]]
+    lines += [f"ports: {', '.join(ports)}"] if ports else []
+    settings = [f"{plain(name, 40)}={plain(value, 60)}" for name, value in sorted(network.settings.items())]
+    return [*lines, *([f"set: {', '.join(settings[:_MOST_ROWS])}"] if settings else [])]
 
 
 def _divided(explanation: Explanation, parts: Breakdown) -> str:
@@ -167,6 +193,8 @@ def _reading(explanation: Explanation) -> list[str]:
 def _traced(explanation: Explanation) -> str:
     """Describe what was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
     ranks, size = explanation.ranks, explanation.world_size
+    if not ranks:
+        return f"{explanation.kind}: {plain(explanation.what, 60)}; no steps are in it"
     of = f" of {size:,}" if size is not None else ""
     who = f"{plural(len(ranks), 'rank')}{of}"
     if size is not None and len(ranks) == size > 1:
@@ -517,6 +545,7 @@ def _json(explanation: Explanation) -> dict[str, Any]:
         "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
         "clocks": [_plain(clock) for clock in explanation.clocks],
+        **({"network": _plain(explanation.network)} if explanation.network else {}),
         "skew_s": list(explanation.skew_s),
         "straggler": explanation.straggler,
         "straggler_note": explanation.straggler_note,

@@ -706,6 +706,7 @@ def measurement_json(measurement: Measurement, scaling: Scaling) -> dict[str, An
                 name: getattr(same[0], name) for name in ("engine_seen", "exchanges", "backend", "source", "folder")
             }
             point["rank_hosts"] = _rank_hosts(same[0])
+            point["batch_jobs"] = list(dict.fromkeys(run.batch_job for run in same if run.batch_job))
             point["warnings"] = list(dict.fromkeys(warning for run in same for warning in run.warnings))
     return {
         "kind": "measurement",
@@ -742,6 +743,8 @@ def _launch_json(run: Run) -> dict[str, Any]:
         **{name: getattr(run.point, name) for name in ("engine", "np", "batch", "arm")},
         **{name: getattr(run, name) for name in same},
         "rank_hosts": _rank_hosts(run),
+        "hosts": msgspec.to_builtins(run.hosts),
+        "batch_job": run.batch_job,
         "phases": {f"{phase}_s": seconds for phase, seconds in run.phases.items()},
         "foreign_cores": run.load.foreign_cores if run.load else None,
         "load_average": run.load.load_average if run.load else None,

@@ -40,7 +40,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if checked := check_words(results):
         sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
     sections += [_environment(results), _citation(results)]
-    omitted = [*results.missing, *(omission_lines(results.study) if results.study else [])]
+    omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
     told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
     if not told:
         return Document(f"{plain(results.name, 60)} holds no results yet.", warnings=omitted, sections=sections)
@@ -436,6 +436,12 @@ def _json(results: Results, page: str) -> dict[str, Any]:
     }
 
 
+def _points(results: Results) -> list[dict[str, Any]]:
+    """Of a curve that no folder holds alone."""
+    assert results.scaling
+    return document_of(results.scaling, measurement=results.measurement).json()["points"]  # type: ignore[no-any-return]
+
+
 def report_json(results: Sequence[Results], page: Path, compared: Comparison | None) -> dict[str, Any]:
     """The JSON of `report`: of every training its answer, what is there, and what changed between two."""
     documents = []
@@ -450,6 +456,7 @@ def report_json(results: Sequence[Results], page: Path, compared: Comparison | N
                 "why": told.reasons,
                 "do": told.do,
                 "warnings": list(told.warnings),
+                **({"points": _points(each)} if len([run for run in each.done if run.verb == "measure"]) > 1 else {}),
                 "next": each.follow,
             }
         )

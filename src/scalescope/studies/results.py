@@ -13,6 +13,7 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
+from scalescope.measurement.joining import Part, add_up, difference, join
 from scalescope.measurement.scaling import scaling_of
 from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
@@ -55,8 +56,9 @@ class _Header(msgspec.Struct):
 def read_results(paths: Sequence[str | Path]) -> list[Results]:
     """One Results per training, in the order of the paths.
 
-    Folders of one training (the same model or command, each another verb's) are joined; what repeats a kind that is
-    there already is a training of its own, to be compared.
+    Folders of one training (the same model or command, each another verb's) are joined, and so are measurements of
+    other points of its curve on like machines; what repeats a kind that is there already is a training of its own, to
+    be compared.
 
     Raises:
         UsageError: A path does not exist, or holds nothing that can be shown.
@@ -64,6 +66,12 @@ def read_results(paths: Sequence[str | Path]) -> list[Results]:
     found: list[Results] = []
     for path in map(Path, paths):
         new = _read(path)
+        reasons = {index: _why_apart(old, new) for index, old in enumerate(found) if _make_one_curve(old, new)}
+        if "" in reasons.values():
+            curve = next(index for index, why in reasons.items() if not why)
+            found[curve] = _joined_curves(found[curve], new)
+            continue
+        new = msgspec.structs.replace(new, apart=tuple(reasons.values()))
         at = next((at for at, old in enumerate(found) if _belong_together(old, new, alone=len(found) == 1)), None)
         if at is None:
             found.append(new)
@@ -80,6 +88,34 @@ def _belong_together(old: Results, new: Results, *, alone: bool) -> bool:
         return False
     named_by_file = new.kinds <= {"explanation", "autotune"} or old.kinds <= {"explanation", "autotune"}
     return same_training(old.what, new.what) or (alone and named_by_file) or not new.kinds or not old.kinds
+
+
+def _make_one_curve(old: Results, new: Results) -> bool:
+    """True where both measured one training, each in its own part."""
+    one, other, shared = old.measurement, new.measurement, old.kinds & new.kinds
+    if not one or not other or old.study or new.study or not shared <= {"scaling", "explanation"}:
+        return False
+    return same_training(one.what, other.what) and add_up(one, other)
+
+
+def _why_apart(old: Results, new: Results) -> str:
+    """Why two parts of a curve cannot be joined; empty: they can."""
+    why = difference(_part(old), _part(new))
+    return f"{new.name} is not joined with {old.name}: it was measured with {why}" if why else ""
+
+
+def _part(results: Results) -> Part:
+    """The measurement of results, with the plan of its folder."""
+    assert results.measurement
+    folder = next((each.folder for each in results.done if each.verb == "measure"), "")
+    return Part(results.name, results.measurement, _plan(Path(folder), Plan) if folder else None)
+
+
+def _joined_curves(old: Results, new: Results) -> Results:
+    """Both, with the launches of both in one measurement."""
+    measurement = join(_part(old), _part(new))
+    both = _joined(old, new)
+    return msgspec.structs.replace(both, measurement=measurement, scaling=scaling_of(measurement))
 
 
 def _joined(old: Results, new: Results) -> Results:

@@ -38,7 +38,10 @@ def study_request(**given: Any) -> StudyRequest:
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
     """
-    return StudyRequest(**fields_of(StudyRequest, given, "study"))
+    fields = fields_of(StudyRequest, given, "study")
+    if given.get("nodes") and 1 not in fields["np"]:  # its baseline, which nodes of several processes leave out
+        fields["np"] = (1, *fields["np"])
+    return StudyRequest(**fields)
 
 
 def study(request: StudyRequest, progress: Progress) -> Study:

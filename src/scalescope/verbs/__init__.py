@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.records.store import load
+from scalescope.records.submission import SUBMISSION, Submission
 from scalescope.verbs import compare, doctor, estimate, explain, measure, probe, report, study, tune
 from scalescope.verbs.verb import Verb
 
@@ -34,7 +37,9 @@ def find_verb(name: str) -> Verb:
 
 def planned_request(verb: Verb, folder: Path) -> Any:
     """Request of a result folder; None where its plan does not tell."""
-    with contextlib.suppress(ScalescopeError):
+    with contextlib.suppress(ScalescopeError, msgspec.ValidationError):
+        if (folder / SUBMISSION).is_file():
+            return msgspec.convert(load(folder / SUBMISSION, Submission).asked, verb.request, strict=False)
         return load(folder / "plan.json", verb.plan()).request if verb.plan else None
     return None
 

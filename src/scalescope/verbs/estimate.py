@@ -10,7 +10,7 @@ from scalescope.progress import Progress
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
 from scalescope.units import format_seconds
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, launch_costs, retyped, room
+from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, kept, launch_costs, retyped, room
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
@@ -87,9 +87,10 @@ VERB = Verb(
     """,
     room("scalescope.estimation.estimate", "estimate_request"),
     _estimate,
-    ("dry_run", *SHOWN),
+    ("resume", "dry_run", *SHOWN),
     _plan_estimate,
     kept=lambda request, said: ", and what was finished is kept: type the same command to continue",
     end=of_prediction,
     plan=lambda: EstimatePlan,
+    record=kept("estimate.json", "scalescope.records.prediction.Prediction"),
 )

@@ -11,7 +11,7 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
 from scalescope.records.request import ExplainRequest, Plan
-from scalescope.records.store import in_folder
+from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
 from scalescope.text import COMMAND
 from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_command, from_here, launch_costs, retyped
@@ -129,6 +129,14 @@ def _plan_explain(request: ExplainRequest) -> Iterable[str]:
     return [*traced_commands(asked), launch_costs([max(asked.np)], own_length=bool(request.command))]
 
 
+def _captured(folder: Path) -> "Explanation":
+    """What a job has explained: it stands next to the traces."""
+    from scalescope.records.explanation import Explanation
+
+    place = _traced_in(str(folder))
+    return in_folder(load(place / "explanation.json", Explanation), place)
+
+
 def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: Screen) -> Ending:
     """End of traces: where the steps' time went, and what the first finding leads to."""
     from scalescope.records.store import save
@@ -218,7 +226,6 @@ def _traces_of(files: Sequence[Path]) -> list[Path]:
     """Folders of the traced launches of a measurement; none for anything else."""
     from scalescope.records.explanation import TRACE_RECORD
     from scalescope.records.run import Measurement
-    from scalescope.records.store import load
 
     folder = files[0] if files[0].is_dir() else files[0].parent
     file = folder / "measurement.json"
@@ -316,9 +323,10 @@ VERB = Verb(
     """,
     _ask_explain,
     _explain,
-    ("dry_run", *SHOWN),
+    ("resume", "dry_run", *SHOWN),
     _plan_explain,
     kept=lambda request, said: " and nothing was explained",
     end=_end,
     plan=lambda: Plan,
+    record=_captured,
 )

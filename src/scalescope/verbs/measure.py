@@ -14,6 +14,7 @@ from scalescope.verbs.verb import (
     folder_command,
     folder_of,
     from_here,
+    kept,
     launch_costs,
     retyped,
     room,
@@ -40,6 +41,18 @@ def _plan_measure(request: MeasureRequest) -> Iterable[str]:
 def _kept_of_measure(_request: Any, folder: str) -> str:
     resume = f"; resume with: {folder_command('measure --resume', Path(folder))}" if folder else ""
     return f" and every finished launch is kept{resume}"
+
+
+def _finished_launches(folder: Path) -> list[str]:
+    """A line for every launch that a job has finished."""
+    from scalescope.records.run import Run
+    from scalescope.records.store import load_lines
+    from scalescope.units import format_rate, format_seconds
+
+    runs = load_lines(folder / "runs.jsonl", Run)
+    rates = [f", {format_rate(run.throughput)} samples/s" if run.throughput else "" for run in runs]
+    steps = [f"{run.point.label}: {format_seconds(run.step_s)} a step" for run in runs]
+    return [f"{step}{rate}" for step, rate in zip(steps, rates, strict=True)]
 
 
 def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: Screen) -> Ending:
@@ -92,4 +105,6 @@ VERB = Verb(
     _kept_of_measure,
     end=of_measurement,
     plan=lambda: Plan,
+    record=kept("measurement.json", "scalescope.records.run.Measurement"),
+    finished=_finished_launches,
 )

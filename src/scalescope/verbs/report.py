@@ -78,7 +78,9 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
     document = documents[0]._replace(brief=(), more="")
     if len(results) > 1:
         named = [f"{each.name}: {told.answer}" for each, told in zip(results, documents, strict=True)]
-        document = (document_of(changed) if changed else Document(""))._replace(answer="\n".join(named))
+        document = document_of(changed) if changed else Document("")
+        apart = [line for each in results for line in each.apart]
+        document = document._replace(answer="\n".join(named), warnings=[*document.warnings, *apart])
     return Ending(document, results[-1].follow, write, lambda: report_json(results, page, changed))
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError
 from scalescope.host import slots
-from scalescope.records.study import StudyPlan, StudyRequest
+from scalescope.records.study import STUDY, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.text import plural
-from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, room
+from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, kept, room
 
 if TYPE_CHECKING:
     from scalescope.records.results import Results
@@ -86,4 +86,5 @@ VERB = Verb(
     _kept_of_study,
     end=of_study,
     plan=lambda: StudyPlan,
+    record=kept(STUDY, "scalescope.records.study.Study"),
 )

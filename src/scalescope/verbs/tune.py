@@ -15,6 +15,7 @@ from scalescope.verbs.verb import (
     folder_command,
     folder_of,
     from_here,
+    kept,
     launch_costs,
     retyped,
     room,
@@ -108,4 +109,5 @@ VERB = Verb(
     _kept_of_tune,
     end=of_tuning,
     plan=lambda: import_module("scalescope.tuner.journal").TunePlan,
+    record=kept("tuning.json", "scalescope.records.tuning.Tuning"),
 )

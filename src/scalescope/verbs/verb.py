@@ -12,6 +12,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.options import typed
 from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
+from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
 from scalescope.show.document import Document
 from scalescope.text import as_json, clean
@@ -37,6 +38,8 @@ class Verb(NamedTuple):
     kept: Callable[[Any, str], str] = lambda request, said: ""  # After Ctrl-C, by what the work said when it stopped
     end: Callable[[Any, Any, "Screen"], "Ending"] = lambda record, request, screen: Ending(document_of(record))
     plan: Callable[[], Any] | None = None  # The type of its plan.json
+    record: Callable[[Path], Any] | None = None  # What a job left in a result folder; None: it is not submitted
+    finished: Callable[[Path], Sequence[str]] = lambda folder: ()  # Lines about what is finished while a job runs
 
 
 class Ending(NamedTuple):
@@ -118,6 +121,12 @@ class Screen:
         except WorkFailed as problem:
             return [f"No page: {problem}; then: {shlex.join(['scalescope', 'report', str(from_here(path.parent))])}"]
         return [f"Page: {from_here(path)}", *([missing] if missing else [])]
+
+
+def kept(name: str, of: str) -> Callable[[Path], Any]:
+    """Loads the record of this name in a result folder; `of` is its module and its type, imported when it is called."""
+    module, _, record = of.rpartition(".")
+    return lambda folder: in_folder(load(folder / name, getattr(import_module(module), record)), folder)
 
 
 def room(module: str, function: str) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from scalescope.diagnosis.findings import messages, run, sharding, waiting
+from scalescope.diagnosis.findings import messages, network, run, sharding, waiting
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, Look
 from scalescope.records.explanation import Finding
 from scalescope.units import format_share
@@ -19,6 +19,7 @@ FINDINGS: tuple[Look, ...] = (
     sharding.second_gathers,
     sharding.unprefetched_gathers,
     sharding.small_groups,
+    network.slow_network,
     messages.small_messages,
     messages.large_bucket,
     messages.exposed_communication,

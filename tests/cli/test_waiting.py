@@ -1,0 +1,168 @@
+"""Waiting for a job: what is said by how it waits and ends, with a scheduler whose commands are lines of a shell."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+from scalescope.schedulers import SCHEDULERS
+from scalescope.schedulers.slurm import Slurm
+
+pytestmark = pytest.mark.launches
+
+JOB = ("measure", "mlp", "--np", "1", "--per-node", "1", "--submit", "slurm", "-o", "out")
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "study" / "measure"
+SILENT = "echo 'Unable to contact slurm controller' >&2; exit 1"
+
+
+def shows(word: str, reason: str = "None", code: str = "0:0") -> str:
+    return f"echo JobState={word} Reason={reason} ExitCode={code} NodeList=n1"
+
+
+class Scripted(Slurm):
+    """Slurm whose job runs `job`, a line of a shell, when it is submitted, and answers these one after another."""
+
+    program = "sh"
+
+    def __init__(self, folder: Path, job: str, answers: Sequence[str]) -> None:
+        self._folder, self._job, self._answers = folder, job, list(answers)
+
+    def submit(self, script: str, after: str = "") -> tuple[str, ...]:
+        return "sh", "-c", f'cd "$(dirname {script})"; {self._job or "true"}; echo 17'
+
+    def questions(self, job_id: str) -> tuple[tuple[str, ...], ...]:
+        return (("sh", "-c", self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]),)
+
+    def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
+        return "touch", *(str(self._folder / f"cancelled-{job_id}") for job_id in job_ids)
+
+
+@pytest.fixture
+def slurm_that(scalescope: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces Slurm: `slurm_that("echo hi > job-17.out", shows("FAILED"))`."""
+
+    def replace(job: str, *answers: str) -> None:
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+        monkeypatch.setitem(SCHEDULERS, "slurm", Scripted(scalescope.folder, job, answers))
+
+    return replace
+
+
+def test_without_waiting_the_job_and_how_to_collect_are_told(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that("", shows("PENDING", "Priority"))
+    done = scalescope.in_this_process(*JOB, "--no-wait", "--json")
+    assert json.loads(done.stdout)["jobs"] == [{"id": "17", "what": "", "nodes": 1, "script": "job.sh", "ended": None}]
+    assert "Submitted to slurm: job 17, 1 node.\nNext: scalescope measure --resume out\n" in done.stderr
+    again = scalescope.in_this_process("measure", "--resume", "out", "--no-wait")
+    assert "job 17" in again.stdout
+    refused = scalescope.in_this_process("measure", "--resume", "out", "--launches", "9", code=2).stderr
+    assert "job 17 may still work in" in refused
+    second = scalescope.in_this_process(*JOB, code=2).stderr
+    assert "already holds results: resume them with scalescope measure --resume out" in second
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(2, "--np 9 is more than the 2 slots there are: lower it"), (1, "np1: no launch succeeded\ndetails")],
+)
+def test_the_error_of_the_job_is_the_error_here(scalescope: CommandLine, slurm_that, code: int, said: str) -> None:
+    slurm_that(f"printf '6 launches\\nscalescope: {said}\\n' > job-17.out", shows("FAILED", code=f"{code}:0"))
+    told = scalescope.in_this_process(*JOB, code=code).stderr
+    assert f"scalescope: {said} (job 17 on n1)\n" in told
+
+
+@pytest.mark.parametrize(
+    ("job", "answer", "said"),
+    [
+        (
+            "echo no such module > job-17.out",
+            shows("FAILED", code="1:0"),
+            r"ended with FAILED on n1: see out/job-17.out\nno such",
+        ),
+        (
+            "echo 10 launches > job-17.out",
+            shows("OUT_OF_MEMORY"),
+            r"ended with OUT_OF_MEMORY on n1: see .*\n10 launches",
+        ),
+        (
+            "",
+            shows("FAILED", code="0:53"),
+            "ended at once on n1 .FAILED. and wrote nothing into .*: choose a folder that the nodes",
+        ),
+        (
+            "touch plan.json job-17.out",
+            shows("NODE_FAIL"),
+            "ended with NODE_FAIL on n1; what was finished is kept; resume with: ",
+        ),
+        (
+            "touch plan.json job-17.out",
+            shows("TIMEOUT"),
+            "reached its time limit; what was finished is kept; resume with: ",
+        ),
+        ("touch job-17.out", shows("TIMEOUT"), "reached its time limit: raise time in the --site file"),
+        ("touch job-17.out", shows("CANCELLED"), "was cancelled: type the command again"),
+        ("touch job-17.out", shows("COMPLETED"), "ended and left no result: see out/job-17.out"),
+        ("touch job-17.out", "echo Invalid job id >&2; exit 1", "ended with not known any more"),
+    ],
+)
+def test_the_end_of_a_job_says_what_to_do(
+    scalescope: CommandLine, slurm_that, job: str, answer: str, said: str
+) -> None:
+    slurm_that(job, shows("PENDING"), answer)
+    assert re.search(f"scalescope: job 17 {said}", scalescope.in_this_process(*JOB, code=1).stderr)
+
+
+def test_a_scheduler_that_is_silent_for_a_while_is_asked_again(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that("echo gone > job-17.out", SILENT, SILENT, shows("FAILED", code="1:0"))
+    assert "ended with FAILED" in scalescope.in_this_process(*JOB, "--verbose", code=1).stderr
+
+
+def test_a_job_that_waits_too_long_or_for_ever_is_cancelled(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that("", shows("PENDING", "Resources"))
+    told = scalescope.in_this_process(*JOB, "--patience", "1s", code=1).stderr
+    assert re.search(
+        r"waited longer than --patience .*Resources.* scalescope measure --resume out submits it again", told
+    )
+    (scalescope.folder / "cancelled-17").unlink()
+    slurm_that("", shows("PENDING", "PartitionNodeLimit"))
+    never = scalescope.in_this_process(*JOB, code=2).stderr  # in the same folder, where nothing has begun
+    assert "would never start job 17 (PartitionNodeLimit), so it was cancelled: change --nodes" in never
+    assert (scalescope.folder / "cancelled-17").exists()
+
+
+def test_what_was_said_once_is_submitted_again(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that("touch job-17.out", shows("CANCELLED"))
+    scalescope.in_this_process(*JOB, "--no-wait")
+    assert "was cancelled" in scalescope.in_this_process("measure", "--resume", "out", code=1).stderr
+    again = scalescope.in_this_process("measure", "--resume", "out", "--no-wait", "--json")
+    assert [job["ended"] for job in json.loads(again.stdout)["jobs"]] == ["CANCELLED", None]
+
+
+def test_a_folder_of_no_job_is_not_collected(scalescope: CommandLine) -> None:
+    (scalescope.folder / "out").mkdir()
+    told = scalescope.in_this_process("probe", "--resume", "out", code=2).stderr
+    assert "out holds no submitted probe: type its command again" in told
+    told = scalescope.in_this_process("measure", "--resume", "out", "--no-wait", code=2).stderr
+    assert "was not made by a submitted job: leave --no-wait and --patience out" in told
+
+
+def test_what_a_job_left_is_shown_and_more_points_get_the_nodes_that_they_need(
+    scalescope: CommandLine, slurm_that
+) -> None:
+    slurm_that(f"cp -r {KEPT}/. . && touch job-17.out", shows("COMPLETED"))
+    done = scalescope.in_this_process(*JOB, "--formats", "html")
+    assert "Records: out" in done.stdout
+    assert scalescope.in_this_process("measure", "--resume", "out", "--json").stdout.startswith(
+        '{"kind": "measurement"'
+    )
+    told = scalescope.in_this_process("measure", "--resume", "out", "--np", "3,8", "--no-wait", "--json")
+    assert [(job["script"], job["nodes"]) for job in json.loads(told.stdout)["jobs"]] == [
+        ("job.sh", 1),
+        ("job-2.sh", 8),
+    ]
+    script = (scalescope.folder / "out" / "job-2.sh").read_text()
+    assert "#SBATCH --nodes=8\n" in script
+    assert f"measure --resume {scalescope.folder / 'out'} --np 3,8\n" in script
