@@ -112,7 +112,10 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
         }
         transfer = np.array([by_size.get(size, own) for size, own in zip(sizes.tolist(), own_s, strict=True)])
         if len(compared.late_s):
-            ready = ready + float(np.median(compared.late_s.max(axis=1) - compared.late_s[:, 0]))
+            late_s = float(np.median(compared.late_s.max(axis=1) - compared.late_s[:, 0]))
+            step_s = explanation.step_s / explanation.untraced_per_traced
+            # Where clocks are off, no later than lets the messages arrive within the step.
+            ready = ready + min(late_s, max(step_s - float((ready + transfer).max()), 0.0))
     known, at = np.unique(sizes, return_inverse=True)
     seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])
     gap = float(np.median(np.diff(ready))) if len(ready) > 1 else float(ready[0]) / 2
