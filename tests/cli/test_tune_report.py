@@ -47,7 +47,7 @@ AROUND = "--hosts a:1,b:1"
             tuned(),
             SCRIPT_ASKED,
             f"scalescope measure --np 2 --engine ddp --knob static_graph=true --knob bucket_cap_mb=1 "
-            f"--threads-per-rank 1 {AROUND} --env 'A=***' -- python 'my train.py'",
+            f"{AROUND} --threads-per-rank 1 --env 'A=***' -- python 'my train.py'",
         ),
         (
             tuned(decision="keep_default", values={}),

@@ -12,6 +12,7 @@ import test_verification
 from scalescope.errors import UsageError
 from scalescope.estimation import verification
 from scalescope.estimation.verification import _distance, _spread, corrected, deciding_cells, run_checks
+from scalescope.jobs.rank_program import Place
 from scalescope.progress import Progress
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Check, Prediction
@@ -138,7 +139,7 @@ def launch(np: int, batch: int) -> Run:
 def checks(monkeypatch: pytest.MonkeyPatch, measured: Measured, folder: Path, slots: int = 16, **more: Any) -> Any:
     monkeypatch.setattr(verification, "measure", measured)
     monkeypatch.setattr(verification, "continue_measurement", measured.again)
-    return run_checks(request(**more), asked(), proportional(8, 128), 3, slots, folder, Progress())
+    return run_checks(request(**more), asked(), proportional(8, 128), 3, slots, folder, Progress(), Place())
 
 
 def test_cells_of_one_number_of_processes_are_one_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import estimate as estimating
+from scalescope.estimation import places
 from scalescope.estimation.estimate import checked, dry_run, estimate
 from scalescope.estimation.profile_ranks import ProfileTask
 from scalescope.jobs.environment import torch_version
@@ -57,7 +58,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(estimating, "take_profile", made.take_profile)
-    monkeypatch.setattr(estimating, "probe_cluster", made.probe_cluster)
+    monkeypatch.setattr(places, "probe_cluster", made.probe_cluster)
     monkeypatch.setattr(host, "cores", lambda: SimpleNamespace(physical=made.cores, logical=made.logical))
     monkeypatch.setattr(host, "gpus", lambda: made.gpus)
     monkeypatch.setattr(estimating, "fingerprint_here", lambda *_: HERE)

@@ -84,6 +84,7 @@ def requests() -> list[type[Any]]:
 
 def test_no_request_names_its_training_in_another_way() -> None:
     assert [each.__name__ for each in requests()] == [
+        "EstimateRequest",
         "ExplainRequest",
         "MeasureRequest",
         "StudyRequest",
