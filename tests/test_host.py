@@ -106,8 +106,14 @@ def test_host_py_runs_alone_on_another_host():
 @pytest.mark.parametrize(
     ("asks", "elsewhere"),
     [
-        (r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu", {"engines/group_live.py"}),
-        (r"\"nvidia-smi\", ?\"-|CUDA_VISIBLE_DEVICES\"|device_count\(", {"jobs/machine.py", "jobs/train_model.py"}),
+        (
+            r"sched_getaffinity|cpu_count\(|cpu\.max|cfs_quota|/sys/devices/system/cpu",
+            {"agent/recorder.py", "engines/group_live.py"},
+        ),  # inside ranks
+        (
+            r"\"nvidia-smi\", ?\"-|CUDA_VISIBLE_DEVICES\"|device_count\(",
+            {"jobs/machine.py", "jobs/rank_zero.py", "jobs/train_model.py"},
+        ),
         (r"gpus(\(\)\))? or (host\.)?(cores\(\)|here)\.logical", {"jobs/plan.py"}),
     ],
     ids=["cores", "GPUs", "slots"],

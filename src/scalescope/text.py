@@ -43,6 +43,11 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
+def is_one_line(text: str) -> bool:
+    """True for text that can stand on a line as it is, without control characters."""
+    return text.isprintable()
+
+
 def clean(text: str) -> str:
     """Text safe to show: no escapes, `?` for what is not printable; its lines and its length stay."""
     letters = (letter if letter.isprintable() or letter == "\n" else "?" for letter in without_escapes(text))

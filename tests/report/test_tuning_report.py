@@ -61,8 +61,8 @@ def test_the_sentence_says_how_sure_it_is_that_nothing_is_gained() -> None:
 def test_an_unfinished_search_tells_what_it_found_and_what_to_do() -> None:
     assert sentence(unfinished()) == (
         "Not decided after 4 samples and 66 steps: the training ended after 66 steps; so far bucket_cap_mb 1 and "
-        "hierarchical allreduce is fastest, 1.57x by one sample and not confirmed; train longer, or ask for less with "
-        "--steps-per-sample and --max-samples."
+        "hierarchical allreduce is fastest, 1.57x by one sample and not confirmed; train longer, or ask "
+        "scalescope tune for less by --steps-per-sample and --max-samples."
     )
     offline = msgspec.structs.replace(horovod(), complete=False, decision="keep_default", values={}, reason="")
     told = sentence(offline)

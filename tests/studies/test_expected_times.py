@@ -16,7 +16,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.run import Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
-from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, _is_open, kept
+from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, is_open, kept
 from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
@@ -202,10 +202,10 @@ def test_refining_needs_a_speedup_that_is_not_known_within_five_percent(tmp_path
     assert of_model(tmp_path).skip_reason("refine") == ""
 
 
-def test_a_range_of_few_launches_is_open_and_one_process_alone_is_not() -> None:
-    assert [_is_open(measurement(*launches(apart))) for apart in (0.0, 0.07, 0.08)] == [False, False, True]
-    assert _is_open(measurement(*launches(0.0, 4)))
-    assert not _is_open(measurement(run("none", 1, 80)))
+def test_a_range_of_few_launchesis_open_and_one_process_alone_is_not() -> None:
+    assert [is_open(measurement(*launches(apart))) for apart in (0.0, 0.07, 0.08)] == [False, False, True]
+    assert is_open(measurement(*launches(0.0, 4)))
+    assert not is_open(measurement(run("none", 1, 80)))
 
 
 def test_a_record_that_cannot_be_read_is_as_if_there_were_none(tmp_path: Path) -> None:

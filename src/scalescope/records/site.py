@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.text import did_you_mean, plain
+from scalescope.text import did_you_mean, is_one_line, plain
 from scalescope.units import parse_seconds
 
 _NAME = re.compile(r"[\w.,:@+/=-]+")  # Words that a scheduler takes, without blanks and quotes
@@ -115,14 +115,14 @@ def _lines(document: dict[str, Any], key: str) -> tuple[str, ...]:
         if isinstance(value, str)
         else value
     )
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text.isprintable() for text in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) and is_one_line(text) for text in texts):
         raise ValueError(f'{key}: expected a list of texts such as ["..."], each on one line, not {_shown(value)}')
     return tuple(text for text in texts if text.strip())
 
 
 def _words(value: Any) -> tuple[str, ...]:
     """`apptainer exec --nv image.sif`, split as a shell would."""
-    if isinstance(value, str) and value.isprintable():
+    if isinstance(value, str) and is_one_line(value):
         try:
             return tuple(shlex.split(value))
         except ValueError:

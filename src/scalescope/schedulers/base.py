@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from scalescope.errors import UsageError
 from scalescope.records.submission import BatchJob, JobState
-from scalescope.text import plain
+from scalescope.text import is_one_line, plain
 
 
 class Refusal(NamedTuple):
@@ -64,7 +64,7 @@ def shell_of(job: BatchJob) -> str:
 
 def check_path(path: str) -> None:
     """UsageError for a folder that no scheduler's option can name."""
-    if not path.isprintable() or '"' in path or "\\" in path:
+    if not is_one_line(path) or '"' in path or "\\" in path:
         raise UsageError(
             f"a job script cannot name the folder '{plain(path, 100)}': rename it without quotes, backslashes and "
             "control characters"
