@@ -127,7 +127,7 @@ class RankZero:
             self._refuse(f"no process group without other ranks could be made in torch {version}: {reason(problem)}")
 
     def _lightning(self, module: Any) -> None:
-        """Its Trainer compares its own numbers of devices and nodes with the number of ranks."""
+        """Set Lightning's devices to 1 and its num_nodes to N: its Trainer compares them with the number of ranks."""
         original, nodes = module.Trainer.__init__, self._asked.ranks
 
         @functools.wraps(original)
@@ -293,7 +293,7 @@ class RankZero:
         self._weighed = resident + most - start if resident else 0
 
     def _forget_peak(self) -> None:
-        """What it took to build the model is not what a step takes."""
+        """Reset the peak of memory: building the model may take more than a step does."""
         if self._is_gpu:
             import torch
 
@@ -375,7 +375,7 @@ def _has_used_gpu() -> bool:
 
 
 def _is_finite(root: Any) -> bool:
-    """Whether all parameters are numbers; of shards those that this rank holds."""
+    """True if all parameters are finite; of sharded ones the shards that this rank holds."""
     import torch
 
     for each in root.parameters():
@@ -387,7 +387,7 @@ def _is_finite(root: Any) -> bool:
 
 
 def _variables(asked: Asked) -> dict[str, str]:
-    """What torchrun would tell rank 0."""
+    """Environment variables that torchrun would set for rank 0."""
     per_node = min(asked.per_node, asked.ranks)
     nodes = max(asked.ranks // per_node, 1)
     given = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ}

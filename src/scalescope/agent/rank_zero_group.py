@@ -68,7 +68,7 @@ class Seams:
         yield self._store(), 0, self._ranks
 
     def _store(self) -> Any:
-        """What nobody puts in never comes: a script that waits for it is told soon."""
+        """Create a store with a short timeout: no other rank sets the keys that a script waits for."""
         from torch._C._distributed_c10d import HashStore
 
         store: Any = HashStore()
@@ -103,7 +103,7 @@ class Seams:
         return init_process_group
 
     def _keep_objects(self, c10d: Any) -> None:
-        """What another rank would send is not known: its tensor that says how long it is would be any number."""
+        """Skip object broadcasts from other ranks: neither their content nor its length is known."""
         original = c10d.broadcast_object_list
 
         @functools.wraps(original)
@@ -204,7 +204,7 @@ def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], re
             return Done(number, list(result))
 
         def _reduced(self, tensors: list[Any], opts: Any) -> None:
-            """What equal ranks reduce to."""
+            """Replace tensors, in place, by what a reduction over equal ranks yields."""
             operation = getattr(opts, "reduceOp", sum_)
             operation = getattr(operation, "op", operation)
             for each in tensors:
@@ -344,7 +344,7 @@ def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], re
 
 
 def _is_reducer(caller: Any) -> bool:
-    """Whether DDP's reducer calls, which is C++: from a thread of autograd without Python, or from its wrapper."""
+    """True if DDP's reducer (C++) calls: from a thread of autograd without Python, or from its wrapper."""
     if caller is None or caller.f_code.co_name == "_engine_run_backward":
         return True
     return bool(caller.f_code.co_filename.endswith("parallel/distributed.py"))

@@ -118,7 +118,7 @@ class Recording:
         return {"step_s": step_s, "fill_s": fill_s, **parts, "messages": messages}
 
     def _find_forward(self) -> None:
-        """Of a model whose calls cannot be seen, as one that compiled itself: what lies before the first backward."""
+        """Take all before the first backward as forward if the model hides its calls, as one that compiled itself."""
         first = min((span.began for span in self._spans if span.phase == "backward"), default=0)
         if first and not any(span.phase == "forward" for span in self._spans):
             self._spans.append(_Span("forward", 0, first))
@@ -197,11 +197,11 @@ class Recording:
             return self._first + len(self._issued) - 1
 
     def fill_begins(self) -> int:
-        """Its result is about to be made up."""
+        """Mark the moment at which a result begins to be made up; its index."""
         return self._moment(here=True)
 
     def filled(self, number: int, began: int) -> None:
-        """Its result has been made up since this moment."""
+        """Record that the result of a collective was made up between the moment `began` and now."""
         self._issued[number - self._first][8:10] = [began, self._moment(here=True)]
 
     def wait(self, number: int) -> None:
@@ -218,7 +218,7 @@ class Recording:
             row[10] = self._moment()
 
     def needed_after_backward(self, number: int) -> None:
-        """Nothing but the end of backward waits for it, as for a bucket of DDP."""
+        """Mark a collective for which only the end of backward waits, as for a bucket of DDP."""
         if self._is_of_this_step(number):
             self._owned.add(number)
             self._until_backward_ends.append(number)

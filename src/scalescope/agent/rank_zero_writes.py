@@ -61,7 +61,7 @@ class Writes:
         return inside.startswith(self._near[script]) or not inside.startswith(self._free)
 
     def _is_moved(self, path: str) -> bool:
-        """Whether a path, or a folder around it, is in our folder now."""
+        """True if a path, or a folder around it, is in our folder now."""
         while self._moved and len(path) > 1:
             if path in self._moved:
                 return True
@@ -152,7 +152,7 @@ class Writes:
         return None
 
     def _look(self, original: Any, file: Any = ".", *more: Any, **options: Any) -> Any:
-        """What was moved is found, wherever it is now; of a folder that was there, what was there."""
+        """Look up moved paths where they are now; a folder that was there before shows only its own files."""
         if self._moved and not isinstance(file, int):
             try:
                 path = os.path.abspath(os.fsdecode(file))
@@ -290,11 +290,11 @@ class _Repository(str):
         return ""
 
     def result(self, timeout: Any = None) -> _Repository:
-        """Of an upload in the background."""
+        """Return the repository, as a finished upload in the background would."""
         return self
 
     def done(self) -> bool:
-        """It is."""
+        """Return True: the upload counts as done."""
         return True
 
 

@@ -237,7 +237,7 @@ def _tuned(folder: str, clock: StepClock) -> Any:
 
 
 def _rank_zero(folder: str, agent: Agent) -> Any:
-    """What makes this process rank 0 of N; nothing of it is imported where nobody asks for it."""
+    """Make this process rank 0 of N; None, and nothing of it is imported, if nobody asks for it."""
     if not os.environ.get("SCALESCOPE_RANK_ZERO"):
         return None
     from .rank_zero import begin as begin_as_rank_zero

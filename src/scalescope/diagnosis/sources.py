@@ -90,7 +90,7 @@ def explain(
 
 
 def explain_nccl(paths: Sequence[Path]) -> Explanation:
-    """What NCCL says of its network in logs of one job, with what to change; there are no steps in them."""
+    """Explain the network of one job from its NCCL logs, with what to change; there are no steps in them."""
     network = _network_of(paths)
     explanation = Explanation(
         kind="NCCL log",

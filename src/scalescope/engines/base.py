@@ -152,12 +152,12 @@ class Engine(ABC):
 
     @property
     def changes_live(self) -> bool:
-        """Whether some of its knobs may change while it trains."""
+        """True if some of its knobs may change while it trains."""
         return any(knob.changes == "live" for knob in self.knobs)
 
     @property
     def is_tuned(self) -> bool:
-        """Whether a search may try values of its knobs."""
+        """True if a search may try values of its knobs."""
         return any(knob.tried for knob in self.knobs)
 
     @property
@@ -167,7 +167,7 @@ class Engine(ABC):
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """What a settings file with its knobs holds; nothing where none is tuned."""
+        """Top-level keys of a settings file with its knobs; empty: none is tuned."""
         return (self.section or self.name, *self.beside_section) if self.is_tuned else ()
 
     def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:
@@ -175,7 +175,7 @@ class Engine(ABC):
         return []
 
     def built_with(self, python: str, what: Literal["mpi", "nccl"]) -> bool:
-        """Whether the engine of an interpreter was built with MPI, and there is one, or reduces through NCCL."""
+        """True if the engine of an interpreter was built with MPI, and there is one, or reduces through NCCL."""
         return False
 
     def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
@@ -209,7 +209,7 @@ class Engine(ABC):
 
     @abstractmethod
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
-        """What a step of this model exchanges under these knob values."""
+        """Return the exchange of a step of this model under these knob values."""
 
     @abstractmethod
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
@@ -258,7 +258,7 @@ def parse_value(knob: Knob, text: str) -> KnobValue:
 
 
 def describe_range(knob: Knob) -> str:
-    """What a knob accepts, in words."""
+    """Describe the values that a knob accepts, in words."""
     if knob.type == "bool":
         return "true or false"
     if knob.type == "choice":

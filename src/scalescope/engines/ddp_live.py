@@ -94,7 +94,7 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
 
 
 def current(ddp: Any) -> dict[str, Any]:
-    """What the wrapper does now, as values of its knobs."""
+    """Current state of the wrapper, as values of its knobs."""
     first, cap = _limits(ddp)
     return {
         "bucket_cap_mb": cap / _MIB,
@@ -307,5 +307,5 @@ def broadcast(tensor: Any, name: str) -> None:
 
 
 def is_done(handle: Any) -> bool:
-    """Whether the collective is done."""
+    """True if the collective is done."""
     return bool(handle.is_completed())

@@ -55,7 +55,7 @@ def no_change_of_view(ddp: Any) -> str:
 
 
 def _is_view(gradient: Any) -> bool:
-    """Whether it shares its memory with something else, such as a buffer for all gradients."""
+    """True if a gradient shares its memory with something else, such as a buffer for all gradients."""
     import torch
 
     if gradient is None or gradient.layout is not torch.strided:
@@ -65,7 +65,7 @@ def _is_view(gradient: Any) -> bool:
 
 
 def _refusal_of_what_was_registered(ddp: Any) -> str:
-    """What the script did to the wrapper after it was made."""
+    """Refuse a wrapper that the script changed after it was made, with the reason; empty: no refusal."""
     import torch.distributed as dist
 
     data = ddp._get_ddp_logging_data()

@@ -160,7 +160,7 @@ class Wrappers:
             self._tuned.say(line)
 
     def _is_kin(self, model: Any) -> bool:
-        """Whether this is a wrapper or a model inside one."""
+        """True if this is a wrapper or a model inside one."""
         made = [wrapper for wrapper in (reference() for reference in self._made) if wrapper is not None]
         return model is not None and any(model is wrapper or model is wrapper.module for wrapper in made)
 
@@ -227,13 +227,13 @@ class DdpTraining:
 
     @functools.cached_property  # A script may end its process group before the last line is told
     def is_first(self) -> bool:
-        """Whether this is rank 0."""
+        """True if this is rank 0."""
         import torch.distributed as dist
 
         return dist.get_rank() == 0
 
     def about(self) -> dict[str, Any]:
-        """Of its process group."""
+        """Describe its process group: world size, backend, device."""
         import torch.distributed as dist
 
         return {
@@ -248,7 +248,7 @@ class DdpTraining:
         return (None, refused) if refused else (TorchControlGroup(self.model.process_group), "")
 
     def refusal(self) -> str:
-        """What speaks against a switch."""
+        """Reason against a switch; empty: none."""
         return self._wrappers.refusal() if self._wrappers else refusal_of(self.model)
 
     def prepare(self, group: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ _LONGEST_TROUBLE = 300  # Characters; escaped they still fit into a message
 
 
 def objection(action: Callable[[], Any]) -> str:
-    """What an action says against going on, or how it failed, in one line; empty: neither."""
+    """Run an action and return its objection to going on, or its error, in one line; empty: neither."""
     try:
         return str(action() or "")
     except Exception as problem:  # whatever it is, it must not end a training
@@ -49,7 +49,7 @@ class ControlGroup:
         self.ranks_here = self.hosts.count(host)
 
     def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """What every rank says, on every rank."""
+        """Gather the messages of all ranks, on every rank."""
         said = [json.loads(row) for row in self._gather(encoded(message))]
         if any("left" in each for each in said):
             raise RankLeft(first_trouble(said))
@@ -79,12 +79,12 @@ class ControlGroup:
 
 
 def in_trouble(why: str) -> dict[str, Any]:
-    """What a rank says that may have trouble."""
+    """Message with which a rank reports trouble; empty trouble: it has none."""
     return {"trouble": why[:_LONGEST_TROUBLE]}
 
 
 def first_trouble(said: list[dict[str, Any]]) -> str:
-    """Of the first rank that has any; the others' names say little when all have the same."""
+    """Trouble of the first rank that has any: when all have the same, the others' names say little; empty: none has."""
     return next((each["trouble"] for each in said if each.get("trouble")), "")
 
 

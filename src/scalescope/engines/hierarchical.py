@@ -32,7 +32,7 @@ def prepare(process_group: dist.ProcessGroup | None = None) -> Groups | str:
 
 
 def prepared(process_group: dist.ProcessGroup) -> Groups | str:
-    """What `prepare` found for this process group; it talks to nobody."""
+    """Return what `prepare` found for this process group, without communication."""
     return _registry().get(process_group, "its groups were not prepared")
 
 
@@ -160,7 +160,7 @@ class _Bucket:
         )
 
     def on_cpu(self) -> torch.Tensor:
-        """Its values where gloo can send them from, once they are there."""
+        """Return the values in host memory, from where gloo can send them, once they are there."""
         if self._ready is not None:
             self._ready.synchronize()
             self.values = self._tensor.cpu()

@@ -117,7 +117,7 @@ def _kind_of_store() -> Any:
 
 
 def _is_marked(address: str, port: int, mark: str) -> bool:
-    """Whether rank 0's store answers there: every host has some addresses that others have, too."""
+    """True if rank 0's store answers there, by its mark: every host has some addresses that others have, too."""
     try:
         reach(address, port)
         store = _kind_of_store()(address, port, None, False, datetime.timedelta(seconds=_ANSWERS_WITHIN_S), False)

@@ -138,7 +138,7 @@ def broadcast(tensor: Any, name: str) -> None:
 
 
 def is_done(handle: Any) -> bool:
-    """Whether the collective is done."""
+    """True if the collective is done."""
     import horovod.torch as hvd
 
     return bool(hvd.poll(handle))

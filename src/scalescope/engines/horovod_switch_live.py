@@ -85,7 +85,7 @@ class Switcher:
 
     @property
     def controller(self) -> str:
-        """What the ranks agree through."""
+        """Controller through which the ranks agree: "mpi" or "gloo"."""
         return "mpi" if self._horovod.mpi_enabled() else "gloo"
 
     def current(self) -> dict[str, Any]:
@@ -114,14 +114,14 @@ class Switcher:
 
     @property
     def switches_left(self) -> int:
-        """How many more there is room for: every copy stays in memory, and with Gloo keeps files open."""
+        """Number of switches left: every copy of the library stays in memory, and with Gloo keeps files open."""
         left = MOST_SWITCHES - self.switches
         if self.controller == "gloo":
             left = min(left, (_most_files() - _open_files()) // self._files_per_switch)
         return left
 
     def has_open_operations(self) -> bool:
-        """Whether the script waits for an operation that it began: its handle means nothing to another library."""
+        """True if operations of the script are outstanding: their handles mean nothing to another library."""
         return bool(self._ops._handle_map)
 
     # A switch: every rank loads, stops, starts, in this order; ranks agree in between
@@ -214,7 +214,7 @@ def why_not_here() -> str:
 
 
 def rendezvous_server() -> Any:
-    """Where Gloo's ranks find each other, not yet listening: Horovod's own."""
+    """Create the server of Horovod at which Gloo's ranks find each other; it does not listen yet."""
     server = importlib.import_module("horovod.runner.http.http_server").RendezvousServer()
     assert callable(server.start)
     assert callable(server.init)
@@ -222,7 +222,7 @@ def rendezvous_server() -> Any:
 
 
 def loadable(path: str) -> bytes:
-    """What the dynamic loader takes of a library: debug information, most of the file, is left out."""
+    """Read what the dynamic loader needs of a library, without debug information, which is most of the file."""
     with open(path, "rb") as file:
         head = file.read(64)
         if head[:6] != b"\x7fELF\x02\x01":  # not of a 64-bit little-endian machine
@@ -262,7 +262,7 @@ def _environment(changed: dict[str, str]) -> Iterator[None]:
 
 
 def _uses_mpi(basics: Any) -> bool:
-    """Whether Horovod is going to begin MPI: it does unless both of these say something else."""
+    """True if Horovod is going to start MPI: built with it, it does unless both variables name something else."""
     said = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
     return bool(basics.mpi_built()) and "mpi" in said
 

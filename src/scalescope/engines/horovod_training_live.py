@@ -88,14 +88,14 @@ class HorovodTraining:
         )
 
     def reset(self) -> None:
-        """Nothing is kept that a forked child would have to forget."""
+        """Do nothing: there is no state that a forked child would have to forget."""
 
     def note_root(self, root: Any) -> None:
         """See the model that is trained."""
         self.model = root
 
     def _wrapped(self) -> None:
-        """Of several optimizers the first one counts: Horovod's knobs are the same for all."""
+        """Begin the search at the first of several optimizers: Horovod's knobs are the same for all."""
         if self._tuned.waits:
             self._tuned.begin_search(self, "hvd.DistributedOptimizer was made after the first steps")
 
@@ -119,7 +119,7 @@ class HorovodTraining:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0."""
+        """True if this is rank 0."""
         return self._rank == 0
 
     def about(self) -> dict[str, Any]:
@@ -140,13 +140,13 @@ class HorovodTraining:
         return group, refused
 
     def _open_rendezvous(self) -> None:
-        """Where Gloo's ranks find each other after a switch: the launcher's store keeps where they were before."""
+        """Start a server for Gloo's rendezvous after a switch: the launcher's store keeps the ranks' old addresses."""
         store = horovod_switch_live.rendezvous_server()
         self._port = store.start()
         self._store = store
 
     def refusal(self) -> str:
-        """What speaks against a switch."""
+        """Reason against a switch; empty: none."""
         return str(self._switcher.refusal())
 
     def prepare(self, group: Any) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class HorovodTraining:
         }
 
     def is_busy(self) -> bool:
-        """Whether the script waits for an operation that it began."""
+        """True if operations of the script are outstanding."""
         return bool(self._switcher.has_open_operations())
 
     def switch(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
@@ -197,14 +197,14 @@ class HorovodTraining:
         return {}
 
     def finish(self) -> None:
-        """Nobody looks for anybody in the store any more; to end it at once would take a while."""
+        """Stop the rendezvous server, which no rank needs any more, in a thread, as it takes a while."""
         if self._store is not None:
             threading.Thread(target=self._store.stop, daemon=True).start()
             self._store = None
 
     @property
     def cannot_train(self) -> bool:
-        """Where Horovod did not start again."""
+        """True if Horovod did not start again."""
         return not self._horovod.is_initialized()
 
     def _restart(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:

@@ -43,7 +43,7 @@ class IdleThreads:
             self._asleep += waiting
 
     def _prepare(self) -> bool:
-        """Whether two signals that nobody uses could be taken: one whose handler waits, one that ends the wait."""
+        """Take two unused signals, one whose handler waits and one that ends the wait; False: not possible."""
         sleep, wake = _sleep_signal(), _sleep_signal() + 1
         libc = ctypes.CDLL(None)
         if any(signal.getsignal(number) != signal.SIG_DFL for number in (sleep, wake)) or not hasattr(libc, "tgkill"):
@@ -61,7 +61,7 @@ class IdleThreads:
 
 
 def threads() -> set[int]:
-    """Of this process."""
+    """Ids of this process's threads."""
     return {int(name) for name in os.listdir("/proc/self/task")}  # noqa: PTH208 - pathlib is slow to import
 
 

@@ -21,11 +21,11 @@ class Plain(Engine):
         return "torchrun"
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
-        """Nothing."""
+        """Return an exchange without messages."""
         return Exchange(backend=NO_ENGINE, messages=())
 
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
-        """Nothing moves."""
+        """Return no values: nothing moves bytes."""
         return {}
 
 

@@ -22,4 +22,4 @@ def agree(value: int) -> int:
 
 
 def finish() -> None:
-    """Nothing to close."""
+    """Do nothing: there is nothing to close."""

@@ -23,7 +23,7 @@ def no_room_for(
 
 
 def _free_on_gpu(device: Any) -> int:
-    """What nobody has, and what this process holds in reserve."""
+    """Bytes of a GPU that are free, and those that this process holds in reserve."""
     import torch
 
     cuda: Any = torch.cuda
@@ -32,7 +32,7 @@ def _free_on_gpu(device: Any) -> int:
 
 
 def _free_on_host(proc: str, cgroup: str) -> int:
-    """Of the machine, or of the container where that has less; where neither tells, any amount."""
+    """Free bytes of the machine, or of the container where that has less; no limit where neither tells."""
     free = [_named(f"{proc}/meminfo", "MemAvailable:", 1 << 50) << 10]
     with contextlib.suppress(OSError, ValueError), open(f"{cgroup}/memory.max") as limit:
         with open(f"{cgroup}/memory.current") as current:

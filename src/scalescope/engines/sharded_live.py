@@ -25,7 +25,7 @@ def engine_of(root: Any) -> str:
 
 
 def _has_copies(root: Any) -> bool:
-    """Whether shards have copies: of a mesh with two dimensions fully_shard replicates along the first."""
+    """True if shards have copies: on a mesh with two dimensions fully_shard replicates along the first."""
     placed = [parameter.placements for parameter in root.parameters() if hasattr(parameter, "placements")]
     return any(len(each) > 1 and each[0].is_replicate() for each in placed)
 

@@ -222,7 +222,7 @@ def _given_profile(request: EstimateRequest, described: Cluster | None) -> Model
 
 
 def _knobs(request: EstimateRequest) -> list[Knobs]:
-    """Of each engine of the map."""
+    """Knobs of each engine of the map."""
     if several := request.engine if len(request.engines) > 1 else "":
         if request.knobs:
             raise UsageError(f"--knob is of one engine: leave it out, or name one of {several} with --engine")

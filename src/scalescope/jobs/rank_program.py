@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Of all hosts; 0: this machine's count."""
+        """Sum of all hosts' slots; 0: this machine's count."""
         return sum(each.slots for each in self.hosts)
 
 

@@ -232,7 +232,7 @@ class _Watch:
         return seen
 
     def stalled(self, seconds: float) -> tuple[str, str]:
-        """Where the process waits: mostly for ranks that are not there."""
+        """Sentence on where the process waits, mostly for ranks that are not there, and details."""
         _, details = self._watch.stalled(seconds)
         frames = _FRAME.findall(details)
         own = next((frame for frame in frames if not any(each in frame[0] for each in _LIBRARIES)), None)
@@ -246,11 +246,11 @@ class _Watch:
         )
 
     def died(self, code: int) -> str:
-        """How the command ended, in one line."""
+        """Describe how the command ended, in one line."""
         return self._watch.died(OWN, code)[0]
 
     def seen(self) -> list[_Seen]:
-        """What the processes wrote that trained; first those that saw enough."""
+        """Records of the processes that trained; first those that saw enough."""
         found = [_read(path) for path in self._paths()]
         return sorted(
             (each for each in found if each.end), key=lambda each: bool(each.end and each.end.why != "enough")
@@ -305,7 +305,7 @@ def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Endi
 
 
 def _why(watch: _Watch, ending: Ending, output: Sequence[str]) -> str:
-    """What went wrong, in one line: torch's own where it says so."""
+    """Reason for a failure, in one line; the script's last error where it printed one."""
     if ending.details:  # given up
         return ending.problem
     for line in reversed(output):
@@ -455,7 +455,7 @@ def _check_batches(np: int, seen: _Seen, steps: Sequence[Step]) -> None:
 
 
 def _typical(recorded: Sequence[_Line]) -> tuple[_Line, int]:
-    """Of the recorded steps with the most common collectives the middle one by time; how many kinds differ, or 0."""
+    """Median step by time among those with the most common collectives, and the number of kinds; 0: all alike."""
     kinds = Counter(_kind(line) for line in recorded)
     most = kinds.most_common(1)[0][0]
     alike = sorted((line for line in recorded if _kind(line) == most), key=lambda line: line.step_s)

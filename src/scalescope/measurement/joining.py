@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
     @property
     def here(self) -> Fingerprint | None:
-        """Where it was begun."""
+        """Fingerprint of the environment in which it was begun; None: not known."""
         return self.plan.fingerprint if self.plan else None
 
 
@@ -55,7 +55,7 @@ def _keys(points: Iterable[Point]) -> set[tuple[object, ...]]:
 
 
 def difference(old: Part, new: Part) -> str:
-    """What keeps two measurements of one training from being one curve; empty: nothing does."""
+    """Differences that keep two measurements of one training from being one curve; empty: none."""
     found = [
         f"{what} {_shown(there)} instead of {_shown(here)}"
         for what, here, there in _settings(old, new)
@@ -75,7 +75,7 @@ _HERE = {"CPU": "cpu", "cores": "cores", "GPUs": "gpus"}  # Compared where ranks
 
 
 def _settings(old: Part, new: Part) -> list[tuple[str, object, object]]:
-    """What must be equal: its name, and of each part."""
+    """Settings that must be equal: name, old value, new value."""
     found: list[tuple[str, object, object]] = []
     if old.plan and new.plan:
         one, other = old.plan.request, new.plan.request
@@ -95,7 +95,7 @@ def _settings(old: Part, new: Part) -> list[tuple[str, object, object]]:
 
 
 def _threads(part: Part) -> list[int]:
-    """Of its ranks, as far as no launch line decided them."""
+    """Threads per rank of its runs, as far as no launch line decided them."""
     return sorted({threads for run in part.measurement.runs if (threads := run.point.threads_per_rank)})
 
 

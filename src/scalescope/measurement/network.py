@@ -49,7 +49,7 @@ class _OfRank(msgspec.Struct):
 
 
 def network_of(folder: Path, backend: str, enter: Enter | None) -> Network | None:
-    """What the ranks of a launch exchanged their messages over; None where none of them told.
+    """Network over which the ranks of a launch exchanged messages; None: no rank reported one.
 
     Args:
         folder: Of the launch.
@@ -142,7 +142,7 @@ def _timed(links: Sequence[Link], addresses: Sequence[tuple[str, str]], enter: E
 
 
 def way_in(settings: Settings, point: Point) -> Enter | None:
-    """How the hosts of a launch are entered; None where its command places its ranks itself, or on this machine."""
+    """Return a function that runs a program on a host of the launch; None: one host, or the command places ranks."""
     placed = place(point.np, settings.hosts, oversubscribe=settings.request.oversubscribe)
     if not settings.named_hosts or len(placed) < 2:
         return None

@@ -83,7 +83,7 @@ def launches_to_go(
 
 
 def _bases(point: Point, planned: Sequence[Point], request: MeasureRequest) -> set[Point]:
-    """What a point is compared with."""
+    """Baselines with which a point is compared."""
     found = {baseline_of(point, scaling, planned) for scaling in request.scaling}
     return {base for base in found if base and base != point}
 

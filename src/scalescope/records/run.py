@@ -71,7 +71,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Its kind, for people."""
+        """Description of its hardware, for people."""
         gpus = f" and {plural(len(self.gpus), 'GPU')}: {', '.join(dict.fromkeys(self.gpus))}" if self.gpus else ""
         return plain(f"{plural(self.cores, 'core')} of {self.cpu or 'an unnamed CPU'}{gpus}", 120)
 

@@ -42,7 +42,7 @@ class Scheduler(Protocol):
         """Commands that tell where a job stands; one after another until one knows."""
 
     def state(self, printed: str) -> JobState | None:
-        """Where it stands, by what such a command printed; None: it does not know the job."""
+        """State of the job, read from the output of such a command; None: it does not know the job."""
 
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """The command that cancels jobs."""

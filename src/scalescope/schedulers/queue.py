@@ -40,7 +40,7 @@ def submit(scheduler: Scheduler, script: Path, after: str = "") -> str:
 
 
 def state_of(scheduler: Scheduler, job_id: str) -> JobState | None:
-    """Where a job stands; None: nobody knows it any more.
+    """State of a job; None: the scheduler does not know it any more.
 
     Raises:
         WorkFailed: The scheduler does not answer.

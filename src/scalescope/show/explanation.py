@@ -116,7 +116,7 @@ def sentence(explanation: Explanation) -> str:
 
 
 def network_lines(network: Network | None) -> list[str]:
-    """What messages went over, what else there is, and the settings that choose: a line each."""
+    """Lines on the network that messages used, the other links, and the settings that choose between them."""
     if network is None:
         return []
     names = [plain(name, 30) for name in network.interfaces[:_FEW]]

@@ -437,7 +437,7 @@ def _json(results: Results, page: str) -> dict[str, Any]:
 
 
 def _points(results: Results) -> list[dict[str, Any]]:
-    """Of a curve that no folder holds alone."""
+    """Points of a curve that no folder holds alone."""
     assert results.scaling
     return document_of(results.scaling, measurement=results.measurement).json()["points"]  # type: ignore[no-any-return]
 

@@ -148,5 +148,5 @@ def overlap_factors(
 
 
 def _distance(overlap: Overlap, ranks: int, nodes: int) -> float:
-    """How unlike a measured group is, in doublings; another number of nodes counts more."""
+    """Distance of a measured group from the wanted one, in doublings; those of the number of nodes count twice."""
     return abs(math.log2(overlap.ranks / ranks)) + 2 * abs(math.log2(overlap.nodes / nodes))

@@ -114,7 +114,7 @@ class CostModel:
         return result
 
     def _sources(self, m: Array) -> list[tuple[NDArray[np.bool_], _Source]]:
-        """Which source tells the costs on m nodes: the nearest to what was measured."""
+        """Sources of costs, nearest to what was measured, each with a mask of the node counts `m` that it serves."""
         counts = [count for count in self._wall if count != _SEVERAL]
         sources: list[tuple[NDArray[np.bool_], _Source]] = [(m == count, count) for count in counts]
         other = ~np.isin(m, counts)
@@ -259,7 +259,7 @@ def _fit(operation: Operation, ranks: Array, times: Array) -> Array:
 
 
 def _terms(operation: Operation, ranks: Array) -> Array:
-    """How time grows with ranks: hops of a ring, bytes that a rank sends, a constant; or levels of a tree."""
+    """Terms of time by ranks, as columns: ring hops, bytes a rank sends, a constant; or tree levels, a constant."""
     hops = 2 * (ranks - 1)
     columns = [collectives.depth(ranks)] if operation == "broadcast" else [hops, hops / ranks]
     return np.stack([*columns, np.ones_like(ranks)], axis=1)
@@ -280,7 +280,7 @@ def _tables(cluster: Cluster, backend: str, operation: Operation) -> list[Costs]
 
 
 def _as_share(table: Costs, operation: Operation) -> Costs:
-    """What an all-gather or a reduce-scatter takes by what was measured of allreduce, which is both.
+    """Estimate the costs of an all-gather or a reduce-scatter from those measured of allreduce, which is both.
 
     Over gloo a reduce-scatter is an allreduce.
     """

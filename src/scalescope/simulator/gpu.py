@@ -75,7 +75,7 @@ def copy_s_per_byte(cluster: Cluster) -> float:
 
 
 def described_overlap(cluster: Cluster, ranks: int, nodes: int) -> Overlap:
-    """What NCCL does to compute on GPUs where that was not measured: each channel takes a multiprocessor."""
+    """Overlap slowdown by NCCL on GPUs where it was not measured: each channel takes a multiprocessor."""
     inside = cluster.inside_bytes_per_s(-(-ranks // nodes)) if ranks > nodes else None
     between = cluster.between.bytes_per_s if cluster.between and nodes > 1 else None
     share = channels(min(filter(None, (inside, between)), default=0.0)) / _MULTIPROCESSORS[cluster.gpu or _UNKNOWN]
@@ -90,7 +90,7 @@ def described_overlap(cluster: Cluster, ranks: int, nodes: int) -> Overlap:
 
 
 def unequal(cluster: Cluster, ranks: ArrayLike) -> tuple[Floats, Floats]:
-    """How much longer the slowest of p devices takes than a typical one, and the relative standard error of that.
+    """Time of the slowest of p devices relative to a typical one, and the relative standard error of that.
 
     The error holds that the device of the profile is one of them, and that their spread is known within a factor of 2.
     """

@@ -203,7 +203,7 @@ def _sharing(cluster: Cluster, ranks: np.ndarray) -> np.ndarray:
 
 
 def _fits(memory_bytes: np.ndarray, profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
-    """Whether a batch fits into memory: it did when it was tried, or the line through those that did says so."""
+    """True where a batch fits into memory: it did when it was tried, or the line through those that did says so."""
     fits = (memory_bytes <= profile.memory_limit_bytes) | (profile.memory_limit_bytes == 0)
     return fits & (batches < profile.too_large) if profile.too_large is not None else fits
 
@@ -221,7 +221,7 @@ def largest_batch(profile: ModelProfile, shared_by: int = 1) -> int | None:
 
 
 def recommend(cells: Sequence[Cell], goal: float, slots_per_node: int) -> Advice | None:
-    """Of the cells that lose little throughput and are efficient, the one with the fewest devices, rather one that ran.
+    """Pick the cell with the fewest devices among efficient ones that lose little throughput; at a tie one that ran.
 
     Beyond one node those with whole nodes come first: the rest of a node is paid for as well. Where nothing reaches the
     efficiency goal, the most throughput that keeps a speedup above 1, or one process.
@@ -299,7 +299,7 @@ def _baseline_warnings(cells: Sequence[Cell]) -> list[str]:
 
 
 def profile_doubts(profile: ModelProfile) -> list[str]:
-    """Whether one process stepped so unevenly that nothing can be built on it."""
+    """Warning if one process stepped too unevenly for anything to be built on it; empty: it did not."""
     error = math.expm1(_INTERVAL * max(point.error for point in profile.points))
     return [f"the profile knows steps of one process within {format_share(error)} only"] if error > _SHAKY else []
 

@@ -112,7 +112,7 @@ def _between(wanted: Floats, known: Floats, table: Floats) -> Floats:
 
 
 def _normal(noise: float) -> Residuals:
-    """Of a profile that keeps only a standard deviation."""
+    """Residuals for a profile that keeps only a standard deviation: of a normal distribution."""
     if not noise:
         return Residuals(counts=(1,), levels=(1.0,))
     from scipy.special import ndtri

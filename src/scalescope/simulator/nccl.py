@@ -105,7 +105,7 @@ class Nccl:
         ]
 
     def _plateau(self, size: Array, p: Array, m: Array, inside: Link) -> Array:
-        """How many times longer the hops of large messages take in rings across nodes."""
+        """Factor by which hops of large messages take longer in rings across nodes; 1 elsewhere."""
         channels = max(inside.bytes_per_s / _CHANNEL, 1.0) if np.isfinite(inside.bytes_per_s) else 1.0
         large = (m > 1) & (size >= _PLATEAU_BYTES * p * channels)
         return np.where(large, _PLATEAU_V100 if self.gpu == "V100" else _PLATEAU, 1.0)
@@ -139,7 +139,7 @@ class Nccl:
 
 
 def channels(bytes_per_s: float) -> int:
-    """How many channels carry this rate: NCCL makes two for each link of a ring, at most 32."""
+    """Number of channels that carry this rate: NCCL makes two for each link of a ring, at most 32."""
     return min(2 * max(int(bytes_per_s / _CHANNEL + 0.5), 1), _MOST_CHANNELS)
 
 

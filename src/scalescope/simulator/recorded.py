@@ -160,7 +160,7 @@ def _after(messages: Sequence[Message]) -> dict[int, int]:
 
 
 def _moments(record: RankZero, work_s: float) -> list[tuple[float, bool, int]]:
-    """Where in its work a step issues messages and waits for them: work done, whether it waits, the message."""
+    """List when a step issues messages and waits for them: seconds of work done, whether it waits, the message."""
     backward_end_s = record.recorded_step_s * (1 - record.optimizer_s / max(record.step_s, _TINY))
     # Over gloo every collective of an engine that shards stops compute until it is over.
     blocks = record.device == "cpu" and "allgather" in KNOWN.get(record.engine, USUAL).operations
@@ -232,7 +232,7 @@ def _place(message: Message, cluster: Cluster) -> tuple[float, int, int]:
 def _phases(
     record: RankZero, work_s: float, start_s: float, end_s: float, before_s: float, after_s: float
 ) -> list[tuple[Activity, float, float]]:
-    """What compute did from start to end: input and the like first, then forward, backward, optimizer."""
+    """Activities of compute from start to end: input and the like first, then forward, backward, optimizer."""
     scale = work_s / max(record.step_s, _TINY)
     optimizer = work_s - scale * record.optimizer_s
     backward = optimizer - scale * record.backward_s

@@ -214,7 +214,7 @@ def _messages_of(low: RankZero, high: RankZero, ranks: int) -> tuple[Message, ..
 
 
 def _is_shared(low: RankZero, high: RankZero) -> bool:
-    """Whether two sizes train on the same samples in a step, all processes together."""
+    """True if the global batch of two sizes is the same, up to rounding."""
     total, other = low.batch * low.np, high.batch * high.np
     return abs(total - other) <= max(_SAME * max(total, other), high.np)
 
@@ -226,7 +226,7 @@ def scaling_of(batches: Mapping[int, int]) -> ScalingKind:
 
 
 def _uneven(record: RankZero) -> tuple[float, float]:
-    """How much longer the slowest rank takes than a typical one, and the relative error of that."""
+    """Time of the slowest rank relative to a typical one, and the relative error of that."""
     typical = median(record.steps_s) if record.steps_s else 0.0
     residuals = [seconds / typical for seconds in record.steps_s if seconds <= _AT_ONCE * typical]
     if record.np == 1 or len(residuals) < _FEWEST_RESIDUALS:
@@ -305,7 +305,7 @@ def _warnings(
     base: int,
     limit: int,
 ) -> list[str]:
-    """What the map does not know, and what the script did, a line each."""
+    """Warnings about what the map does not know, and about what the script did, a line each."""
     records, cluster = question.records, question.cluster
     several = [record for record in records if record.np > 1]
     gpu = cluster.device == "gpu"

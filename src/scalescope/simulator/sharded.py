@@ -140,7 +140,7 @@ class ShardedOutcome:
         return np.maximum(self.collectives_s - self.exposed_s, 0.0)
 
     def count(self, kind: Kind) -> int:
-        """How many there were of a kind."""
+        """Number of parts of the step that are of a kind, such as gathers."""
         return sum(each.kind == kind for each in self.done)
 
 
@@ -365,7 +365,7 @@ def _stretched(step: ShardedStep, compute: Seconds, sending: Seconds) -> Sharded
 
 
 def _of_larger(sizes: Sequence[float], seconds: Sequence[Seconds], part: Sequence[int]) -> Seconds:
-    """What one collective takes instead of several: their sum without what each of them takes whatever its size."""
+    """Seconds of one collective in place of several: their sum, with the time that any size takes counted once."""
     total = sum(seconds[index] for index in part)
     if len(part) == 1 or len(set(sizes)) == 1:
         return total

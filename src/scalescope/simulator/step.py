@@ -213,12 +213,12 @@ class _Links:
         self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
 
     def message_s(self, bytes_: Floats, cells: NDArray[np.int_]) -> Floats:
-        """Of a message alone in some cells, once all ranks are ready for it."""
+        """Seconds of a message alone in some cells, once all ranks are ready for it."""
         seconds = self._allreduce_s(bytes_, self._ranks[cells], self._nodes[cells])
         return np.where(self._together[cells], np.maximum(seconds - self._small_s[cells], 0.0), 0.0)
 
     def _allreduce_s(self, bytes_: Floats, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> Floats:
-        """Of all ranks at once or, where hosts have equally many of them, by hosts: inside, then between them.
+        """Seconds of an allreduce, over all ranks at once or, where hosts have equally many, inside and between hosts.
 
         By hosts every rank of a host sends its share of the message over the link that they have in common, which takes
         as long as one rank with all of it.
@@ -234,13 +234,13 @@ class _Links:
         return flat
 
     def agreement_s(self) -> Floats:
-        """What it takes the ranks to agree on a message, and to send one that is almost empty."""
+        """Seconds in which the ranks agree on a message, and send one that is almost empty."""
         waited = _PROBED_WAIT_S if self._measured else 0.0
         questions = 1 if self._exchange.agreements_kept else 2
         return questions * np.maximum(self._small_s - waited, 0.0)
 
     def broadcast_s(self) -> Floats:
-        """Of everything that rank 0 sends before the forward."""
+        """Seconds of everything that rank 0 sends before the forward."""
         total = np.zeros(len(self._ranks))
         if self._exchange.broadcasts and self._any:
             model = CostModel(self._cluster, self._exchange.backend, "broadcast")
@@ -249,7 +249,7 @@ class _Links:
         return total
 
     def norms_s(self, channels: Sequence[int]) -> Floats:
-        """Of SyncBatchNorm: a layer gathers mean, variance and count in forward and sums two gradients in backward."""
+        """Seconds of SyncBatchNorm: layers gather mean, variance, count in forward, and sum 2 gradients in backward."""
         total = np.zeros(len(self._ranks))
         for size in channels if self._any else ():
             gathered = 4.0 * (2 * size + 1) * self._ranks / 2  # gathering sends half of what summing as much does
@@ -267,7 +267,7 @@ class _Links:
 
 
 def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
-    """When the last message has been copied back: one after another, after backward, each after its arrival."""
+    """Time at which the last message has been copied back: in turn, after backward, each after its arrival."""
     at = outcome.backward_s
     for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
         at = np.maximum(at, arrived) + seconds

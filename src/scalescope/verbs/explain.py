@@ -130,7 +130,7 @@ def _plan_explain(request: ExplainRequest) -> Iterable[str]:
 
 
 def _captured(folder: Path) -> "Explanation":
-    """What a job has explained: it stands next to the traces."""
+    """Load the explanation that a job left next to the traces."""
     from scalescope.records.explanation import Explanation
 
     place = _traced_in(str(folder))

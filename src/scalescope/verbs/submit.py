@@ -75,7 +75,7 @@ class _Place(NamedTuple):
         return state
 
     def record(self) -> Any:
-        """What the verb left in the folder; None where there is nothing yet."""
+        """Record that the verb left in the folder; None: there is nothing yet."""
         assert self.verb.record
         with contextlib.suppress(UsageError):
             return self.verb.record(self.folder)
@@ -283,7 +283,7 @@ def _launcher(request: Any, scheduler: Scheduler) -> str:
 
 
 def _planned_inside(verb: Verb, request: Any) -> list[str]:
-    """What the verb would start in the job; UsageError where it cannot."""
+    """List what the verb would start in the job; UsageError where it cannot."""
     counts, inside = _counts(request), _inside(request, Path(request.folder or "results"))
     with expecting(-(-max(counts) // request.per_node), request.per_node):
         return list(verb.dry_run(inside)) if verb.dry_run else [""]
@@ -349,7 +349,7 @@ def _node_hours(nodes: Sequence[int], site: Site) -> str:
 def _collected(
     place: _Place, submission: Submission, progress: Progress, patience_s: float | None, *, wait: bool
 ) -> Any:
-    """What the jobs leave; with `wait` off the submission."""
+    """Collect what the jobs leave; with `wait` off return the submission."""
     if not wait:
         return in_folder(submission, place.folder)
     try:
@@ -385,7 +385,7 @@ class _Wait:
         self._began = time.monotonic()
 
     def until_it_ends(self) -> JobState:
-        """Where the job stands when it has ended.
+        """Wait until the job has ended, and return its state.
 
         Raises:
             WorkFailed: It waited longer than it may; it is cancelled.
@@ -402,7 +402,7 @@ class _Wait:
             time.sleep(min(_LONGEST_POLL_S, 0.5 + (time.monotonic() - self._began) / 20))
 
     def _ask(self) -> JobState | None:
-        """Where it stands; None while nobody answers."""
+        """State of the job; None: the scheduler does not answer."""
         try:
             return self._place.state(self._job)
         except WorkFailed as silent:

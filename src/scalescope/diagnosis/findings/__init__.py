@@ -61,7 +61,7 @@ def find(case: Case) -> tuple[Finding, ...]:
 
 
 def _without_gain(finding: Finding, case: Case) -> Finding:
-    """What a share of traced steps would gain is not known where the tracer made them much longer."""
+    """Drop a finding's gain: as a share of traced steps it is not known where the tracer made them much longer."""
     why = {"gain unknown": f"traced steps took {format_share(case.explanation.overhead or 0.0)} longer"}
     return msgspec.structs.replace(finding, gain=None, gain_from="", evidence={**finding.evidence, **why})
 

@@ -134,7 +134,7 @@ class Case:
 
     @property
     def shares_cores(self) -> bool:
-        """Whether messages are moved by the cores that compute: hidden under compute they slow it by what they save."""
+        """True if the cores that compute also move messages: hidden under compute, these slow it by what they save."""
         record = self.job.record
         hosts = len({rank.host for rank in record.ranks}) if record else 1
         return self.explanation.device == "cpu" and hosts < 2

@@ -119,7 +119,7 @@ def _slower_link(case: Case, network: Network) -> Finding | None:
 
 
 def _gain(case: Case, speed: float) -> tuple[float | None, Literal["replay", "accounting", ""]]:
-    """What links this many times as fast gain: by the replay, or of what is transferred."""
+    """Gain of links `speed` times as fast, and its source: the replay, or the time in transfers; None: not known."""
     if case.replay is not None:
         return gain(case.replay.step_s, case.replay.with_links(min(speed, _MOST))), "replay"
     accounting = case.explanation.accounting

@@ -63,7 +63,7 @@ def _reduces(trace: Trace, issued: Issued) -> NDArray[np.bool_]:
 
 
 def _module_bytes(trace: Trace, own: NDArray[np.bool_]) -> dict[str, float]:
-    """Of each module's collectives, the typical size."""
+    """Median size of each module's collectives, in bytes."""
     assert trace.issued is not None
     own = own & (trace.collectives.bytes > 0)
     modules, sizes = trace.issued.module[own], trace.collectives.bytes[own]

@@ -52,7 +52,7 @@ def straggler(case: Case) -> Finding | None:
 
 
 def _late_by_s(case: Case, rank: int) -> float:
-    """What ends with this rank's lateness."""
+    """Seconds a step that are saved once this rank is no longer late."""
     late = case.late_s
     others = median([value for each, value in late.items() if each != rank] or [0.0])
     return min(late[rank] - others, _busier_s(case, rank))
