@@ -36,7 +36,16 @@ def write_training(folder: Path, pause: float = 0.01) -> tuple[str, ...]:
 def test_killed_at_random_moments_nothing_finished_is_lost_or_repeated(scalescope) -> None:
     generator = random.Random()
     folder = scalescope.folder / "out"
-    begin = ("measure", *QUICK, "--launches", "1", "--batch", "1,2,4,8", *write_training(scalescope.folder, pause=0.05))
+    begin = (
+        "measure",
+        *QUICK,
+        "--launches",
+        "1",
+        "--batch",
+        "1,2,4,8",
+        *write_training(scalescope.folder, pause=0.05),
+        "{batch}",
+    )
     kept = b""
 
     def words() -> tuple[str, ...]:
@@ -68,7 +77,7 @@ def test_killed_at_random_moments_nothing_finished_is_lost_or_repeated(scalescop
 
 
 def test_a_torn_line_is_launched_again(scalescope) -> None:
-    command = write_training(scalescope.folder)
+    command = (*write_training(scalescope.folder), "{batch}")
     scalescope("measure", *QUICK, "--batch", "2,4", *command)
     runs = scalescope.folder / "out" / "runs.jsonl"
     whole = runs.read_bytes()
@@ -125,7 +134,7 @@ def test_a_measurement_is_resumed_from_any_folder_with_its_own_options(scalescop
 
 
 def test_batches_are_added_to_a_measurement_and_earlier_launches_stay(scalescope) -> None:
-    scalescope("measure", *QUICK, "--batch", "2,4", "--launches", "2", *write_training(scalescope.folder))
+    scalescope("measure", *QUICK, "--batch", "2,4", "--launches", "2", *write_training(scalescope.folder), "{batch}")
     runs = scalescope.folder / "out" / "runs.jsonl"
     kept = runs.read_bytes()
     document = json.loads(scalescope("measure", "--resume", "out", "--batch", "8", "--json").stdout)
