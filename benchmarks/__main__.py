@@ -31,9 +31,7 @@ SECTIONS = {
         "accuracy_unseen": "the same for three models that are not built in",
         "accuracy_horovod": "the same for Horovod over Gloo and over MPI",
         "accuracy_hosts": "the same on 2 hosts x 2 ranks with links of 200 Mbit/s and 1 Gbit/s (needs root)",
-    },
-    "accuracy_cores": {
-        "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only"
+        "accuracy_cores": "the same on 2, 4, 8 and 16 ranks of a machine with 16 cores, probed at 2 and 4 only",
     },
     "rank_zero": {
         "rank_zero": "scripts predicted as rank 0 of N, DDP and FSDP2, against real gloo ranks of this machine"
@@ -42,18 +40,13 @@ SECTIONS = {
         "estimates_repeat": "five estimates in a row of three models that are not built in, each with real launches",
         "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
     },
-    "estimates_busy": {
-        "estimates_busy": "ten estimates of the cnn, two cells run, next to a program that takes a core in bursts"
-    },
     "intervals": {
         "intervals": "real steps inside their 90 % intervals, over the accuracy and estimates sections that were run",
         "coverage_estimate": "simulated machines: how often 90 % intervals of estimates hold",
     },
     "published": {
-        "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted"
-    },
-    "published_fsdp": {
-        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change"
+        "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted",
+        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change",
     },
     "gpu": {
         "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, batches between (needs a GPU)",
@@ -65,9 +58,7 @@ SECTIONS = {
     "explain": {
         "explain_truth": "a rank that is 20 ms late is named, none in balanced jobs: 20 real jobs each (two runs)",
         "explain_fixes": "what explain says that a fix would save, beside what it saves",
-    },
-    "explain_fsdp": {
-        "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank"
+        "explain_fsdp": "FSDP2 over gloo: needless synchronization, second gathers, small groups, a late rank",
     },
     "trace_explain": {
         "trace_explain": "the whole explain command on traces of 200 MB: speed against the decoding floor, memory"
@@ -78,7 +69,7 @@ SECTIONS = {
     },
     "tune_recorded": {
         "tune_record": "grids of real cases, DDP and Horovod over MPI and Gloo, that benchmarks/landscapes lacks",
-        "tune_recorded": "searches over the grids that are kept: tune beside random search and Optuna",
+        "tune_recorded": "searches over the grids that are kept: tune beside random search",
     },
     "tune_planted": {
         "tune_planted": "20 planted cases where the default is best and 20 where another is, over real noise"

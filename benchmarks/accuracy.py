@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,6 @@ def keep_points(section: str, rows: Sequence[dict[str, Any]]) -> None:
     kept = [
         {
             "inside": row["covered"],
-            "inside as run": row.get("covered as run", row["covered"]),
             "half-width %": row["half-width %"],
             "error %": row["error %"],
         }
@@ -286,6 +286,101 @@ def inside(names: list[str], rate: str) -> list[dict[str, Any]]:
     sizes = [size for size in SIZES if size <= _LARGEST]
     rows = compare(HOSTS_CASES, group, 3, FOLDER / rate, sizes)
     return [{**row, "sign right": bool(row["sign right"]), "covered": bool(row["covered"])} for row in rows]
+
+
+CORES_CASES = (
+    Case(workload=WorkloadSpec(model="mlp"), batches=(64, 256)),
+    Case(workload=WorkloadSpec(model="cnn"), batches=(16, 64)),
+    Case(workload=WorkloadSpec(model="transformer"), batches=(2, 4)),
+    Case(workload=WorkloadSpec(model="resnet18"), batches=(2, 4)),
+)
+CORES_RANKS = (2, 4, 8, 16)
+CORES_ROUNDS = 3
+
+
+def accuracy_cores() -> list[dict[str, Any]]:
+    """Numbers of ranks take turns in a launch of each model; what 8 and 16 show is used where the table says so."""
+    cores = len(os.sched_getaffinity(0))
+    ranks = tuple(count for count in CORES_RANKS if count <= cores)
+    for case in CORES_CASES:
+        if not _cores_finished(case).exists():
+            _launch_all(case, ranks)
+    return _cores_tables(CORES_CASES, ranks, cores)
+
+
+def _launch_all(case: Case, ranks: Sequence[int], rounds: int = CORES_ROUNDS) -> None:
+    """The launch of one model."""
+    task = AccuracyTask(cases=(case,), engine="ddp", knobs={}, rounds=rounds, sizes=SIZES, groups=tuple(ranks))
+    launch(task, _gloo(max(ranks)), _cores_folder(case))
+    _cores_finished(case).touch()
+
+
+def _cores_tables(cases: Sequence[Case], ranks: Sequence[int], cores: int) -> list[dict[str, Any]]:
+    """The tables, from what the ranks wrote."""
+    summaries = []
+    variants = {
+        "contention and probe of 2 and 4": (4, 4),
+        "contention of all": (16, 4),
+        "contention and probe of all": (16, 16),
+    }
+    rows: list[dict[str, Any]] = []
+    for name, (largest_group, largest_probe) in variants.items():
+        rows = []
+        for case in cases:
+            profile = _cores_profile(case, ranks, largest_group)
+            cluster = _cores_cluster(
+                _cores_folder(case), [count for count in ranks if count <= largest_probe], max(ranks), cores
+            )
+            for count in ranks:
+                truth = read_truth([_cores_folder(case) / f"np{count}" / "case0"], count)
+                made = rows_of(profile, cluster, Knobs(engine="ddp"), _gloo(count), truth)
+                rows += [{"ranks": count, **row} for row in made]
+        print_table(sorted(rows, key=lambda row: row["ranks"]))
+        for count in ranks:
+            mine = [row for row in rows if row["ranks"] == count]
+            summaries.append({"known": name, "ranks": count, **summary(mine)})
+        summaries.append({"known": name, "ranks": "all", **summary(rows)})
+    keep_points("accuracy_cores", rows)  # those of `all`, which is what estimate probes by itself
+    return summaries
+
+
+def _cores_folder(case: Case) -> Path:
+    return FOLDER / "cores" / case.workload.model.rpartition(":")[2]
+
+
+def _cores_finished(case: Case) -> Path:
+    return _cores_folder(case) / "finished"
+
+
+def _gloo(ranks: int) -> Group:
+    return Group(backend="gloo", ranks=ranks, nodes=1)
+
+
+def _cores_profile(case: Case, ranks: Sequence[int], largest_group: int) -> ModelProfile:
+    read = [joined_blocks([_cores_folder(case) / f"np{count}" / "case0"], count) for count in ranks]
+    blocks = [
+        [block for _, of_group in read if rank < len(of_group) for block in of_group[rank]]
+        for rank in range(max(ranks))
+    ]
+    profile = assemble(case.workload, read[0][0], blocks, 1, 0.0)
+    crowds = tuple(each for each in profile.crowds if each.copies <= largest_group)
+    return msgspec.structs.replace(profile, crowds=crowds)
+
+
+def _cores_cluster(folder: Path, probed: Sequence[int], most: int, cores: int) -> Cluster:
+    found = []
+    for count in probed:
+        lines = read_lines(folder / f"np{count}" / "case0", count)
+        around = read_lines(folder, most)[:count] if count == probed[0] else [[]] * count
+        found.append(findings(_gloo(count), [[*own, *more] for own, more in zip(lines, around, strict=True)]))
+    return Cluster(
+        nodes=1,
+        slots_per_node=cores,
+        cores_per_node=cores,
+        costs=tuple(costs for each in found for costs in each.costs),
+        overlaps=tuple(each.overlap for each in found if each.overlap),
+        copy_s_per_byte=found[0].copy_s_per_byte,
+    )
 
 
 if __name__ == "__main__":

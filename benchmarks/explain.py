@@ -1,6 +1,8 @@
 """Is explain right? Planted late ranks and balanced jobs, and what a fix saves beside what explain says it would."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -213,3 +215,74 @@ def _step_s(explanation: Explanation) -> float:
     """The typical step while it was traced: what the finding is about."""
     assert explanation.step_s is not None
     return explanation.step_s
+
+
+SHARDED_FOLDER = Path("results") / "bench" / "explain_fsdp"
+SHARDED_SCRIPT = Path(__file__).parents[1] / "tests" / "scripts" / "sharded.py"
+SHARDED = {
+    "synchronized": "synchronized_micro_batches",
+    "gathered_twice": "second_gathers",
+    "small_groups": "small_groups",
+    "late": "straggler",
+    "balanced": "",
+    "synchronized_once": "",
+}
+# What is said of such trainings and true: two ranks on two cores do exchange, and on a busy machine do wait.
+SHARDED_TRUE = ("exposed_communication", "uneven_ranks")
+
+
+def explain_fsdp() -> list[dict[str, Any]]:
+    """Trainings of FSDP2, all kinds in turn; a run of this section that ends early is continued by the next one.
+
+    Needless synchronization, second gathers, small groups and a late rank are to be found; balanced trainings, and an
+    accumulation that synchronizes once, are to get none of these. Trainings of one launch follow each other.
+    """
+    began = time.monotonic()
+    SHARDED_FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = SHARDED_FOLDER / "found.json"
+    found: dict[str, list[list[str]]] = json.loads(kept.read_text()) if kept.exists() else {}
+    while len(found.setdefault("balanced", [])) < REPEATS:
+        if time.monotonic() - began > LONGEST_S:
+            raise Unfinished(_sharded_rows(found))
+        for kind, findings in _found_sharded().items():
+            found.setdefault(kind, []).append(findings)
+        kept.write_text(json.dumps(found))
+    rows = _sharded_rows(found)
+    kept.unlink()
+    return rows
+
+
+def _found_sharded() -> dict[str, list[str]]:
+    """Names of the findings of one training of each kind."""
+    folder = SHARDED_FOLDER / "traces"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    around = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    subprocess.run([*start, str(SHARDED_SCRIPT), str(folder), *SHARDED], check=True, env=around, capture_output=True)
+    found = {}
+    for kind in SHARDED:
+        told = explain([str(folder / f"{kind}.rank{rank}.json") for rank in range(2)])
+        assert isinstance(told, Explanation)
+        found[kind] = [finding.id for finding in told.findings]
+    return found
+
+
+def _sharded_rows(found: dict[str, list[list[str]]]) -> list[dict[str, Any]]:
+    rows = []
+    for kind, planted in SHARDED.items():
+        runs = found.get(kind, [])
+        false = [[name for name in each if name not in (*SHARDED_TRUE, planted)] for each in runs]
+        names = sorted({name for each in false for name in each})
+        rows.append(
+            {
+                "planted": kind,
+                "trainings": len(runs),
+                "found": sum(planted in each for each in runs) if planted else "-",
+                "with another finding": sum(map(bool, false)),
+                "which": ", ".join(f"{name} {sum(name in each for each in false)}" for name in names) or "none",
+                "uneven ranks": sum("uneven_ranks" in each for each in runs),
+                "nothing at all": sum(not each for each in runs),
+            }
+        )
+    return rows

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.tune_landscape import TOLERANCE, Trained, while_training
-from benchmarks.tune_peers import Draw, decide
 from benchmarks.tune_recorded import TRANSFORMER as MODEL
+from benchmarks.tune_recorded import Draw, decide
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.search import ONLINE
