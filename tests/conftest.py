@@ -1,5 +1,8 @@
 """What all tests share: real hosts, real Slurm, and the real command line."""
 
+import gc
+import os
+import runpy
 from pathlib import Path
 
 import hypothesis
@@ -15,9 +18,19 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared cores")
 
+# Here, and in all Pythons that tests start.
+STARTUP = Path(__file__).parent / "startup"
+runpy.run_path(str(STARTUP / "sitecustomize.py"))
+if str(STARTUP) not in os.environ.get("PYTHONPATH", ""):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(STARTUP)]))
+
 pytest_plugins = ["guard", "hosts", "slurm"]
 
 SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 @pytest.fixture
