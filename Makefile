@@ -38,7 +38,7 @@ demo: .venv/.python
 test: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test: setup lint
 	$(BIN)/python -m pytest -m "not alone and not user_scripts" $(PARALLEL) $(ONCE_MORE)
-	$(BIN)/python -m pytest -m alone $(ONCE_MORE)
+	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' mark.alone tests) $(ONCE_MORE)
 
 test-scripts: export SCALESCOPE_REQUIRE_ALL = $(REQUIRE_ALL)
 test-scripts: setup .venv-scripts/.python

@@ -13,8 +13,6 @@ from scalescope.records.rank_zero import RankZero
 from scalescope.records.request import EstimatePlan
 from scalescope.records.store import load, load_lines, save
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 SHARDED = str(ROOT / "examples" / "slow_sharded.py")
 COMMAND = ("--", sys.executable, SHARDED, "--steps", "150", "--reshard")
@@ -29,6 +27,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, di
     return line, json.loads(done.stdout)
 
 
+@pytest.mark.alone
 def test_a_script_gets_the_map_of_its_steps_as_rank_0(estimated) -> None:
     line, answer = estimated
     assert answer["engine"] == "fsdp2"
@@ -44,6 +43,7 @@ def test_a_script_gets_the_map_of_its_steps_as_rank_0(estimated) -> None:
     assert (operations.count("all_gather"), operations.count("reduce_scatter")) == (8, 4)
 
 
+@pytest.mark.alone
 def test_real_ranks_take_about_the_predicted_step(estimated, capsys: pytest.CaptureFixture[str]) -> None:
     _, answer = estimated
     (check,) = answer["checks"]
@@ -57,6 +57,7 @@ def test_real_ranks_take_about_the_predicted_step(estimated, capsys: pytest.Capt
     assert 1 / 3 < check["predicted_s"] / check["measured_s"] < 3
 
 
+@pytest.mark.alone
 def test_the_same_command_continues_and_uses_what_it_has_again(estimated) -> None:
     line, _ = estimated
     folder = line.folder / "out"

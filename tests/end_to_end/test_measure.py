@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -146,13 +145,6 @@ def test_the_examples_train_and_run_unchanged(scalescope, script: str) -> None:
     assert "[rank0] Epoch 2: training" in done.stderr
     output = scalescope.folder / "out" / point["folder"] / "rank0.out"
     assert_learned(epochs_of(output.read_text()))
-
-
-def test_the_users_own_launch_line_is_measured(scalescope, scripts) -> None:
-    line = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {{np}} {scripts / 'ddp.py'}"
-    done = scalescope("measure", "--np", "2", "--steps", "12", "--json", "--", *shlex.split(line))
-    (point,) = document(done)["points"]
-    assert (point["np"], point["engine_seen"], point["steps"]) == (2, "ddp", 12)
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "horovodrun"])

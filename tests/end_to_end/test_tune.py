@@ -110,7 +110,7 @@ def test_a_script_without_ddp_trains_to_its_end_and_is_told_what_was_seen(scales
     script.write_text(
         "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
         "model = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters())\n"
-        "for _ in range(2000):\n    optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward()\n"
+        "for _ in range(800):\n    optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward()\n"
         "    for each in model.parameters(): dist.all_reduce(each.grad)\n    optimizer.step()\n"
         "print('at its end', flush=True)\n"
     )
@@ -333,13 +333,16 @@ def test_a_setting_found_earlier_is_used_without_a_search(used: tuple[Path, Tuni
     assert 'SCALESCOPE_KNOBS={"bucket_cap_mb": 1.0}' in command.read_text()
 
 
-def test_measure_and_tune_of_one_command_are_one_training_on_the_page(
+def test_the_users_own_launch_line_is_measured_and_one_training_with_its_tuning_on_the_page(
     used: tuple[Path, Tuning], scalescope: CommandLine
 ) -> None:
     folder, found = used
     launch = ("-m", "torch.distributed.run", "--nproc-per-node", "{np}", str(SCRIPTS / "ddp.py"), "--steps", "12")
     measured = scalescope("measure", "--np", "2", "-o", "measured", "--json", "--", sys.executable, *launch)
-    assert json.loads(measured.stdout)["what"] == found.what == "ddp.py --steps 12"
+    document = json.loads(measured.stdout)
+    (point,) = document["points"]
+    assert (point["np"], point["engine_seen"], point["steps"]) == (2, "ddp", 12)
+    assert document["what"] == found.what == "ddp.py --steps 12"
     report = scalescope.in_this_process("report", "measured", str(folder), "-o", "page.html", "--json")
     (training,) = json.loads(report.stdout)["results"]
     assert training["holds"] == ["scaling", "tuning"]

@@ -36,7 +36,7 @@ class Resumed(NamedTuple):
 def resumed(tmp_path_factory) -> Resumed:
     line = CommandLine(tmp_path_factory.mktemp("study"))
     folder = line.folder / "out"
-    words = line.words(*STUDIED, "--budget", "40s", pictures=True)
+    words = line.words(*STUDIED, "--budget", "20s", pictures=True)
     running = subprocess.Popen(words, cwd=line.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     runs, deadline = folder / "measure" / "runs.jsonl", time.monotonic() + 600
     while not runs.exists() or not runs.read_bytes().count(b"\n"):
@@ -47,7 +47,7 @@ def resumed(tmp_path_factory) -> Resumed:
     running.wait()
     killed, before = load(folder / STUDY, Study), runs.read_bytes()
     written = {name: (folder / "estimate" / name).stat().st_mtime for name in ("profile.json", "cluster.toml")}
-    done = line("study", "--resume", "out", "--budget", "30s", "--json", timeout=900, pictures=True)
+    done = line("study", "--resume", "out", "--budget", "20s", "--json", timeout=900, pictures=True)
     return Resumed(line, killed, written, before, json.loads(done.stdout), done.stderr)
 
 

@@ -60,45 +60,43 @@ def test_a_model_that_nobody_shards_has_no_engine() -> None:
 
 
 TRAINED = """
-import importlib, json, sys, torch
-live = importlib.import_module(sys.argv[1])
-rank, size = live.start("cpu", {})
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(15, 31), torch.nn.Tanh(), torch.nn.Linear(31, 5))
-model, optimizer = live.wrap(model, lambda each: torch.optim.Adagrad(each, lr=0.1), json.loads(sys.argv[2]), passes=2)
-data = torch.Generator().manual_seed(rank)
-for _ in range(3):
-    optimizer.zero_grad()
-    with model.no_sync():
+import importlib, sys, torch
+ddp, fsdp2 = map(importlib.import_module, sys.argv[1:3])
+rank, size = ddp.start("cpu", {})
+found = []
+for live, knobs in ((ddp, {}), (fsdp2, {}), (fsdp2, {"reshard_after_forward": False})):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(15, 31), torch.nn.Tanh(), torch.nn.Linear(31, 5))
+    model, optimizer = live.wrap(model, lambda each: torch.optim.Adagrad(each, lr=0.1), knobs, passes=2)
+    data = torch.Generator().manual_seed(rank)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with model.no_sync():
+            model(torch.randn(4, 15, generator=data)).square().mean().backward()
+            early = [each.grad for each in model.parameters() if each.grad is not None]
         model(torch.randn(4, 15, generator=data)).square().mean().backward()
-        early = [each.grad for each in model.parameters() if each.grad is not None]
-    model(torch.randn(4, 15, generator=data)).square().mean().backward()
-    optimizer.step()
-final = [each.full_tensor() if hasattr(each, "full_tensor") else each.detach() for each in model.parameters()]
-torch.save({"final": final, "early": len(early)}, f"{sys.argv[3]}/rank{rank}.pt")
-live.finish()
+        optimizer.step()
+    final = [each.full_tensor() if hasattr(each, "full_tensor") else each.detach() for each in model.parameters()]
+    found.append({"final": final, "early": len(early)})
+torch.save(found, f"rank{rank}.pt")
+fsdp2.finish()
 """
-
-
-def trained(engine: str, knobs: dict[str, object], folder: Path) -> list[dict[str, object]]:
-    """What each of two ranks has after three accumulated steps."""
-    folder.mkdir()
-    (folder / "train.py").write_text(TRAINED)
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = [*start, str(folder / "train.py"), find_engine(engine).live_module, json.dumps(knobs), str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 
 @pytest.mark.launches
 def test_it_trains_as_ddp_does_and_exchanges_after_the_last_pass_only(tmp_path: Path) -> None:
-    ddp, _ = trained("ddp", {}, tmp_path / "ddp")
-    for number, knobs in enumerate([{}, {"reshard_after_forward": False}]):
-        for rank in trained("fsdp2", knobs, tmp_path / f"fsdp2-{number}"):
-            torch.testing.assert_close(rank["final"], ddp["final"])
-            assert rank["early"] == 0, "a pass that is not the last leaves no reduced gradients"
+    (tmp_path / "train.py").write_text(TRAINED)
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    words = [*start, *(find_engine(engine).live_module for engine in ("ddp", "fsdp2"))]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+    (ddp, *_), _ = ranks
     assert ddp["early"] == 4
+    for _, *sharded in ranks:
+        for found in sharded:
+            torch.testing.assert_close(found["final"], ddp["final"])
+            assert found["early"] == 0, "a pass that is not the last leaves no reduced gradients"
 
 
 BEGINNING = """
@@ -141,16 +139,12 @@ EXCHANGED = {
 def test_scripts_that_shard_are_named_as_what_they_are(scalescope: CommandLine, engine: str) -> None:
     wrapping, np = SCRIPTS[engine]
     (scalescope.folder / "train.py").write_text(BEGINNING + wrapping + TRAINING)
-    words = ("--np", str(np), "--launches", "1", "--oversubscribe", "--threads-per-rank", "1", "--trace", "-o", "out")
-    done = scalescope("measure", *words, "--json", "--", sys.executable, "train.py")
-    (point,) = json.loads(done.stdout)["points"]
-    assert point["engine"] == engine
-    traces = scalescope.folder / "out" / "traces" / f"np{np}"
-    files = sorted(str(path) for path in traces.glob("trace-rank*"))
+    words = ("--np", str(np), "--oversubscribe", "--threads-per-rank", "1", "-o", "out", "--json")
+    captured = json.loads(scalescope("explain", *words, "--", sys.executable, "train.py").stdout)
+    files = sorted(str(path) for path in scalescope.folder.glob("out/traces/*/trace-rank*"))
     assert len(files) == np
-    for given in ([str(traces)], files):  # As it was captured, and as files of others
-        found = json.loads(scalescope.in_this_process("explain", *given, "--json").stdout)
-        assert found["engine"] == engine
+    found = json.loads(scalescope.in_this_process("explain", *files, "--json").stdout)  # as files of others
+    assert found["engine"] == captured["engine"] == engine
     passes = {(each["phase"], each["operation"]) for each in found["exchanges"]}
     if engine in EXCHANGED:
         assert passes == EXCHANGED[engine]
