@@ -59,7 +59,7 @@ def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: s
         assert min(costs.seconds) > 0  # no order: a small message may wait longer for its core than a large one takes
         assert len(costs.seconds) == len(costs.sizes_bytes) == len(costs.cpu_seconds)
     assert {costs.operation for costs in cluster.costs} == {"allreduce", "broadcast"}
-    assert cluster.overlaps[0].compute > 0.5  # about 1 when the layer alone was disturbed: nothing is cut off
+    assert cluster.overlaps[0].compute > 0.1  # below 1 when the layer alone was disturbed: nothing is cut off
     polls = backend.startswith("horovod")
     assert (cluster.overlaps[0].idle_error > 0) == polls
     assert polls or cluster.overlaps[0].idle == 1.0

@@ -90,9 +90,11 @@ def page(tmp_path_factory) -> Path:
 
 def test_every_figure_is_drawn_without_a_complaint_or_a_request(window: Browser, page: Path) -> None:
     window.open(page)
-    assert window.run("document.querySelectorAll('.chart').length") == 14
+    figures = page.read_text().count('<div class="chart"')
+    assert figures > 10
+    assert window.run("document.querySelectorAll('.chart').length") == figures
     drawn = window.run("[...document.querySelectorAll('.chart svg')].map((svg) => svg.querySelectorAll('path').length)")
-    assert len(drawn) == 14
+    assert len(drawn) == figures
     assert min(drawn) > 3
     assert window.problems == []
     assert window.requests == [page.as_uri()]
@@ -215,7 +217,7 @@ def test_keys_reach_everything_and_names_are_spoken(window: Browser, page: Path)
         "[...document.querySelectorAll('[role=graphics-document]')]"
         ".filter((each) => (each.getAttribute('aria-label') || '').length > 20).length"
     )
-    assert described == 14
+    assert described == page.read_text().count('<div class="chart"')
     levels = window.run("[...document.querySelectorAll('h1, h2, h3')].map((each) => Number(each.tagName[1]))")
     assert levels[0] == 1
     assert all(later <= former + 1 for former, later in pairwise(levels))
