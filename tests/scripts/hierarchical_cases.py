@@ -1,6 +1,5 @@
-"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py ENGINES FOLDER."""
+"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py FOLDER."""
 
-import importlib.util
 import json
 import os
 import sys
@@ -13,17 +12,11 @@ from switch_ranks import become_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scalescope.engines import ddp_live as live
+from scalescope.engines import hierarchical
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, Path(sys.argv[1], f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-live, hierarchical = load("ddp_live"), load("hierarchical")
 warnings.simplefilter("error", FutureWarning)
-rank = become_ranks(4, sys.argv[2])
+rank = become_ranks(4, sys.argv[1])
 found = {}
 
 
@@ -45,9 +38,7 @@ found["wrapped on one host"] = [live.current(model), [str(each.message) for each
 whole = dist.new_group()
 groups = on_hosts(f"host{rank // 2}", whole)
 found["shape"] = [groups.hosts, groups.ranks_per_host]
-found["prepared once"] = (
-    hierarchical.prepare(whole) is groups and live._neighbour("hierarchical").prepared(whole) is groups
-)
+found["prepared once"] = hierarchical.prepare(whole) is groups and hierarchical.prepared(whole) is groups
 dealt_out = dist.new_group()
 in_turn = on_hosts(f"host{rank % 2}", dealt_out)
 
@@ -140,7 +131,7 @@ live.switch(ddp, on)
 found["failed backward"] = said(lambda: ddp(torch.ones(1, 4)).sum().backward())
 found["failed allreduce"] = said(lambda: broken.allreduce(torch.ones(4)))
 
-Path(sys.argv[2], f"rank{rank}.json").write_text(json.dumps(found))
+Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(found))
 dist.barrier()
 sys.stdout.flush()
 os._exit(0)  # torch's gloo threads abort now and then after this
