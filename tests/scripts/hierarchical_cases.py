@@ -1,4 +1,4 @@
-"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py FOLDER."""
+"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py HALVES_FILE FOLDER."""
 
 import json
 import os
@@ -8,15 +8,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from switch_ranks import become_ranks
+from switch_ranks import become_ranks, engine_files
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scalescope.engines import ddp_live as live
-from scalescope.engines import hierarchical
-
+live, hierarchical = engine_files(sys.argv[1], "ddp_live", "hierarchical")
 warnings.simplefilter("error", FutureWarning)
-rank = become_ranks(4, sys.argv[1])
+rank = become_ranks(4, sys.argv[2])
 found = {}
 
 
@@ -131,7 +129,7 @@ live.switch(ddp, on)
 found["failed backward"] = said(lambda: ddp(torch.ones(1, 4)).sum().backward())
 found["failed allreduce"] = said(lambda: broken.allreduce(torch.ones(4)))
 
-Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(found))
+Path(sys.argv[2], f"rank{rank}.json").write_text(json.dumps(found))
 dist.barrier()
 sys.stdout.flush()
 os._exit(0)  # torch's gloo threads abort now and then after this

@@ -1,4 +1,4 @@
-"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py FOLDER."""
+"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py HALVES_FILE FOLDER."""
 
 import itertools
 import json
@@ -8,14 +8,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from switch_ranks import become_ranks
+from switch_ranks import become_ranks, engine_files
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scalescope.engines import ddp_live as live
-from scalescope.engines.ddp_refusal_live import held, refusal
-
-rank = become_ranks(2, sys.argv[1])
+live, refusals = engine_files(sys.argv[1], "ddp_live", "ddp_refusal_live")
+rank = become_ranks(2, sys.argv[2])
 found = {}
 SETTINGS = ({"bucket_cap_mb": 0.002}, {"first_bucket_mb": 0.001}, {}, {"bucket_cap_mb": 0.01, "first_bucket_mb": 0.05})
 
@@ -152,25 +150,25 @@ built_in._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
 compiled = wrapped()
 compiled.module.compile()
 found["refused"] = {
-    "plain": refusal(wrapped()),
-    "own hook": refusal(wrapped(hook=own_hook)),
-    "not DDP": refusal(perceptron()),
-    "unused": refusal(wrapped(find_unused_parameters=True)),
-    "state": refusal(wrapped(hook=own_hook, state={})),
-    "thawed": refusal(thawed),
-    "built in": refusal(built_in),
-    "compiled": refusal(compiled),
+    "plain": refusals.refusal(wrapped()),
+    "own hook": refusals.refusal(wrapped(hook=own_hook)),
+    "not DDP": refusals.refusal(perceptron()),
+    "unused": refusals.refusal(wrapped(find_unused_parameters=True)),
+    "state": refusals.refusal(wrapped(hook=own_hook, state={})),
+    "thawed": refusals.refusal(thawed),
+    "built in": refusals.refusal(built_in),
+    "compiled": refusals.refusal(compiled),
     "switch": said(live.switch, wrapped(find_unused_parameters=True), {"bucket_cap_mb": 1}),
     "static graph": said(live.switch, wrapped(), {"static_graph": True}),
     "hierarchy with own hook": said(live.switch, wrapped(hook=own_hook), {"hierarchical_allreduce": True}),
     "hierarchy not prepared": said(live.switch, wrapped(), {"hierarchical_allreduce": True}),
-    "sparse": held(wrapped(nn.Embedding(4, 4, sparse=True)))["hierarchical_allreduce"],
+    "sparse": refusals.held(wrapped(nn.Embedding(4, 4, sparse=True)))["hierarchical_allreduce"],
 }
 knobs = {"bucket_cap_mb": 4, "first_bucket_mb": 0.5, "gradient_as_bucket_view": True, "hierarchical_allreduce": False}
 found["wrapped"] = live.current(live.wrap(perceptron(), list, knobs)[0])
 found["has scalescope"] = "scalescope" in sys.modules
 
-Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(found))
+Path(sys.argv[2], f"rank{rank}.json").write_text(json.dumps(found))
 dist.barrier()
 sys.stdout.flush()
 os._exit(0)  # torch's gloo threads abort now and then after this

@@ -98,7 +98,12 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
 
 def current(ddp: Any) -> dict[str, Any]:
     """Current state of the wrapper, as values of its knobs."""
-    first, cap = _limits(ddp)
+    cap = ddp.bucket_bytes_cap
+    if hasattr(ddp, "_bucket_config"):
+        first = ddp._bucket_config.first_bucket_bytes_cap
+    else:
+        usual = _distributed()._DEFAULT_FIRST_BUCKET_BYTES if ddp.bucket_bytes_cap_default else cap
+        first = ddp.__dict__.get("_scalescope_first_bucket", usual)
     return {
         "bucket_cap_mb": cap / _MIB,
         "first_bucket_mb": first / _MIB,
@@ -198,16 +203,6 @@ def _register_hooks(ddp: Any, by_hosts: bool) -> None:
         ddp.logger._set_comm_hook_name(hook.__qualname__)
         _distributed()._register_comm_hook(ddp.reducer, state, hook)
     ddp._scalescope_hierarchical = by_hosts
-
-
-def _limits(ddp: Any) -> tuple[int, int]:
-    """Bytes of the first bucket and of the others."""
-    dist = _distributed()
-    cap = ddp.bucket_bytes_cap
-    if hasattr(ddp, "_bucket_config"):
-        return ddp._bucket_config.first_bucket_bytes_cap, cap
-    usual = dist._DEFAULT_FIRST_BUCKET_BYTES if ddp.bucket_bytes_cap_default else cap
-    return ddp.__dict__.get("_scalescope_first_bucket", usual), cap
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ def refusal(ddp: Any) -> str:
     import torch
     import torch.distributed as dist
 
-    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+    kind: Any = torch.nn.parallel.DistributedDataParallel
+    if not isinstance(ddp, kind):
         return f"{type(ddp).__name__} is not a DistributedDataParallel"
     if getattr(ddp, "_use_python_reducer", False) or any(_is_compiled(module) for module in ddp.modules()):
         return "the model is compiled"
