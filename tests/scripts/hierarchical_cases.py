@@ -1,4 +1,4 @@
-"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py HALVES_FILE FOLDER."""
+"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py HALVES FOLDER."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py HALVES_FILE FOLDER."""
+"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py HALVES FOLDER."""
 
 import itertools
 import json

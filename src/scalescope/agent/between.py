@@ -58,7 +58,7 @@ class BetweenSteps:
             self._is_watching = True
         self._work = work
         self._done, self._open, self._expected = self.clock.complete, 0, -1
-        self.clock.on_steps, self.clock.on_wake = self._on_steps, self._on_wake
+        self.clock.on_steps, self.clock.on_wake = lambda *batch: self._batches.append(batch), self._on_wake
         self.clock.wake_after(after)
 
     def stop(self) -> None:
@@ -86,23 +86,20 @@ class BetweenSteps:
         if self._gpu:
             steps = self._gpu.timed(steps)
         if self._restore_forward:
-            return self._with_samples_of_calls(steps)
+            calls, self._calls[:] = list(self._calls), []
+            taken, at = [], 0
+            for step in steps:
+                samples = 0
+                while at < len(calls) and calls[at][0] <= step.end:
+                    samples += calls[at][1]
+                    at += 1
+                taken.append(step._replace(samples=samples))
+            return taken
         known = {step.samples for step in steps} - {0}
         self._usual_samples = self._usual_samples or max(known, default=0)
         if self._ddp is not None and known - {self._usual_samples}:
             self._see_calls(self._ddp)
         return [step if step.samples else step._replace(samples=self._usual_samples) for step in steps]
-
-    def _with_samples_of_calls(self, steps: list[Step]) -> list[Step]:
-        calls, self._calls[:] = list(self._calls), []
-        taken, at = [], 0
-        for step in steps:
-            samples = 0
-            while at < len(calls) and calls[at][0] <= step.end:
-                samples += calls[at][1]
-                at += 1
-            taken.append(step._replace(samples=samples))
-        return taken
 
     def count_samples(self, ddp: Any) -> None:
         """From now on steps are handed out with the samples on which this wrapper was trained."""
@@ -152,9 +149,6 @@ class BetweenSteps:
             self.clock.interrupt()
         elif self.clock.interrupted:
             self.clock.resume(now())
-
-    def _on_steps(self, begin: int, ends: list[int], complete: int, samples: int) -> None:
-        self._batches.append((begin, ends, complete, samples))
 
     def _read(self, begin: int, ends: list[int], complete: int, samples: int) -> None:
         """Ends of optimizer steps: each a step of its own, or, with several optimizers, a part of one."""
