@@ -29,7 +29,7 @@ from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nod
 from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
 from scalescope.jobs.watch import LaunchWatch
-from scalescope.launchers import Launcher, find_launcher
+from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.progress import Progress
@@ -177,28 +177,24 @@ def _run_ranks(
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
         looks = bool(settings.request.command) and launcher.name != "own"
         watch = LaunchWatch(job, progress, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
-        launched = _run_once(settings, launcher, job, watch)
+        commands, path = launcher.commands(job), folder / "command.txt"
+        with writing(path):
+            path.write_text("\n".join([*shown_commands(launcher, job, settings.request.env), ""]))
+        try:
+            with watch.output.followed():
+                ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
+        except StartsItsOwnRanks as seen:
+            ending = Ending(started_ns=0, ended_ns=0, started_wall_ns=0)
+            return Launched(job, watch, ending, "", "", "", str(seen), settings.as_it_is)
+        problem, details, harmless = ending.problem, ending.details, ""
+        if problem and not details:
+            problem, details = watch.died(launcher, ending.code)
+            harmless = watch.died_after_training(launcher)
+            problem = "" if harmless else problem
+        launched = Launched(job, watch, ending, problem, details, harmless, as_it_is=settings.as_it_is)
         if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, _outputs(folder))):
             break
-    return launched._replace(as_it_is=settings.as_it_is)
-
-
-def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWatch) -> Launched:
-    commands = launcher.commands(job)
-    path = Path(job.folder, "command.txt")
-    with writing(path):
-        path.write_text("\n".join([*shown_commands(launcher, job, settings.request.env), ""]))
-    try:
-        with watch.output.followed():
-            ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
-    except StartsItsOwnRanks as seen:
-        return Launched(job, watch, Ending(started_ns=0, ended_ns=0, started_wall_ns=0), "", "", "", str(seen))
-    problem, details, harmless = ending.problem, ending.details, ""
-    if problem and not details:
-        problem, details = watch.died(launcher, ending.code)
-        harmless = watch.died_after_training(launcher)
-        problem = "" if harmless else problem
-    return Launched(job, watch, ending, problem, details, harmless)
+    return launched
 
 
 def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.Pattern[str] | None) -> Run | Failure:
