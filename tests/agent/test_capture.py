@@ -68,7 +68,7 @@ def test_the_profiler_is_on_in_the_steps_that_were_asked_for(traced: Forked) -> 
 def test_a_script_that_ends_early_leaves_what_was_captured(traced: Forked) -> None:
     traced(BEGINNING + "for _ in range(10): step()\ntime.sleep(0.2)")
     assert numbers(trace_of(traced.folder)) == [6, 7, 8, 9]
-    assert not list(traced.folder.glob("*.json"))
+    assert not list(traced.folder.glob("trace-*.json"))
 
 
 def test_a_script_that_ends_before_the_first_captured_step_leaves_marks(traced: Forked) -> None:

@@ -170,8 +170,12 @@ _FIRST_CPU_BYTES = 4096  # Of /proc/cpuinfo, which takes a while to read on a ma
 
 def machine() -> dict[str, Any]:
     """The host that a rank runs on, and the batch job that it belongs to."""
+    cpu = ""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        lines = file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {
-        "cpu": next((line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), ""),
+        "cpu": cpu,
         "cores": os.cpu_count() or 0,
         "gpus": gpu_models(),
         "batch_job": batch_job(),
@@ -184,24 +188,14 @@ def batch_job() -> str:
     return next(found, "")
 
 
-def _cpu_lines() -> list[str]:
-    try:
-        with open("/proc/cpuinfo", "rb") as file:
-            return file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
 def gpu_models(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
     """Models of the host's GPUs, whether or not this rank may use them; CUDA is not started for it."""
     models = []
-    try:
+    with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib is slow
             with open(f"{folder}/{name}/information", errors="replace") as file:
                 told = dict(line.split(":", 1) for line in file if ":" in line)
             models.append(told.get("Model", "").strip())
-    except OSError:
-        return models
     return models
 
 

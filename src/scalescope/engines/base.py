@@ -188,6 +188,10 @@ class Engine(ABC):
         without = {knob.name for knob in self.knobs if not knob.variable}
         return {name: value for name, value in values.items() if name in without}
 
+    def over_mpi(self, values: Mapping[str, KnobValue]) -> bool:
+        """True if its ranks agree through MPI, with these knob values."""
+        return False
+
     def fitted(
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:

@@ -14,6 +14,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
+from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
 from scalescope.records.run import PHASES, Load, Machine, Point, RankSummary, Run
@@ -22,7 +23,6 @@ from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
 Span = tuple[int, int]
-FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: Ending) -> dict[str, float]:

@@ -50,6 +50,7 @@ def describe_machine() -> Machine:
         release = platform.freedesktop_os_release()
     except OSError:
         release = {}
+    like = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     cores = host.cores()
     with ThreadPoolExecutor(2) as pool:
         torch = pool.submit(_ask_python, "torch", _ASK_TORCH, Torch)
@@ -57,7 +58,7 @@ def describe_machine() -> Machine:
         return Machine(
             hostname=platform.node(),
             system=f"{release.get('PRETTY_NAME', platform.system())}, kernel {platform.release()}",
-            distribution=_distribution(release),
+            distribution=next((_FAMILIES[name] for name in like if name in _FAMILIES), ""),
             is_root=os.geteuid() == 0,
             python=sys.executable,
             python_version=platform.python_version(),
@@ -110,12 +111,6 @@ def _last_line(errors: str, code: int) -> str:
     return errors.strip().splitlines()[-1] if errors.strip() else f"the process ended with {code}"
 
 
-def _distribution(release: dict[str, str]) -> str:
-    names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
-    families = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
-    return next((families[name] for name in names if name in families), "")
-
-
 def _interfaces() -> Iterator[Interface]:
     states = psutil.net_if_stats()
     for name, addresses in psutil.net_if_addrs().items():
@@ -155,6 +150,7 @@ def _slurm() -> Slurm | None:
     )
 
 
+_FAMILIES = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
 _INSTALL = {"debian": "apt-get install", "fedora": "dnf install", "suse": "zypper install"}
 _SSH = {"debian": "openssh-client", "fedora": "openssh-clients", "suse": "openssh-clients"}
 _ENOUGH_SHARED_MEMORY = 2**30

@@ -10,7 +10,6 @@ import msgspec
 
 from scalescope.engines import PLAIN, engine_of_source, exchanging
 from scalescope.errors import UsageError
-from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.own_ranks import LARGEST_SOURCE, is_launch_line, is_python
 from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
@@ -19,6 +18,7 @@ from scalescope.records.site import Site, load_site
 from scalescope.workloads import spec_from_options
 
 _OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
+FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+from scalescope.engines.horovod import HOROVOD
 from scalescope.launchers.base import rank_environment, rank_words, rendezvous
 from scalescope.launchers.mpirun import MPIRUN
 from scalescope.records.job import Command, Job
@@ -23,7 +24,7 @@ class Horovodrun:
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""
-        gloo = job.knobs.values.get("controller", "mpi") == "gloo"
+        gloo = not HOROVOD.over_mpi(job.knobs.values)
         hosts = ",".join(f"{name}:{count}" for name, count in job.ranks_per_host) or f"localhost:{job.np}"
         interface = job.env.get("GLOO_SOCKET_IFNAME", "") if job.hosts else ""
         words = (
