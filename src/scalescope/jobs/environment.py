@@ -48,6 +48,13 @@ def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list
     return [as_shell(command) for command in launcher.commands(safe)]
 
 
+def save_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> None:
+    """Write the commands of a job into its folder, as they are shown."""
+    path = Path(job.folder, "command.txt")
+    with writing(path):
+        path.write_text("\n".join([*shown_commands(launcher, job, env), ""]))
+
+
 def save_plan(plan: Any, folder: Path) -> None:
     """Write a plan without the values of its request's variables, and the values next to it, for --resume."""
     env: dict[str, str] = plan.request.env
