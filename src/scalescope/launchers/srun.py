@@ -3,20 +3,18 @@
 import re
 
 from scalescope.engines import find_engine
-from scalescope.launchers.base import rank_environment, rank_words, rendezvous
+from scalescope.launchers.base import Launcher, rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Job
 
 
-class Srun:
+class Srun(Launcher):
     """One srun starts all ranks as a job step."""
 
     name = "srun"
     program = "srun"
-    module = ""
     remedy = "run inside a Slurm allocation (salloc -N 2) on a machine with Slurm's client programs"
-    reaches_hosts = True
     scheduler = "slurm"
-    blame: tuple[re.Pattern[str], ...] = (
+    blame = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),
     )
