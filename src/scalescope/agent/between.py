@@ -38,8 +38,11 @@ class BetweenSteps:
     """Lets work go on between steps of a clock, and hands it the steps that were made meanwhile."""
 
     def __init__(self, clock: StepClock | None = None, ddp: Any = None) -> None:
-        self.clock = clock or _clock_of(ddp)
-        self._has_own_clock = clock is None
+        exchanged = Exchanged()
+        self.clock = clock or StepClock(_Silence(""), 0, exchanged)
+        self._has_own_clock = clock is None  # for the steps of optimizers of this wrapper
+        if ddp is not None:
+            exchanged.add(ddp.parameters())
         self._work: Work | None = None
         self._batches: list[_Batch] = []
         self._steps: list[Step] = []
@@ -190,14 +193,6 @@ class BetweenSteps:
         self._batches.append((self.clock.begin, [], 0, 0))
         if steps is not None:
             self.clock.wake_after(steps)
-
-
-def _clock_of(ddp: Any) -> StepClock:
-    """One that writes nothing, for the steps of optimizers of this wrapper."""
-    exchanged = Exchanged()
-    clock = StepClock(_Silence(""), 0, exchanged)
-    exchanged.add(() if ddp is None else ddp.parameters())
-    return clock
 
 
 def optimizers() -> Any:
