@@ -38,11 +38,12 @@ class BetweenSteps:
     """Lets work go on between steps of a clock, and hands it the steps that were made meanwhile."""
 
     def __init__(self, clock: StepClock | None = None, ddp: Any = None) -> None:
-        exchanged = Exchanged()
-        self.clock = clock or StepClock(_Silence(""), 0, exchanged)
-        self._has_own_clock = clock is None  # for the steps of optimizers of this wrapper
-        if ddp is not None:
-            exchanged.add(ddp.parameters())
+        self._has_own_clock = clock is None
+        if clock is None:  # one that writes nothing, for the steps of optimizers of this wrapper
+            exchanged = Exchanged()
+            clock = StepClock(_Silence(""), 0, exchanged)
+            exchanged.add(() if ddp is None else ddp.parameters())
+        self.clock = clock
         self._work: Work | None = None
         self._batches: list[_Batch] = []
         self._steps: list[Step] = []

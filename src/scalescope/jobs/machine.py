@@ -188,7 +188,7 @@ def remedies(machine: Machine) -> Iterator[Remedy]:
 
 
 def _for_training(machine: Machine) -> Iterator[Remedy]:
-    """What torch and Horovod lack."""
+    """Remedies for what torch and Horovod lack."""
     torch, horovod, gpus = machine.torch, machine.horovod, machine.gpus
     install = f"{machine.python} -m pip install torch"
     again = f"{machine.python} -m pip install --force-reinstall torch"
