@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scalescope.engines import ddp_live, plain_live
+from scalescope.engines import ddp_live, hierarchical, plain_live
 from scalescope.engines.base import MIB
+from scalescope.engines.ddp_refusal_live import held, refusal
 
 LAYER = 2400
 """Bytes of a layer of the trained model: its weight and its bias."""
@@ -202,7 +203,7 @@ def test_gradients_move_into_the_buckets_and_out_again() -> None:
     gradients = [parameter.grad for parameter in ddp.parameters()]
     assert len({gradient.untyped_storage().data_ptr() for gradient in gradients if gradient is not None}) == 1
     values = [gradient.clone() for gradient in gradients if gradient is not None]
-    assert ddp_live.held(ddp) == {"hierarchical_allreduce": "the script has a communication hook of its own"}
+    assert held(ddp) == {"hierarchical_allreduce": "the script has a communication hook of its own"}
     ddp_live.switch(ddp, {"gradient_as_bucket_view": False})
     after = [parameter.grad for parameter in ddp.parameters() if parameter.grad is not None]
     assert len({gradient.untyped_storage().data_ptr() for gradient in after}) == len(values) == len(after) == 12
@@ -217,7 +218,7 @@ def test_gradients_that_the_script_keeps_in_a_buffer_do_not_move() -> None:
         parameter.grad = buffer[at : at + parameter.numel()].view_as(parameter)
         at += parameter.numel()
     why_not = "the gradients are views of a buffer, which the script may rely on"
-    assert ddp_live.held(ddp)["gradient_as_bucket_view"] == why_not
+    assert held(ddp)["gradient_as_bucket_view"] == why_not
     with pytest.raises(ValueError, match=f"gradient_as_bucket_view cannot change: {why_not}"):
         ddp_live.switch(ddp, {"gradient_as_bucket_view": True})
     ddp_live.switch(ddp, {"bucket_cap_mb": 2})
@@ -228,14 +229,13 @@ def test_what_holds_a_knob_is_said() -> None:
     ddp = DistributedDataParallel(perceptron())
     with pytest.raises(ValueError, match="no hierarchical allreduce: "):
         ddp_live.switch(ddp, {"hierarchical_allreduce": True})
-    assert ddp_live.prepare(ddp) == "all ranks are on one host"
-    assert ddp_live.held(ddp) == {"hierarchical_allreduce": "all ranks are on one host"}
+    assert hierarchical.prepare(ddp.process_group) == "all ranks are on one host"
+    assert held(ddp) == {"hierarchical_allreduce": "all ranks are on one host"}
     sparse = DistributedDataParallel(nn.Embedding(8, 4, sparse=True))
-    assert ddp_live.held(sparse)["hierarchical_allreduce"] == "the model has sparse gradients"
+    assert held(sparse)["hierarchical_allreduce"] == "the model has sparse gradients"
 
 
 def test_a_hierarchy_that_is_there_sums_and_its_hook_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    hierarchical = ddp_live._neighbour("hierarchical")
     group = dist.group.WORLD
     monkeypatch.setitem(hierarchical._registry(), group, hierarchical.Groups([[0]], None))
     ddp: Any = DistributedDataParallel(perceptron())
@@ -244,7 +244,7 @@ def test_a_hierarchy_that_is_there_sums_and_its_hook_is_not_the_scripts(monkeypa
     assert ddp_live.current(ddp) == {**UNSET, "hierarchical_allreduce": True}
     assert "Groups.hook" in ddp._get_ddp_logging_data()["comm_hook"] != before
     assert ddp._comm_hooks == []
-    assert ddp_live.refusal(ddp) == ""
+    assert refusal(ddp) == ""
     for _ in range(2):
         ddp.zero_grad()
         ddp(torch.ones(1, 24)).sum().backward()

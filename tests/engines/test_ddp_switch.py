@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scalescope.engines import ddp_live, find_engine
+from scalescope.agent import halves
+from scalescope.engines import find_engine
 from scalescope.engines.base import MIB
 from simulator.made import gradients, point, profile
 
@@ -23,7 +24,7 @@ LAYER = 2400
 def found(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What two ranks saw, once for all tests."""
     folder = tmp_path_factory.mktemp("switch")
-    words = [sys.executable, str(scripts / "switch_cases.py"), str(Path(ddp_live.__file__)), str(folder)]
+    words = [sys.executable, str(scripts / "switch_cases.py"), str(halves.__file__), str(folder)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.engines import ddp_live
+from scalescope.agent import halves
 
 pytestmark = pytest.mark.launches
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.launches
 def found(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of four ranks on two pretended hosts saw, once for all tests."""
     folder = tmp_path_factory.mktemp("hierarchical")
-    words = [sys.executable, str(scripts / "hierarchical_cases.py"), str(Path(ddp_live.__file__).parent), str(folder)]
+    words = [sys.executable, str(scripts / "hierarchical_cases.py"), str(halves.__file__), str(folder)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

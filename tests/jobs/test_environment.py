@@ -5,7 +5,7 @@ import os
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import _expand_counts, masked, shown_commands, slots_of_allocation
+from scalescope.jobs.environment import masked, shown_commands, slots_of_allocation
 from scalescope.launchers import LAUNCHERS, Launcher
 from scalescope.options import parse_environment
 from scalescope.records.job import Host, Job, Knobs
@@ -46,15 +46,13 @@ def test_a_complaint_does_not_show_them(text: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "counts"), [("2(x3),1", [2, 2, 2, 1]), ("4", [4]), ("1,3", [1, 3]), ("", [1])])
-def test_tasks_of_nodes_as_slurm_writes_them(text: str, counts: list[int]) -> None:
-    assert _expand_counts(text) == counts
-
-
 @pytest.mark.parametrize(
     ("variables", "slots"),
     [
         ({"JOB_CPUS_PER_NODE": "2(x4)", "JOB_NUM_NODES": "4"}, (2, 2, 2, 2)),
+        ({"JOB_CPUS_PER_NODE": "2(x3),1", "JOB_NUM_NODES": "4"}, (2, 2, 2, 1)),
+        ({"JOB_CPUS_PER_NODE": "4", "JOB_NUM_NODES": "1"}, (4,)),
+        ({"JOB_NUM_NODES": "2"}, (1, 1)),
         ({"JOB_CPUS_PER_NODE": "16,4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "8"}, (2, 1)),
         ({"JOB_CPUS_PER_NODE": "16(x2)", "JOB_NUM_NODES": "2", "NTASKS_PER_NODE": "1"}, (1, 1)),
         ({"JOB_CPUS_PER_NODE": "64(x2)", "JOB_NUM_NODES": "2", "GPUS_PER_NODE": "4"}, (4, 4)),

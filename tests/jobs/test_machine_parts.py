@@ -20,6 +20,7 @@ from scalescope.jobs.machine import check_up, describe_machine, remedies
 from scalescope.records.machine import Cores, Gpu, Horovod, Interface, Mpi, Slurm, Torch
 
 Answer = tuple[int, str, str] | Exception
+TORCH: dict[str, Answer] = {sys.executable: (0, '{"version": "1.0"}', "")}
 
 
 @pytest.fixture
@@ -55,34 +56,38 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Answer]], l
     ],
 )
 def test_an_mpirun_says_whose_it_is(programs: Any, answer: Answer, found: Mpi) -> None:
-    assert programs({"mpirun --version": answer}) == []
-    assert machine._mpi() == found
-    programs({})
-    assert machine._mpi() is None
+    programs({**TORCH, "mpirun --version": answer})
+    assert describe_machine().mpi == found
+    programs(TORCH)
+    assert describe_machine().mpi is None
 
 
 def test_slurm_says_its_version_and_plugins(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"):
         monkeypatch.delenv(name, raising=False)
     listed = "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4"
-    answers: dict[str, Answer] = {"srun --version": (0, "slurm-wlm 22.05.8\n", ""), "srun --mpi=list": (0, "", listed)}
+    answers: dict[str, Answer] = {
+        **TORCH,
+        "srun --version": (0, "slurm-wlm 22.05.8\n", ""),
+        "srun --mpi=list": (0, "", listed),
+    }
     patience = programs(answers)
-    assert machine._slurm() == Slurm(version="22.05.8", mpi_plugins=("none", "pmix"), job_id=None, nodes=1)
-    assert patience == [5.0, 5.0]
+    assert describe_machine().slurm == Slurm(version="22.05.8", mpi_plugins=("none", "pmix"), job_id=None, nodes=1)
+    assert patience.count(5.0) == 2
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    found = machine._slurm()
+    found = describe_machine().slurm
     assert found is not None
     assert (found.job_id, found.nodes) == ("7", 3)
-    programs({"srun --version": subprocess.TimeoutExpired("srun", 5.0)})
-    problem = machine._slurm()
+    programs({**TORCH, "srun --version": subprocess.TimeoutExpired("srun", 5.0)})
+    problem = describe_machine().slurm
     assert problem is not None
     assert problem.version == ""
     assert "timed out" in str(problem.problem)
-    programs({"srun --version": (3, "", "")})
-    assert machine._slurm() == Slurm(version="", problem="the process ended with 3")
-    programs({})
-    assert machine._slurm() is None
+    programs({**TORCH, "srun --version": (3, "", "")})
+    assert describe_machine().slurm == Slurm(version="", problem="the process ended with 3")
+    programs(TORCH)
+    assert describe_machine().slurm is None
 
 
 def test_a_package_is_asked_in_a_process_of_its_own(programs: Any) -> None:
@@ -107,13 +112,16 @@ def test_a_package_is_asked_in_a_process_of_its_own(programs: Any) -> None:
         ({}, ""),
     ],
 )
-def test_a_release_belongs_to_a_family(release: dict[str, str], family: str) -> None:
-    assert machine._distribution(release) == family
+def test_a_release_belongs_to_a_family(
+    programs: Any, monkeypatch: pytest.MonkeyPatch, release: dict[str, str], family: str
+) -> None:
+    programs(TORCH)
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+    assert describe_machine().distribution == family
 
 
 def test_a_system_without_a_release_is_named_by_its_kernel(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: dict[str, Answer] = {sys.executable: (0, '{"version": "1.0"}', "")}
-    programs(answers)
+    programs(TORCH)
 
     def missing() -> dict[str, str]:
         raise OSError
@@ -123,21 +131,24 @@ def test_a_system_without_a_release_is_named_by_its_kernel(programs: Any, monkey
     assert (found.system, found.distribution) == (f"{platform.system()}, kernel {platform.release()}", "")
 
 
-def test_interfaces_that_are_up_have_numbers_and_a_speed_if_the_driver_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interfaces_that_are_up_have_numbers_and_a_speed_if_the_driver_knows(
+    programs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(TORCH)
     speeds = {"a": 1000, "b": 0, "c": 65535, "d": 65534, "off": 10, "e": 1}
     states = {name: SimpleNamespace(isup=name != "off", speed=speed) for name, speed in speeds.items()}
     texts = ["10.0.0.1", "fe80::1%eth0", "aa:bb:cc:dd:ee:ff"]
     addresses = {name: [SimpleNamespace(address=text) for text in texts] for name in (*speeds, "gone")}
     monkeypatch.setattr(psutil, "net_if_stats", lambda: states)
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    found = {each.name: each.bits_per_s for each in machine._interfaces()}
+    first, *others = describe_machine().interfaces
+    found = {each.name: each.bits_per_s for each in (first, *others)}
     assert found == {"a": 10**9, "b": None, "c": None, "d": 65534 * 10**6, "e": 10**6}
-    assert next(iter(machine._interfaces())) == Interface(name="a", addresses=("10.0.0.1", "fe80::1"), bits_per_s=10**9)
+    assert first == Interface(name="a", addresses=("10.0.0.1", "fe80::1"), bits_per_s=10**9)
 
 
 def test_the_machine_is_described_in_full(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: dict[str, Answer] = {sys.executable: (0, '{"version": "1.0"}', ""), "ssh": (0, "", "")}
-    programs(answers)
+    programs({**TORCH, "ssh": (0, "", "")})
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 7.0, 9.0))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**40))

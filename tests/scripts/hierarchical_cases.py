@@ -1,6 +1,5 @@
-"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py ENGINES FOLDER."""
+"""Four ranks on two pretended hosts compare hierarchical with flat allreduces: hierarchical_cases.py HALVES FOLDER."""
 
-import importlib.util
 import json
 import os
 import sys
@@ -9,19 +8,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from switch_ranks import become_ranks
+from switch_ranks import become_ranks, engine_files
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, Path(sys.argv[1], f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-live, hierarchical = load("ddp_live"), load("hierarchical")
+live, hierarchical = engine_files(sys.argv[1], "ddp_live", "hierarchical")
 warnings.simplefilter("error", FutureWarning)
 rank = become_ranks(4, sys.argv[2])
 found = {}
@@ -45,9 +36,7 @@ found["wrapped on one host"] = [live.current(model), [str(each.message) for each
 whole = dist.new_group()
 groups = on_hosts(f"host{rank // 2}", whole)
 found["shape"] = [groups.hosts, groups.ranks_per_host]
-found["prepared once"] = (
-    hierarchical.prepare(whole) is groups and live._neighbour("hierarchical").prepared(whole) is groups
-)
+found["prepared once"] = hierarchical.prepare(whole) is groups and hierarchical.prepared(whole) is groups
 dealt_out = dist.new_group()
 in_turn = on_hosts(f"host{rank % 2}", dealt_out)
 

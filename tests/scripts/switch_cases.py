@@ -1,6 +1,5 @@
-"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py LIVE_FILE FOLDER."""
+"""Trains small models with DDP, plain and with knobs that change on the way: switch_cases.py HALVES FOLDER."""
 
-import importlib.util
 import itertools
 import json
 import os
@@ -9,13 +8,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from switch_ranks import become_ranks
+from switch_ranks import become_ranks, engine_files
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-spec = importlib.util.spec_from_file_location("live", sys.argv[1])
-live = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(live)
+live, refusals = engine_files(sys.argv[1], "ddp_live", "ddp_refusal_live")
 rank = become_ranks(2, sys.argv[2])
 found = {}
 SETTINGS = ({"bucket_cap_mb": 0.002}, {"first_bucket_mb": 0.001}, {}, {"bucket_cap_mb": 0.01, "first_bucket_mb": 0.05})
@@ -153,19 +150,19 @@ built_in._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
 compiled = wrapped()
 compiled.module.compile()
 found["refused"] = {
-    "plain": live.refusal(wrapped()),
-    "own hook": live.refusal(wrapped(hook=own_hook)),
-    "not DDP": live.refusal(perceptron()),
-    "unused": live.refusal(wrapped(find_unused_parameters=True)),
-    "state": live.refusal(wrapped(hook=own_hook, state={})),
-    "thawed": live.refusal(thawed),
-    "built in": live.refusal(built_in),
-    "compiled": live.refusal(compiled),
+    "plain": refusals.refusal(wrapped()),
+    "own hook": refusals.refusal(wrapped(hook=own_hook)),
+    "not DDP": refusals.refusal(perceptron()),
+    "unused": refusals.refusal(wrapped(find_unused_parameters=True)),
+    "state": refusals.refusal(wrapped(hook=own_hook, state={})),
+    "thawed": refusals.refusal(thawed),
+    "built in": refusals.refusal(built_in),
+    "compiled": refusals.refusal(compiled),
     "switch": said(live.switch, wrapped(find_unused_parameters=True), {"bucket_cap_mb": 1}),
     "static graph": said(live.switch, wrapped(), {"static_graph": True}),
     "hierarchy with own hook": said(live.switch, wrapped(hook=own_hook), {"hierarchical_allreduce": True}),
     "hierarchy not prepared": said(live.switch, wrapped(), {"hierarchical_allreduce": True}),
-    "sparse": live.held(wrapped(nn.Embedding(4, 4, sparse=True)))["hierarchical_allreduce"],
+    "sparse": refusals.held(wrapped(nn.Embedding(4, 4, sparse=True)))["hierarchical_allreduce"],
 }
 knobs = {"bucket_cap_mb": 4, "first_bucket_mb": 0.5, "gradient_as_bucket_view": True, "hierarchical_allreduce": False}
 found["wrapped"] = live.current(live.wrap(perceptron(), list, knobs)[0])

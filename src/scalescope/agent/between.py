@@ -38,8 +38,12 @@ class BetweenSteps:
     """Lets work go on between steps of a clock, and hands it the steps that were made meanwhile."""
 
     def __init__(self, clock: StepClock | None = None, ddp: Any = None) -> None:
-        self.clock = clock or _clock_of(ddp)
         self._has_own_clock = clock is None
+        if clock is None:  # one that writes nothing, for the steps of optimizers of this wrapper
+            exchanged = Exchanged()
+            clock = StepClock(_Silence(""), 0, exchanged)
+            exchanged.add(() if ddp is None else ddp.parameters())
+        self.clock = clock
         self._work: Work | None = None
         self._batches: list[_Batch] = []
         self._steps: list[Step] = []
@@ -58,7 +62,7 @@ class BetweenSteps:
             self._is_watching = True
         self._work = work
         self._done, self._open, self._expected = self.clock.complete, 0, -1
-        self.clock.on_steps, self.clock.on_wake = self._on_steps, self._on_wake
+        self.clock.on_steps, self.clock.on_wake = lambda *batch: self._batches.append(batch), self._on_wake
         self.clock.wake_after(after)
 
     def stop(self) -> None:
@@ -86,23 +90,20 @@ class BetweenSteps:
         if self._gpu:
             steps = self._gpu.timed(steps)
         if self._restore_forward:
-            return self._with_samples_of_calls(steps)
+            calls, self._calls[:] = list(self._calls), []
+            taken, at = [], 0
+            for step in steps:
+                samples = 0
+                while at < len(calls) and calls[at][0] <= step.end:
+                    samples += calls[at][1]
+                    at += 1
+                taken.append(step._replace(samples=samples))
+            return taken
         known = {step.samples for step in steps} - {0}
         self._usual_samples = self._usual_samples or max(known, default=0)
         if self._ddp is not None and known - {self._usual_samples}:
             self._see_calls(self._ddp)
         return [step if step.samples else step._replace(samples=self._usual_samples) for step in steps]
-
-    def _with_samples_of_calls(self, steps: list[Step]) -> list[Step]:
-        calls, self._calls[:] = list(self._calls), []
-        taken, at = [], 0
-        for step in steps:
-            samples = 0
-            while at < len(calls) and calls[at][0] <= step.end:
-                samples += calls[at][1]
-                at += 1
-            taken.append(step._replace(samples=samples))
-        return taken
 
     def count_samples(self, ddp: Any) -> None:
         """From now on steps are handed out with the samples on which this wrapper was trained."""
@@ -153,9 +154,6 @@ class BetweenSteps:
         elif self.clock.interrupted:
             self.clock.resume(now())
 
-    def _on_steps(self, begin: int, ends: list[int], complete: int, samples: int) -> None:
-        self._batches.append((begin, ends, complete, samples))
-
     def _read(self, begin: int, ends: list[int], complete: int, samples: int) -> None:
         """Ends of optimizer steps: each a step of its own, or, with several optimizers, a part of one."""
         if not ends:
@@ -196,14 +194,6 @@ class BetweenSteps:
         self._batches.append((self.clock.begin, [], 0, 0))
         if steps is not None:
             self.clock.wake_after(steps)
-
-
-def _clock_of(ddp: Any) -> StepClock:
-    """One that writes nothing, for the steps of optimizers of this wrapper."""
-    exchanged = Exchanged()
-    clock = StepClock(_Silence(""), 0, exchanged)
-    exchanged.add(() if ddp is None else ddp.parameters())
-    return clock
 
 
 def optimizers() -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from .between import BetweenSteps, Step, Work
 from .halves import group_live
@@ -17,12 +17,58 @@ from .recorder import now, say
 from .search_files import FORMAT_VERSION, Controller, let_go
 from .steps import StepClock, StepsDone
 from .survey import survey
-from .training import Training
 
 _FIRST_STEPS = 2  # After these it is known how many optimizers make a step
 # How long rank 0 waits for the search before all ranks make another step as they are.
 _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
 _LONGEST_BUSY = 50  # Steps for which a switch is put off
+
+
+class Training(Protocol):
+    """A training whose knobs can be switched in this rank; the live half of every engine has its own side of it."""
+
+    engine: str
+    made: str  # What the script did to be tuned
+    model: Any  # None: nobody has seen it
+    hierarchical: Any  # What has an `allreduce` by hosts, or None
+
+    @property
+    def is_first(self) -> bool:
+        """True on rank 0."""
+
+    def about(self) -> dict[str, Any]:
+        """For the first line to the search: world_size, backend, device."""
+
+    def meet(self) -> tuple[Any, str]:
+        """The group in which ranks agree, or why there is none: alike on every rank."""
+
+    def refusal(self) -> str:
+        """Why knobs cannot change, as far as this rank knows; empty: they can."""
+
+    def prepare(self, group: Any) -> dict[str, Any]:
+        """Prepare switches; returns what the search wants to know: current values, fixed knobs and so on."""
+
+    def is_busy(self) -> bool:
+        """True while the script is in the middle of something: the switch has to wait for another step."""
+
+    def switch(self, values: dict[str, Any], variables: dict[str, str], group: Any) -> str:
+        """On every rank: to these values, changed from those at first; or to those at first, and why."""
+
+    def fixed_by(self, values: dict[str, Any], problem: str) -> dict[str, str]:
+        """Knobs that a problem with these values shows to be unchangeable, and why."""
+
+    def restore(self, group: Any) -> None:
+        """On every rank: the knobs as they were at first."""
+
+    def finish(self) -> None:
+        """The search is over in this rank: what only switches need can go."""
+
+    def watch_leaving(self, client: Any) -> Callable[[], None]:
+        """See when ranks stop to make steps together; returns how to see it no more."""
+
+    @property
+    def cannot_train(self) -> bool:
+        """True when a switch went so wrong that there is no exchange any more."""
 
 
 class SearchClient:
@@ -149,7 +195,11 @@ class SearchClient:
             if kind == "warmup":
                 yield directive["steps"]
             elif kind == "survey":
-                yield from self._survey(directive, group)
+                found, model = {}, self._training.model  # None where no rank has seen it: the survey is empty
+                if not group.agree("" if model is not None else "no model"):
+                    by_hosts = self._training.hierarchical
+                    found = yield from survey(self._between, model, group, directive["steps"], by_hosts)
+                self._tell("survey", id=directive["id"], survey=found)
             elif kind == "sample":
                 yield from self._sample(directive, group)
             elif kind == "free":
@@ -166,14 +216,6 @@ class SearchClient:
             else:
                 self.let_go(directive.get("why") or f"a directive of the unknown kind {kind!r}")
                 return
-
-    def _survey(self, directive: dict[str, Any], group: Any) -> Work:
-        """Survey the model; the result is empty where it has not been seen."""
-        found: dict[str, Any] = {}
-        model = self._training.model
-        if not group.agree("" if model is not None else "no model"):
-            found = yield from survey(self._between, model, group, directive["steps"], self._training.hierarchical)
-        self._tell("survey", id=directive["id"], survey=found)
 
     def _next_directive(self, group: Any) -> Generator[int, None, dict[str, Any]]:
         """Ask, and ask again after every step until it is known what comes next."""

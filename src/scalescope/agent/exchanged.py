@@ -65,7 +65,7 @@ class Exchanged:
 
     def _is_of(self, optimizer: Any) -> bool:
         """True when it holds exchanged parameters, or one buffer of which they are parts."""
-        own = _parameters_of(optimizer)
+        own = [each for group in getattr(optimizer, "param_groups", ()) for each in group["params"]]
         if self.holds(own):
             return True
         exchanged = {_storage(each) for each in (reference() for reference in self._parameters.values())} - {0}
@@ -77,11 +77,6 @@ class Exchanged:
 
         others = [each for each in gc.get_objects() if issubclass(type(each), Optimizer) and each is not optimizer]
         return any(self._is_of(each) for each in others)
-
-
-def _parameters_of(optimizer: Any) -> list[Any]:
-    groups = getattr(optimizer, "param_groups", ())
-    return [each for group in groups for each in group["params"]]
 
 
 def _storage(tensor: Any) -> int:

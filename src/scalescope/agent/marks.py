@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import time
 from typing import Any
 
-from .recorder import now, say
+from .recorder import LineFile, now
 
 FORMAT_VERSION = 1
 _WRITE_EVERY_NS = 20_000_000
@@ -25,7 +24,7 @@ class Marks:
 
     def reset(self) -> None:
         """Begin anew, as in a forked child."""
-        self._file = -1
+        self._file: LineFile | None = None
         self._lines: list[str] = []
         self._write_at = 0
         self._forward_began = 0
@@ -35,22 +34,26 @@ class Marks:
         """From here on lines are written; the first says whose they are and what the clock showed when."""
         clock, wall = _clocks()
         path = os.path.join(self._folder, f"marks-rank{identity['rank']}.jsonl")  # noqa: PTH118 - cheap
-        try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        except OSError as problem:
-            self._give_up(problem)
-            return
+        self._file = LineFile(path, "marks", os.O_TRUNC)
         self._lines.append(
             json.dumps({"kind": "hello", "version": FORMAT_VERSION, "t": clock, "wall_ns": wall, **identity})
         )
         self.flush()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._file is not None and self._file.is_open
+
+    @property
+    def _takes_spans(self) -> bool:
+        return self._from_start if self._file is None else self._file.is_open
 
     def timed(self, part: str, original: Any) -> Any:
         """The function, with the time of every call noted as this part of a step."""
 
         @functools.wraps(original)
         def call(*arguments: Any, **options: Any) -> Any:
-            if self._file < 0 and not self._from_start:
+            if not self._takes_spans:
                 return original(*arguments, **options)
             began = now()
             try:
@@ -71,13 +74,13 @@ class Marks:
 
     def forward_ends(self, module: Any, arguments: Any, result: Any) -> None:
         """The model returns."""
-        if self._forward_began and self._file >= 0:
+        if self._forward_began and self._is_open:
             self._spans["forward"].append([self._forward_began, now()])
         self._forward_began = 0
 
     def optimizer(self, began: int, ended: int) -> None:
         """An optimizer stepped; what its closure did is no part of that."""
-        if self._file < 0:
+        if not self._is_open:
             return
         parts = ("input", "forward", "backward")
         inside = [(span[0], span[1], part) for part in parts for span in self._spans[part]]
@@ -91,7 +94,7 @@ class Marks:
 
     def step(self, number: int, began: int, ended: int, *, traced: bool) -> None:
         """The step is over: its line, written at once or with those of the next 20 ms."""
-        if self._file < 0:
+        if not self._is_open:
             return
         parts = "".join(f',"{part}":{spans}' for part, spans in self._spans.items() if spans)
         self._lines.append(f'{{"kind":"step","n":{number},"s":{began},"t":{ended},"traced":{int(traced)}{parts}}}')
@@ -103,33 +106,15 @@ class Marks:
 
     def flush(self) -> None:
         """Hand all lines to the operating system."""
-        if self._file < 0 or not self._lines:
-            return
-        data = ("\n".join(self._lines) + "\n").encode()
-        self._lines.clear()
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError as problem:
-            self._give_up(problem)
+        if self._file is not None and self._lines:
+            self._file.write("\n".join([*self._lines, ""]))
+            self._lines.clear()
 
     def close(self) -> None:
         """The process ends."""
         self.flush()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _give_up(self, problem: OSError) -> None:
-        """Training goes on without marks."""
-        say(f"cannot write this rank's marks: {problem.strerror}")
-        self._lines.clear()
-        for spans in self._spans.values():
-            spans.clear()
-        if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._file)
-            self._file = -1
+        if self._file is not None:
+            self._file.close()
 
 
 def _clocks() -> tuple[int, int]:

@@ -30,18 +30,14 @@ _DEBUG = "NCCL_DEBUG"
 
 def ask_nccl(folder: str) -> None:
     """Ask NCCL for its log, unless the user has said what it prints, or where."""
-    if _DEBUG in os.environ or _DEBUG + "_FILE" in os.environ or _file_says(_DEBUG):
+    if _DEBUG in os.environ or _DEBUG + "_FILE" in os.environ:
         return
-    os.environ[_DEBUG] = "INFO"
-    os.environ[_DEBUG + "_FILE"] = os.path.join(folder, "nccl-%h-%p.log")  # noqa: PTH118 - cheap
-
-
-def _file_says(name: str) -> bool:
     for path in (os.environ.get("NCCL_CONF_FILE", ""), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):  # noqa: PTH111
         with contextlib.suppress(OSError), open(path, errors="replace") as file:
-            if any(line.strip().startswith(name) for line in file):
-                return True
-    return False
+            if any(line.strip().startswith(_DEBUG) for line in file):
+                return
+    os.environ[_DEBUG] = "INFO"
+    os.environ[_DEBUG + "_FILE"] = os.path.join(folder, "nccl-%h-%p.log")  # noqa: PTH118 - cheap
 
 
 class Network:
@@ -97,13 +93,14 @@ def interfaces(before: dict[str, int]) -> list[dict[str, Any]]:
     now, found = sent_bytes(), []
     for _, name in socket.if_nameindex():
         address, mask = _of_interface(name, _ADDRESS), _of_interface(name, _MASK)
+        speed = _text(f"/sys/class/net/{name}/speed")  # In Mbit/s; none or -1 where the driver does not tell
         if address and mask:
             found.append(
                 {
                     "name": name,
                     "address": address,
                     "network": str(ipaddress.ip_network(f"{address}/{mask}", strict=False)),
-                    "bits_per_s": _speed(name),
+                    "bits_per_s": int(speed) * 1e6 if speed.isdigit() else 0.0,
                     "sent_bytes": max(now.get(name, 0) - before.get(name, 0), 0),
                 }
             )
@@ -117,13 +114,6 @@ def _of_interface(name: str, what: int) -> str:
         answer = fcntl.ioctl(asking.fileno(), what, struct.pack("256s", name.encode()[:15]))
         return socket.inet_ntoa(answer[20:24])
     return ""
-
-
-def _speed(name: str) -> float:
-    """Bits per second; 0 where the driver does not tell."""
-    with contextlib.suppress(OSError, ValueError), open(f"/sys/class/net/{name}/speed") as file:
-        return max(int(file.read()), 0) * 1e6
-    return 0.0
 
 
 def devices(folder: str = "/sys/class/infiniband") -> list[dict[str, Any]]:

@@ -16,6 +16,42 @@ now = time.monotonic_ns  # one clock for all processes of a host, and never set
 FORMAT_VERSION = 1
 
 
+class LineFile:
+    """A file of lines of this rank. What cannot be written is said once, and the training goes on without it."""
+
+    def __init__(self, path: str, what: str, how: int) -> None:
+        self._what, self._number = what, -1
+        try:
+            self._number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o644)
+        except OSError as problem:
+            self._give_up(problem)
+
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed, or a line could not be written."""
+        return self._number >= 0
+
+    def write(self, lines: str) -> None:
+        """Hand lines to the operating system."""
+        data = lines.encode()
+        try:
+            while data and self.is_open:
+                data = data[os.write(self._number, data) :]
+        except OSError as problem:
+            self._give_up(problem)
+
+    def close(self) -> None:
+        """Take no more lines."""
+        if self.is_open:
+            with contextlib.suppress(OSError):
+                os.close(self._number)
+            self._number = -1
+
+    def _give_up(self, problem: OSError) -> None:
+        say(f"cannot write this rank's {self._what}: {problem.strerror}")
+        self.close()
+
+
 class Recorder:
     """Holds lines back until the process turns out to be a rank, then appends them to its file."""
 
@@ -26,9 +62,8 @@ class Recorder:
     def _begin(self) -> None:
         self._started_wall_ns = time.time_ns()
         self.started = now()
-        self._file = -1
+        self._file: LineFile | None = None
         self._pending: list[str] = []
-        self.is_broken = False  # Whether writing has failed: nothing is kept or written any more
 
     def after_fork(self) -> None:
         """A forked child is another process: a data-loader worker that never steps, or a rank of its own."""
@@ -37,7 +72,12 @@ class Recorder:
     @property
     def is_rank(self) -> bool:
         """True when this process has shown itself to be a rank."""
-        return self._file >= 0
+        return self._file is not None and self._file.is_open
+
+    @property
+    def is_broken(self) -> bool:
+        """True when writing has failed: nothing is kept or written any more."""
+        return self._file is not None and not self._file.is_open
 
     def become_rank(self, stack_signal: int) -> None:
         """Open the file and say who this is; launchers and data-loader workers never come here."""
@@ -57,20 +97,13 @@ class Recorder:
             "stack_signal": stack_signal,
             **machine(),
         }
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(os.path.join(self._folder, name), flags, 0o644)  # noqa: PTH118 - cheap
-        except OSError as problem:
-            self._give_up(problem)
-            return
+        self._file = LineFile(os.path.join(self._folder, name), "record", os.O_APPEND)  # noqa: PTH118 - cheap
         self._pending.insert(0, json.dumps(hello) + "\n")
         self.flush()
 
     def line(self, kind: str, **fields: Any) -> None:
         """Write one line at once, or keep it until this process is known to be a rank."""
-        if not self.is_broken:
-            self._pending.append(json.dumps({"kind": kind, **fields}) + "\n")
-            self.flush()
+        self.text(json.dumps({"kind": kind, **fields}) + "\n")
 
     def text(self, lines: str) -> None:
         """Write lines that are ready."""
@@ -80,25 +113,9 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand all pending lines to the operating system."""
-        if not self.is_rank or not self._pending:
-            return
-        data = "".join(self._pending).encode()
-        self._pending.clear()
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError as problem:
-            self._give_up(problem)
-
-    def _give_up(self, problem: OSError) -> None:
-        """Training goes on without a record; the parent learns why from this rank's output."""
-        say(f"cannot write this rank's record: {problem.strerror}")
-        self.is_broken = True
-        self._pending.clear()
-        if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._file)
-            self._file = -1
+        if self._file is not None:
+            self._file.write("".join(self._pending))
+            self._pending.clear()
 
 
 def say(line: str) -> None:
@@ -153,8 +170,12 @@ _FIRST_CPU_BYTES = 4096  # Of /proc/cpuinfo, which takes a while to read on a ma
 
 def machine() -> dict[str, Any]:
     """The host that a rank runs on, and the batch job that it belongs to."""
+    cpu = ""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        lines = file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {
-        "cpu": next((line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), ""),
+        "cpu": cpu,
         "cores": os.cpu_count() or 0,
         "gpus": gpu_models(),
         "batch_job": batch_job(),
@@ -167,24 +188,14 @@ def batch_job() -> str:
     return next(found, "")
 
 
-def _cpu_lines() -> list[str]:
-    try:
-        with open("/proc/cpuinfo", "rb") as file:
-            return file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
 def gpu_models(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
     """Models of the host's GPUs, whether or not this rank may use them; CUDA is not started for it."""
     models = []
-    try:
+    with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - pathlib is slow
             with open(f"{folder}/{name}/information", errors="replace") as file:
                 told = dict(line.split(":", 1) for line in file if ":" in line)
             models.append(told.get("Model", "").strip())
-    except OSError:
-        return models
     return models
 
 

@@ -32,6 +32,8 @@ def survey(
 
     Empty where the steps cannot be watched; without costs where a rank has no room for the messages.
     """
+    import torch
+
     parts = _Parts(root, is_nested=group.wraps_optimizers)
     trouble = ""
 
@@ -67,7 +69,7 @@ def survey(
         "hosts": len(set(group.hosts)),
         "ranks_per_host": group.hosts.count(group.hosts[0]),
         "cores": group.cores,
-        "threads": _threads(),
+        "threads": torch.get_num_threads(),
         "costs": costs,
     }
 
@@ -282,9 +284,3 @@ def probe_sizes(total: int) -> list[int]:
     """From 4 KiB on in steps of four, and all gradients together."""
     sizes = [_SMALLEST_PROBE * 4**power for power in range(_MOST_SIZES - 1)]
     return [*(size for size in sizes if size < 0.8 * total), max(total // 4 * 4, 4)]
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()

@@ -7,13 +7,12 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .controller import SearchClient
+from .controller import SearchClient, Training
 from .halves import group_live, live_half
 from .recorder import guarded, rank_from_environment, say
 from .search_files import FORMAT_VERSION, FileController
 from .steps import StepClock
 from .survey import survey_once
-from .training import Training
 
 _WITHOUT_WRAPPER = 5  # Steps after which a script that has wrapped no model is not expected to wrap one
 
@@ -67,7 +66,10 @@ class Tuned:
         for side in self.sides:
             side.note_root(root)
         if self._survey_after and root is not None:
-            self._begin_survey(root, engine)
+            between, half = BetweenSteps(self._clock), live_half(engine)
+            model, group = half.surveyed(root) if hasattr(half, "surveyed") else (root, group_live.ControlGroup)
+            path = os.path.join(self._folder, "survey.json")  # noqa: PTH118 - pathlib is slow to import
+            between.start(survey_once(between, model, group, path), self._survey_after)
         if self.waits:
             self._first_steps = BetweenSteps(self._clock)
             self._first_steps.start(self._without_wrapper(engine), _WITHOUT_WRAPPER)
@@ -75,12 +77,6 @@ class Tuned:
     def _without_wrapper(self, engine: str) -> Work:
         self._refuse(_rank(), engine)
         yield from ()
-
-    def _begin_survey(self, root: Any, engine: str) -> None:
-        between, half = BetweenSteps(self._clock), live_half(engine)
-        model, group = half.surveyed(root) if hasattr(half, "surveyed") else (root, group_live.ControlGroup)
-        path = os.path.join(self._folder, "survey.json")  # noqa: PTH118 - pathlib is slow to import
-        between.start(survey_once(between, model, group, path), self._survey_after)
 
     def close(self, rank: int, engine: str) -> None:
         """The process, a rank, ends: say why nothing was tuned, if so."""
@@ -97,21 +93,19 @@ class Tuned:
         self._has_refused = True
         if rank:
             return
-        why = why or self._why(engine)
+        steps = self._clock.complete
+        why = why or getattr(live_half(engine), "NOT_TUNED", "")
+        if not why:
+            why = "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
+            if steps:
+                why = (
+                    f"the script made {steps} steps without DistributedDataParallel, with its own exchange or none: "
+                    "wrap the model in DistributedDataParallel"
+                )
         controller = FileController(self._folder)
         controller.tell({"kind": "hello", "version": FORMAT_VERSION, "engine": engine, "refused": why})
-        controller.tell({"kind": "end", "steps": self._clock.complete})
+        controller.tell({"kind": "end", "steps": steps})
         say(f"not tuned: {why}")
-
-    def _why(self, engine: str) -> str:
-        if said := getattr(live_half(engine), "NOT_TUNED", ""):
-            return str(said)
-        if not self._clock.complete:
-            return "no optimizer made a step, and no model was wrapped in DistributedDataParallel"
-        return (
-            f"the script made {self._clock.complete} steps without DistributedDataParallel, with its own exchange or "
-            "none: wrap the model in DistributedDataParallel"
-        )
 
 
 def _rank() -> int:

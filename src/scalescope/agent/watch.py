@@ -40,50 +40,46 @@ class Agent:
         self.capture = Capture(folder, self.clock, window) if window else None
         if self.capture:
             self._interruptions.on_mode = self.capture.listen
-        self.tuned = _tuned(folder, self.clock)
-        self.rank_zero = _rank_zero(folder, self)
+        self.tuned: Any = None  # Knobs, search and survey; as of rank zero, nothing is imported if nobody asks for it
+        if any(os.environ.get(f"SCALESCOPE_{name}") for name in ("TUNE", "SURVEY", "KNOBS")):
+            from .tuned import Tuned
+
+            self.tuned = Tuned(folder, self.clock)
+        self.rank_zero: Any = None  # Makes this process rank 0 of N
+        if os.environ.get("SCALESCOPE_RANK_ZERO"):
+            from .rank_zero import begin as begin_as_rank_zero
+
+            self.rank_zero = begin_as_rank_zero(folder, self.clock, self._recorder.line, self._end)
         self._identity: dict[str, Any] = {"rank": rank_from_environment(), "world_size": 1}
         self._engine = group_live.NO_ENGINE
         self._halves = engine_file("halves_live")
         self._has_left = False
         since = int(os.environ.get("SCALESCOPE_SINCE_NS") or 0)
         self._stale_reads = StaleReads(since, folder) if since else None
-        self._imports = ImportWatch(
-            self._first_as_rank_zero(
-                {
-                    "torch.distributed.checkpoint.state_dict": self._watch_states,
-                    "torch.distributed.distributed_c10d": self._watch_process_group,
-                    "torch.jit._recursive": self._interruptions.watch_scripting,
-                    "torch.nn.modules.module": self._interruptions.watch_modules,
-                    "torch.optim.optimizer": self._watch_optimizers,
-                    "torch.serialization": self._interruptions.watch_saving,
-                    "torch.utils.data._utils.worker": self._watch_workers,
-                    "torch.utils.data.dataloader": self._watch_loaders,
-                    "multiprocessing.util": self._watch_multiprocessing,
-                    **{module: self._watch_with(half) for module, half in self._halves.WATCHES.items()},
-                }
-            )
-        )
+        watches: dict[str, Any] = {
+            "torch.distributed.checkpoint.state_dict": self._watch_states,
+            "torch.distributed.distributed_c10d": self._watch_process_group,
+            "torch.jit._recursive": self._interruptions.watch_scripting,
+            "torch.nn.modules.module": self._interruptions.watch_modules,
+            "torch.optim.optimizer": self._watch_optimizers,
+            "torch.serialization": self._interruptions.watch_saving,
+            "torch.utils.data._utils.worker": self._watch_workers,
+            "torch.utils.data.dataloader": self._watch_loaders,
+            "multiprocessing.util": self._watch_multiprocessing,
+            **{module: self._watch_with(half) for module, half in self._halves.WATCHES.items()},
+        }
+        for name, replace in self.rank_zero.watches.items() if self.rank_zero else ():
+            watches[name] = functools.partial(_both, replace, watches.get(name))  # what it replaces comes first
+        self._imports = ImportWatch(watches)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._end)
 
     def _after_fork(self) -> None:
         self._recorder.after_fork()
-        self.exchanged.reset()
-        self.clock.reset()
-        self._interruptions.reset()
-        if self.tuned:
-            self.tuned.reset()
-        if self.capture:
-            self.capture.reset()
-        if self.rank_zero:
-            self.rank_zero.reset()
-
-    def _first_as_rank_zero(self, watches: dict[str, Any]) -> dict[str, Any]:
-        """The same, after what a rank 0 of N that do not exist replaces in a module."""
-        for name, replace in self.rank_zero.watches.items() if self.rank_zero else ():
-            watches[name] = functools.partial(_both, replace, watches.get(name))
-        return watches
+        parts: tuple[Any, ...] = (self.exchanged, self.clock, self._interruptions)
+        for part in (*parts, self.tuned, self.capture, self.rank_zero):
+            if part is not None:
+                part.reset()
 
     def _watch_optimizers(self, module: Any) -> None:
         self.clock.watch_optimizers(module)
@@ -171,7 +167,14 @@ class Agent:
     def _watch_process_group(self, module: Any) -> None:
         if hasattr(module, "init_process_group"):
             module.init_process_group = self.timed_init(module.init_process_group, self._torch_identity)
-            _watch_groups(module, self._recorder)
+            destroy = module.destroy_process_group
+
+            @functools.wraps(destroy)
+            def destroy_process_group(*arguments: Any, **options: Any) -> Any:
+                _record_collectives(self._recorder)  # a group that is destroyed cannot be asked any more
+                return destroy(*arguments, **options)
+
+            module.destroy_process_group = destroy_process_group
 
     def timed_init(self, original: Any, identity: Any) -> Any:
         """A function that starts a process group, timed; `identity` is called after it."""
@@ -227,40 +230,10 @@ class Agent:
             self._recorder.line("end", t=now())
 
 
-def _tuned(folder: str, clock: StepClock) -> Any:
-    """Knobs, search and survey; nothing of it is imported where nobody asks for it."""
-    if not any(os.environ.get(f"SCALESCOPE_{name}") for name in ("TUNE", "SURVEY", "KNOBS")):
-        return None
-    from .tuned import Tuned
-
-    return Tuned(folder, clock)
-
-
-def _rank_zero(folder: str, agent: Agent) -> Any:
-    """Make this process rank 0 of N; None, and nothing of it is imported, if nobody asks for it."""
-    if not os.environ.get("SCALESCOPE_RANK_ZERO"):
-        return None
-    from .rank_zero import begin as begin_as_rank_zero
-
-    return begin_as_rank_zero(folder, agent.clock, agent._recorder.line, agent._end)
-
-
 def _both(first: Any, then: Any, module: Any) -> None:
     first(module)
     if then:
         then(module)
-
-
-def _watch_groups(module: Any, recorder: Recorder) -> None:
-    """A group that is destroyed cannot be asked any more."""
-    original = module.destroy_process_group
-
-    @functools.wraps(original)
-    def destroy_process_group(*arguments: Any, **options: Any) -> Any:
-        _record_collectives(recorder)
-        return original(*arguments, **options)
-
-    module.destroy_process_group = destroy_process_group
 
 
 def _record_collectives(recorder: Recorder) -> None:

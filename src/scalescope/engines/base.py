@@ -188,6 +188,10 @@ class Engine(ABC):
         without = {knob.name for knob in self.knobs if not knob.variable}
         return {name: value for name, value in values.items() if name in without}
 
+    def over_mpi(self, values: Mapping[str, KnobValue]) -> bool:
+        """True if its ranks agree through MPI, with these knob values."""
+        return False
+
     def fitted(
         self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
@@ -203,17 +207,42 @@ class Engine(ABC):
         """
         return dict(values)
 
-    @abstractmethod
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """The launcher that fits when the user names none."""
+        return "torchrun"
+
+    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
+        """The knob values with which gloo, nccl or mpi moves the bytes."""
+        return {}
 
     @abstractmethod
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Return the exchange of a step of this model under these knob values."""
 
-    @abstractmethod
+
+class OverTorch(Engine):
+    """An engine whose ranks meet in a process group of torch."""
+
+    backend_knob = Knob(
+        name="backend",
+        type="choice",
+        default=None,
+        choices=("gloo", "nccl"),
+        meaning="communication backend (unset: nccl on GPUs, gloo otherwise)",
+    )
+
+    def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
+        """The variables of its knobs; on one machine the ranks talk over loopback only."""
+        loopback = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
+        return loopback | super().environment(values, named_hosts=named_hosts)
+
     def values_for(self, moved_by: str) -> dict[str, KnobValue]:
-        """The knob values with which gloo, nccl or mpi moves the bytes."""
+        """The backend of its process group."""
+        return {self.backend_knob.name: moved_by}
+
+    def backend(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> str:
+        """The backend of its process group, for a model where it was profiled."""
+        return str(values.get(self.backend_knob.name) or ("gloo" if profile.device == "cpu" else "nccl"))
 
 
 def _as_variable(value: KnobValue) -> str:

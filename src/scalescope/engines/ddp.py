@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Literal
 
-from scalescope.engines.base import MIB, Engine, Exchange, in_buckets, short_value
+from scalescope.engines.base import MIB, Exchange, OverTorch, in_buckets, short_value
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -13,7 +13,7 @@ _FIRST_MIB, _CAP_MIB = 1.0, 25.0
 _ROUTES: dict[KnobValue | None, Literal["ring", "tree"]] = {"Ring": "ring", "Tree": "tree"}
 
 
-class Ddp(Engine):
+class Ddp(OverTorch):
     """Gradients in buckets, all-reduced while backward runs."""
 
     name = "ddp"
@@ -93,13 +93,7 @@ class Ddp(Engine):
             modelled=False,
             meaning="search the graph each step for parameters without a gradient",
         ),
-        Knob(
-            name="backend",
-            type="choice",
-            default=None,
-            choices=("gloo", "nccl"),
-            meaning="communication backend (unset: nccl on GPUs, gloo otherwise)",
-        ),
+        OverTorch.backend_knob,
         Knob(
             name="nccl_algo",
             type="choice",
@@ -133,22 +127,13 @@ class Ddp(Engine):
         ),
     )
 
-    def environment(self, values: Mapping[str, KnobValue], *, named_hosts: bool) -> dict[str, str]:
-        """NCCL's knobs as it reads them; on one machine the ranks talk over loopback only."""
-        loopback = {} if named_hosts else {"GLOO_SOCKET_IFNAME": "lo"}
-        return loopback | super().environment(values, named_hosts=named_hosts)
-
-    def launcher(self, values: Mapping[str, KnobValue]) -> str:
-        """PyTorch's own."""
-        return "torchrun"
-
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Buckets in the order in which gradients get ready, as DDP rebuilds them after its first step."""
         cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
         cap_mib = _CAP_MIB if cap is None else float(cap)
         first_mib = float(first) if first is not None else _FIRST_MIB if cap is None else cap_mib
         return Exchange(
-            backend=str(values.get("backend") or ("gloo" if profile.device == "cpu" else "nccl")),
+            backend=self.backend(profile, values),
             messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),
             broadcasts=profile.buffers_bytes,
             broadcast_tensors=profile.buffers,
@@ -171,10 +156,6 @@ class Ddp(Engine):
         if smaller_first or values.get("hierarchical_allreduce"):
             lines.append(f"  scalescope.apply_tuned(model, {json.dumps(path)})  # the wrapped model")
         return ["In your script:", *lines] if lines else []
-
-    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
-        """The backend of its process group."""
-        return {"backend": moved_by}
 
 
 DDP = Ddp()

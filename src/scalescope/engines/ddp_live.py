@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import importlib.machinery
 import inspect
 import os
-import pathlib
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from .ddp_refusal_live import no_change_of_view, no_hierarchy, refusal
 
 NAME = "ddp"
 _MIB = 1024 * 1024
@@ -86,16 +85,25 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
     arguments = {name: value for name, value in knobs.items() if name in taken}
     wrapped = kind(model, device_ids=ids if device.type == "cuda" else None, **arguments)
     others = {name: knobs[name] for name in SET_AFTERWARDS if name in knobs}
-    if others.get("hierarchical_allreduce") and (why_not := prepare(wrapped)):
-        warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
-        del others["hierarchical_allreduce"]
+    if others.get("hierarchical_allreduce"):
+        from . import hierarchical
+
+        hierarchical.prepare(wrapped.process_group)
+        if why_not := no_hierarchy(wrapped):
+            warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
+            del others["hierarchical_allreduce"]
     switch(wrapped, others)
     return wrapped, make_optimizer(model.parameters())
 
 
 def current(ddp: Any) -> dict[str, Any]:
     """Current state of the wrapper, as values of its knobs."""
-    first, cap = _limits(ddp)
+    cap = ddp.bucket_bytes_cap
+    if hasattr(ddp, "_bucket_config"):
+        first = ddp._bucket_config.first_bucket_bytes_cap
+    else:
+        usual = _distributed()._DEFAULT_FIRST_BUCKET_BYTES if ddp.bucket_bytes_cap_default else cap
+        first = ddp.__dict__.get("_scalescope_first_bucket", usual)
     return {
         "bucket_cap_mb": cap / _MIB,
         "first_bucket_mb": first / _MIB,
@@ -103,23 +111,6 @@ def current(ddp: Any) -> dict[str, Any]:
         "static_graph": bool(ddp.static_graph),
         "hierarchical_allreduce": ddp.__dict__.get("_scalescope_hierarchical", False),
     }
-
-
-def refusal(ddp: Any) -> str:
-    """Why its knobs cannot change while training, in one line; empty: they can."""
-    return str(_neighbour("ddp_refusal_live").refusal(ddp))
-
-
-def held(ddp: Any) -> dict[str, str]:
-    """Knobs that this wrapper cannot change, and why; to be asked while there are gradients."""
-    found = {"hierarchical_allreduce": _no_hierarchy(ddp), "gradient_as_bucket_view": _no_change_of_view(ddp)}
-    return {name: why_not for name, why_not in found.items() if why_not}
-
-
-def prepare(ddp: Any) -> str:
-    """Make the groups of the hierarchical allreduce; every rank calls it once. Why there are none, or empty."""
-    _neighbour("hierarchical").prepare(ddp.process_group)
-    return _no_hierarchy(ddp)
 
 
 def switch(ddp: Any, values: dict[str, Any]) -> None:
@@ -138,10 +129,10 @@ def switch(ddp: Any, values: dict[str, Any]) -> None:
         parameters, expect_sparse_gradient = ddp._build_params_for_reducer()
         names = ddp._build_debug_param_to_name_mapping(parameters)
         ddp._scalescope_parameters = parameters, expect_sparse_gradient, names
-    if wanted["hierarchical_allreduce"] and not before["hierarchical_allreduce"] and (why_not := _no_hierarchy(ddp)):
+    if wanted["hierarchical_allreduce"] and not before["hierarchical_allreduce"] and (why_not := no_hierarchy(ddp)):
         raise ValueError(f"no hierarchical allreduce: {why_not}")
     moves_in = wanted["gradient_as_bucket_view"] and not before["gradient_as_bucket_view"]
-    if moves_in and (why_not := _no_change_of_view(ddp)):
+    if moves_in and (why_not := no_change_of_view(ddp)):
         raise ValueError(f"gradient_as_bucket_view cannot change: {why_not}")
     _rebuild(ddp, wanted)
     if ddp.static_graph:
@@ -200,35 +191,24 @@ def _rebuild_after_accumulation(ddp: Any) -> None:
     handle = ddp.register_forward_pre_hook(prepare_forward)
 
 
-def _register_hooks(ddp: Any, hierarchical: bool) -> None:
+def _register_hooks(ddp: Any, by_hosts: bool) -> None:
     """The script's own hook again, or ours; ours is not listed among the wrapper's."""
-    dist = _distributed()
-
     hooks = list(ddp._comm_hooks)
-    if hierarchical:
-        hooks.append((_neighbour("hierarchical").prepared(ddp.process_group).hook, None))
+    if by_hosts:
+        from . import hierarchical
+
+        groups: Any = hierarchical.prepared(ddp.process_group)
+        hooks.append((groups.hook, None))
     for hook, state in hooks:
         ddp.logger._set_comm_hook_name(hook.__qualname__)
-        dist._register_comm_hook(ddp.reducer, state, hook)
-    ddp._scalescope_hierarchical = hierarchical
-
-
-def _limits(ddp: Any) -> tuple[int, int]:
-    """Bytes of the first bucket and of the others."""
-    dist = _distributed()
-
-    cap = ddp.bucket_bytes_cap
-    if hasattr(ddp, "_bucket_config"):
-        return ddp._bucket_config.first_bucket_bytes_cap, cap
-    usual = dist._DEFAULT_FIRST_BUCKET_BYTES if ddp.bucket_bytes_cap_default else cap
-    return ddp.__dict__.get("_scalescope_first_bucket", usual), cap
+        _distributed()._register_comm_hook(ddp.reducer, state, hook)
+    ddp._scalescope_hierarchical = by_hosts
 
 
 @contextlib.contextmanager
 def _limited(ddp: Any, first: int, cap: int) -> Iterator[None]:
     """A reducer that is made meanwhile fills its buckets up to these bytes."""
     dist = _distributed()
-
     ddp.bucket_bytes_cap = cap
     ddp.bucket_bytes_cap_default = True  # that is, the first bucket has a size of its own
     if hasattr(ddp, "_bucket_config"):
@@ -242,31 +222,9 @@ def _limited(ddp: Any, first: int, cap: int) -> Iterator[None]:
         dist._DEFAULT_FIRST_BUCKET_BYTES = usual
 
 
-def _no_hierarchy(ddp: Any) -> str:
-    if ddp._comm_hooks:
-        return "the script has a communication hook of its own"
-    if any(ddp._build_params_for_reducer()[1]):
-        return "the model has sparse gradients"
-    groups = _neighbour("hierarchical").prepared(ddp.process_group)
-    return groups if isinstance(groups, str) else ""
-
-
-def _no_change_of_view(ddp: Any) -> str:
-    return str(_neighbour("ddp_refusal_live").no_change_of_view(ddp))
-
-
 def _distributed() -> Any:
     """torch.distributed with what it does not export."""
     return importlib.import_module("torch.distributed")
-
-
-@functools.cache
-def _neighbour(name: str) -> Any:
-    """The module of this name next to this one, also where this one was loaded by its path."""
-    path = pathlib.Path(__file__).with_name(f"{name}.py")
-    module = types.ModuleType(f"{__name__}_{name}")
-    importlib.machinery.SourceFileLoader(module.__name__, str(path)).exec_module(module)
-    return module
 
 
 def agree(value: int) -> int:

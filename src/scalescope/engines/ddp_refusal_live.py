@@ -18,8 +18,10 @@ _UNUSED = (
 def refusal(ddp: Any) -> str:
     """Why its knobs cannot change while training, in one line; empty: they can."""
     import torch
+    import torch.distributed as dist
 
-    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+    kind: Any = torch.nn.parallel.DistributedDataParallel
+    if not isinstance(ddp, kind):
         return f"{type(ddp).__name__} is not a DistributedDataParallel"
     if getattr(ddp, "_use_python_reducer", False) or any(_is_compiled(module) for module in ddp.modules()):
         return "the model is compiled"
@@ -42,7 +44,32 @@ def refusal(ddp: Any) -> str:
         return "its optimizer runs inside the backward"
     if ddp._join_config.enable:
         return UNEVEN_INPUTS
-    return _refusal_of_what_was_registered(ddp)
+    data = ddp._get_ddp_logging_data()
+    if data.get("comm_hook") and not ddp._comm_hooks and not ddp.__dict__.get("_scalescope_hierarchical"):
+        return "a built-in communication hook is registered"
+    if any(not isinstance(state, (type(None), dist.ProcessGroup)) for _, state in ddp._comm_hooks):
+        return "its communication hook keeps a state, which may depend on the buckets"
+    if data.get("num_parameter_tensors") not in (None, len(ddp._build_params_for_reducer()[0])):
+        return "parameters were frozen or thawed after DDP wrapped the model"
+    return ""
+
+
+def held(ddp: Any) -> dict[str, str]:
+    """Knobs that this wrapper cannot change, and why; to be asked while there are gradients."""
+    found = {"hierarchical_allreduce": no_hierarchy(ddp), "gradient_as_bucket_view": no_change_of_view(ddp)}
+    return {name: why_not for name, why_not in found.items() if why_not}
+
+
+def no_hierarchy(ddp: Any) -> str:
+    """Why its messages cannot be summed by hosts, once the groups for that were prepared."""
+    from . import hierarchical
+
+    if ddp._comm_hooks:
+        return "the script has a communication hook of its own"
+    if any(ddp._build_params_for_reducer()[1]):
+        return "the model has sparse gradients"
+    groups = hierarchical.prepared(ddp.process_group)
+    return groups if isinstance(groups, str) else ""
 
 
 def no_change_of_view(ddp: Any) -> str:
@@ -62,20 +89,6 @@ def _is_view(gradient: Any) -> bool:
         return False
     whole = gradient.untyped_storage().nbytes()
     return bool(gradient._is_view() or whole != gradient.numel() * gradient.element_size())
-
-
-def _refusal_of_what_was_registered(ddp: Any) -> str:
-    """Refuse a wrapper that the script changed after it was made, with the reason; empty: no refusal."""
-    import torch.distributed as dist
-
-    data = ddp._get_ddp_logging_data()
-    if data.get("comm_hook") and not ddp._comm_hooks and not ddp.__dict__.get("_scalescope_hierarchical"):
-        return "a built-in communication hook is registered"
-    if any(not isinstance(state, (type(None), dist.ProcessGroup)) for _, state in ddp._comm_hooks):
-        return "its communication hook keeps a state, which may depend on the buckets"
-    if data.get("num_parameter_tensors") not in (None, len(ddp._build_params_for_reducer()[0])):
-        return "parameters were frozen or thawed after DDP wrapped the model"
-    return ""
 
 
 def _is_compiled(module: Any) -> bool:

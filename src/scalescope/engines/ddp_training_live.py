@@ -107,7 +107,7 @@ class Wrappers:
             self._tuned.trouble("the script wrapped another model in DistributedDataParallel")
 
     def _switch(self, wrapper: Any, values: dict[str, Any]) -> None:
-        refused = ddp_live.refusal(wrapper)
+        refused = ddp_refusal_live.refusal(wrapper)
         if refused:
             self._say(f"{' and '.join(values)} cannot be set: {refused}")
             return
@@ -173,12 +173,12 @@ def cannot_agree(ddp: Any) -> str:
         return "this torch has no gloo, over which ranks agree: install one that has it"
     if dist.get_world_size(ddp.process_group) != dist.get_world_size():
         return "the model's process group does not hold all ranks: leave process_group out"
-    return str(ddp_refusal_live.UNEVEN_INPUTS) if ddp._join_config.enable else ""
+    return ddp_refusal_live.UNEVEN_INPUTS if ddp._join_config.enable else ""
 
 
 def refusal_of(ddp: Any) -> str:
     """Why this wrapper's knobs cannot be switched; empty: nothing is in the way."""
-    return cannot_agree(ddp) or str(ddp_live.refusal(ddp))
+    return cannot_agree(ddp) or ddp_refusal_live.refusal(ddp)
 
 
 class TorchControlGroup(ControlGroup):
@@ -258,7 +258,7 @@ class DdpTraining:
         groups = hierarchical.prepare(self.model.process_group)
         self.hierarchical = None if isinstance(groups, str) else groups
         self._default = ddp_live.current(self.model)
-        return {"current": self._default, "fixed": ddp_live.held(self.model)}
+        return {"current": self._default, "fixed": ddp_refusal_live.held(self.model)}
 
     def is_busy(self) -> bool:
         """A finished step leaves nothing open."""
@@ -296,7 +296,7 @@ class DdpTraining:
             return ""
         parameters = list(self.model.parameters())
         needed = sum(each.numel() * each.element_size() for each in parameters if each.requires_grad)
-        fixed: str = ddp_live.held(self.model).get(_VIEW, "")
+        fixed: str = ddp_refusal_live.held(self.model).get(_VIEW, "")
         return fixed or no_room_for(needed, parameters[0].device, group.ranks_here)
 
     def _changes_view(self, values: dict[str, Any]) -> bool:

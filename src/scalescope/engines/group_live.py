@@ -40,12 +40,14 @@ class ControlGroup:
     wraps_optimizers = False  # Whether the script's optimizer is inside one that waits for gradients
 
     def __init__(self) -> None:
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        own_cores = sum(1 << core for core in os.sched_getaffinity(0))  # a bit each: a thousand fit into a message
         host = (os.environ.get("SCALESCOPE_HOST") or socket.gethostname())[:200]
-        everybody = self.gather({"host": host, "cores": _as_ranges(list(cores))})
+        everybody = self.gather({"host": host, "cores": f"{own_cores:x}"})
         self.hosts: list[str] = [each["host"] for each in everybody]
-        here = {core for each in everybody if each["host"] == host for core in _from_ranges(each["cores"])}
-        self.cores = len(here)  # Of this host, that its ranks may use
+        cores_here = 0
+        for each in everybody:
+            cores_here |= int(each["cores"], 16) if each["host"] == host else 0
+        self.cores = f"{cores_here:b}".count("1")  # Of this host, that its ranks may use
         self.ranks_here = self.hosts.count(host)
 
     def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -101,18 +103,3 @@ def as_tensor(data: bytes) -> Any:
     import torch
 
     return torch.frombuffer(bytearray(data.ljust(_LARGEST_MESSAGE)), dtype=torch.uint8)
-
-
-def _as_ranges(numbers: list[int]) -> list[list[int]]:
-    """First and last of every run, so that many cores fit into a message."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges
-
-
-def _from_ranges(ranges: list[list[int]]) -> set[int]:
-    return {number for first, last in ranges for number in range(first, last + 1)}

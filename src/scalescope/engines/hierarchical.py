@@ -123,6 +123,9 @@ class Groups:
 
     def _start_on_stream(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """One stream does all phases of all buckets in turn: communicators that run at once may wait for each other."""
+        # Under their new names a newer torch does not warn.
+        reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         device = tensor.device
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -133,9 +136,9 @@ class Groups:
             missing = -tensor.numel() % self.ranks_per_host
             padded = torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
             own = torch.empty_like(padded[: padded.numel() // self.ranks_per_host])
-            _reduce_scatter()(own, padded, group=self._scatter)
+            reduce_scatter(own, padded, group=self._scatter)
             dist.all_reduce(own, group=self._across)
-            _all_gather()(padded, own, group=self._gather)
+            all_gather(padded, own, group=self._gather)
             if missing:
                 tensor.copy_(padded[: tensor.numel()])
             tensor.record_stream(stream)
@@ -242,11 +245,3 @@ def _backends(group: dist.ProcessGroup) -> dict[str, str]:
     """Backend for each kind of device."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
-
-
-def _reduce_scatter() -> Any:
-    return getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-def _all_gather() -> Any:
-    return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

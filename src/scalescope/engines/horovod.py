@@ -148,7 +148,11 @@ class Horovod(Engine):
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """mpirun for the MPI controller, horovodrun for Gloo."""
-        return "mpirun" if values.get("controller", "mpi") == "mpi" else "horovodrun"
+        return "mpirun" if self.over_mpi(values) else "horovodrun"
+
+    def over_mpi(self, values: Mapping[str, KnobValue]) -> bool:
+        """True unless Gloo's controller is asked for."""
+        return values.get("controller", "mpi") == "mpi"
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Gradients leave at the next cycle, together with whatever else is ready by then."""

@@ -60,8 +60,16 @@ class Switcher:
             self.load()
             self._use_spare()
         self._is_fresh = False
-        if self._mpi is None and _uses_mpi(self._ops._basics):
-            self._begin_mpi(self._ops._basics.MPI_LIB_CTYPES)
+        said = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
+        basics: Any = self._ops._basics
+        if self._mpi is not None or not basics.mpi_built() or "mpi" not in said:
+            return
+        library, begun = basics.MPI_LIB_CTYPES, ctypes.c_int()
+        library.MPI_Initialized(ctypes.byref(begun))
+        if not begun.value:  # who began it, mpi4py for instance, ends it as well
+            library.MPI_Init_thread(None, None, _MULTIPLE, ctypes.byref(ctypes.c_int()))
+            self._mpi = library
+            atexit.register(self.after_stop)  # Horovod's own stop is registered later, and comes first
 
     def after_stop(self) -> None:
         """The script has stopped Horovod, which would have ended MPI, too."""
@@ -71,15 +79,6 @@ class Switcher:
             mpi.MPI_Finalized(ctypes.byref(is_over))
             if not is_over.value:
                 mpi.MPI_Finalize()
-
-    def _begin_mpi(self, library: Any) -> None:
-        begun = ctypes.c_int()
-        library.MPI_Initialized(ctypes.byref(begun))
-        if begun.value:  # by mpi4py, for instance, which ends it as well
-            return
-        library.MPI_Init_thread(None, None, _MULTIPLE, ctypes.byref(ctypes.c_int()))
-        self._mpi = library
-        atexit.register(self.after_stop)  # Horovod's own stop is registered later, and comes first
 
     # What is in force, and what forbids a switch
 
@@ -259,12 +258,6 @@ def _environment(changed: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = text
-
-
-def _uses_mpi(basics: Any) -> bool:
-    """True if Horovod is going to start MPI: built with it, it does unless both variables name something else."""
-    said = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
-    return bool(basics.mpi_built()) and "mpi" in said
 
 
 def _open_files() -> int:

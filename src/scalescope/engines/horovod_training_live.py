@@ -43,15 +43,17 @@ class HorovodTraining:
 
     def _watch(self) -> None:
         horovod, guarded = self._horovod, self._tuned.guarded
-        init, shutdown, join, wrap = (
-            getattr(horovod, name) for name in ("init", "shutdown", "join", "DistributedOptimizer")
-        )
+        init, shutdown, join, wrap = horovod.init, horovod.shutdown, horovod.join, horovod.DistributedOptimizer
         before_start = guarded("Horovod cannot be switched", self._switcher.before_start)
         after_stop = guarded("MPI is not ended", self._switcher.after_stop)
-        stops, joins, joined, wrapped = (
-            guarded("the search does not end as it should", function)
-            for function in (self._stops, self._joins, self._joined, self._wrapped)
-        )
+        wrapped = guarded("the search does not begin as it should", self._wrapped)
+
+        def tell(how: str, why: str) -> None:
+            """End the search by its `give_up`, `leave` or `let_go`, if there is one."""
+            if self._client is not None:
+                getattr(self._client, how)(why)
+
+        tell_search = guarded("the search does not end as it should", tell)
 
         @functools.wraps(init)
         def starting(*arguments: Any, **options: Any) -> Any:
@@ -61,16 +63,16 @@ class HorovodTraining:
 
         @functools.wraps(shutdown)
         def stopping(*arguments: Any, **options: Any) -> Any:
-            stops()
+            tell_search("give_up", STOPPED)
             result = shutdown(*arguments, **options)
             after_stop()
             return result
 
         @functools.wraps(join)
         def joining(*arguments: Any, **options: Any) -> Any:
-            joins()
+            tell_search("leave", JOINED)
             result = join(*arguments, **options)
-            joined()
+            tell_search("let_go", JOINED)  # all ranks are here
             return result
 
         @functools.wraps(wrap)
@@ -80,12 +82,8 @@ class HorovodTraining:
             wrapped()
             return made
 
-        horovod.init, horovod.shutdown, horovod.join, horovod.DistributedOptimizer = (
-            starting,
-            stopping,
-            joining,
-            wrapping,
-        )
+        horovod.init, horovod.shutdown, horovod.join = starting, stopping, joining
+        horovod.DistributedOptimizer = wrapping
 
     def reset(self) -> None:
         """Do nothing: there is no state that a forked child would have to forget."""
@@ -98,19 +96,6 @@ class HorovodTraining:
         """Begin the search at the first of several optimizers: Horovod's knobs are the same for all."""
         if self._tuned.waits:
             self._tuned.begin_search(self, "hvd.DistributedOptimizer was made after the first steps")
-
-    def _stops(self) -> None:
-        if self._client is not None:
-            self._client.give_up(STOPPED)
-
-    def _joins(self) -> None:
-        if self._client is not None:
-            self._client.leave(JOINED)
-
-    def _joined(self) -> None:
-        """All ranks are here."""
-        if self._client is not None:
-            self._client.let_go(JOINED)
 
     def watch_leaving(self, client: Any) -> Callable[[], None]:
         """Ranks join at different steps, and stop alike."""

@@ -16,17 +16,9 @@ class Plain(Engine):
     why_not_tuned = "exchanges nothing"
     live_module = "scalescope.engines.plain_live"
 
-    def launcher(self, values: Mapping[str, KnobValue]) -> str:
-        """The one that all others are compared with."""
-        return "torchrun"
-
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Return an exchange without messages."""
         return Exchange(backend=NO_ENGINE, messages=())
-
-    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
-        """Return no values: nothing moves bytes."""
-        return {}
 
 
 PLAIN = Plain()

@@ -18,17 +18,15 @@ def no_room_for(
         proc: The folder in which the kernel accounts for memory.
         cgroup: The folder in which it does so for this container.
     """
-    free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host(proc, cgroup) // max(ranks_here, 1)
+    if device.type == "cuda":
+        import torch
+
+        cuda: Any = torch.cuda
+        in_reserve = cuda.memory_reserved(device) - cuda.memory_allocated(device)  # by this process
+        free = int(cuda.mem_get_info(device)[0] + in_reserve)
+    else:
+        free = _free_on_host(proc, cgroup) // max(ranks_here, 1)
     return f"{needed >> 20} MiB are needed and {free >> 20} MiB are free" if 2 * needed > free else ""
-
-
-def _free_on_gpu(device: Any) -> int:
-    """Bytes of a GPU that are free, and those that this process holds in reserve."""
-    import torch
-
-    cuda: Any = torch.cuda
-    free, _ = cuda.mem_get_info(device)
-    return int(free + cuda.memory_reserved(device) - cuda.memory_allocated(device))
 
 
 def _free_on_host(proc: str, cgroup: str) -> int:

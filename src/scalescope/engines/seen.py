@@ -15,17 +15,9 @@ class Seen(Engine):
     live_module = "scalescope.engines.plain_live"
     is_surveyed = False
 
-    def launcher(self, values: Mapping[str, KnobValue]) -> str:
-        """The one of torch's process groups."""
-        return "torchrun"
-
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """Refuse: nothing states which messages a step sends."""
         raise UsageError(f"{self.title} cannot be modelled yet: use `scalescope measure` and `scalescope explain`")
-
-    def values_for(self, moved_by: str) -> dict[str, KnobValue]:
-        """Return no knobs: it has none here."""
-        return {}
 
 
 class Hsdp(Seen):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, harmonic_mean, median
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
+from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
 from scalescope.records.run import PHASES, Load, Machine, Point, RankSummary, Run
@@ -21,7 +23,6 @@ from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
 Span = tuple[int, int]
-FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def split_into_phases(log: RankLog, steps: Sequence[Step], warmup: int, launch: Ending) -> dict[str, float]:
@@ -56,7 +57,6 @@ def collect(
     point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool, told: bool = False
 ) -> Run:
     """The launch as measured by the agents in its ranks; `own`: the command started them, `told` how many or not."""
-    warnings = []
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
     if not logs:
@@ -65,11 +65,7 @@ def collect(
             "or give --pattern with a regular expression for the lines it prints per step"
         )
     _check_world(point, logs, own=own, told=told)
-    durations = step_times([[step.seconds for step in steps_of[id(log)]] for log in logs])
-    count = len(durations)
-    warmup = warmup_steps(durations)
-    _check_steps(count)
-    warnings += _unsteadiness(durations, warmup)
+    pace, warnings = _pace(step_times([[step.seconds for step in steps_of[id(log)]] for log in logs]))
     changed = sorted({path for log in logs for path in log.changed_files_read})
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -80,7 +76,7 @@ def collect(
     if ending.leftovers:
         left = plural(ending.leftovers, "process")
         warnings.append(f"{left} still ran after the launcher's end and had to be removed")
-    ranks = [_summary(log, steps_of[id(log)], warmup, ending) for log in logs]
+    ranks = [_summary(log, steps_of[id(log)], pace["warmup_steps"], ending) for log in logs]
     samples = float(point.global_batch) if point.global_batch else None
     if all(rank.samples_per_step for rank in ranks):  # of all ranks; what was asked for where they cannot tell
         samples = sum(rank.samples_per_step or 0 for rank in ranks)
@@ -89,19 +85,14 @@ def collect(
             f"--batch says {point.global_batch} samples per step over all processes and the ranks trained on "
             f"{samples:.4g}: pass {{batch}} or {{global_batch}} to the script"
         )
-    medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
-    exchanges, engine = _exchanges(logs, count), logs[0].engine or PLAIN.name
+    exchanges, engine = _exchanges(logs, pace["steps"]), logs[0].engine or PLAIN.name
     return Run(
         point=point,
         folder=folder,
         wall_s=ending.wall_s,
         phases={phase: fmean(rank.phases[phase] for rank in ranks) for phase in PHASES},
-        steps=count,
-        warmup_steps=warmup,
-        step_s=median(medians),
-        mean_step_s=mean_step_s,
-        blocks=medians,
-        throughput=samples / mean_step_s if samples else None,
+        **pace,
+        throughput=samples / pace["mean_step_s"] if samples else None,
         samples_per_step=samples,
         engine_seen=COLLECTIVES.name if engine == PLAIN.name and exchanges else engine,
         exchanges=exchanges,
@@ -112,6 +103,29 @@ def collect(
         batch_job=logs[0].batch_job,
         warnings=tuple(warnings),
     )
+
+
+def _pace(durations: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
+    """Fields of a Run that tell its warm-up and its pace after that, with warnings of steps that do not keep it."""
+    if len(durations) < FEWEST_STEPS:
+        raise UsageError(
+            f"only {plural(len(durations), 'step')} in a launch, fewer than warm-up needs: "
+            f"train for at least {FEWEST_STEPS} steps, better 30, so that a steady state can be told from it"
+        )
+    warmup = warmup_steps(durations)
+    steady = durations[warmup:]
+    medians = blocks(steady)
+    pace = {
+        "steps": len(durations),
+        "warmup_steps": warmup,
+        "step_s": median(medians),
+        "mean_step_s": fmean(steady),
+        "blocks": medians,
+    }
+    if not enough_steps(durations, warmup):
+        return pace, ["steps were still getting faster at the end, no steady state was reached: run more steps"]
+    found = steadiness(steady)
+    return pace, [found.sentence] if found.sentence else []
 
 
 def _hosts(logs: Sequence[RankLog]) -> tuple[Machine, ...]:
@@ -184,13 +198,11 @@ def collect_matches(
     told = [match.values["step_s"] for match in matches if "step_s" in match.values]
     rates = [rate for match in matches if (rate := rate_of(match.values, point.np)) is not None]
     durations = told if len(told) == len(matches) else between
-    _check_steps(len(durations))
-    warmup = warmup_steps(durations)
-    medians, mean_step_s = blocks(durations[warmup:]), fmean(durations[warmup:])
+    pace, warnings = _pace(durations)
+    warmup = pace["warmup_steps"]
     rate = harmonic_mean(rates[min(warmup, len(rates) - 1) :]) if rates else None  # work over elapsed time
     first_ns = ends[0] - int(durations[0] * 1e9) if durations is told else ends[0]
     first_ns = max(first_ns, first_output_ns)
-    warnings = _unsteadiness(durations, warmup)
     if durations is not told and 2 * sum(match.came_with_others for match in matches) > len(matches):
         # lines that a buffer held back say how many steps there were, not how long each of them took
         warnings.insert(
@@ -211,12 +223,8 @@ def collect_matches(
         folder=folder,
         wall_s=ending.wall_s,
         phases=phases,
-        steps=len(durations),
-        warmup_steps=warmup,
-        step_s=median(medians),
-        mean_step_s=mean_step_s,
-        blocks=medians,
-        throughput=rate or (point.global_batch / mean_step_s if point.global_batch else None),
+        **pace,
+        throughput=rate or (point.global_batch / pace["mean_step_s"] if point.global_batch else None),
         samples_per_step=float(point.global_batch) if point.global_batch else None,
         engine_seen="",
         backend="",
@@ -268,19 +276,3 @@ def collect_pairs(point: Point, logs: Sequence[RankLog], ending: Ending, folder:
             for log in logs
         ),
     )
-
-
-def _check_steps(count: int) -> None:
-    if count < FEWEST_STEPS:
-        raise UsageError(
-            f"only {plural(count, 'step')} in a launch, fewer than warm-up needs: "
-            f"train for at least {FEWEST_STEPS} steps, better 30, so that a steady state can be told from it"
-        )
-
-
-def _unsteadiness(durations: Sequence[float], warmup: int) -> list[str]:
-    """Warnings of steps that do not keep their pace."""
-    if not enough_steps(durations, warmup):
-        return ["steps were still getting faster at the end, no steady state was reached: run more steps"]
-    found = steadiness(durations[warmup:])
-    return [found.sentence] if found.sentence else []

@@ -48,6 +48,13 @@ def shown_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> list
     return [as_shell(command) for command in launcher.commands(safe)]
 
 
+def save_commands(launcher: Launcher, job: Job, env: Mapping[str, str]) -> None:
+    """Write the commands of a job into its folder, as they are shown."""
+    path = Path(job.folder, "command.txt")
+    with writing(path):
+        path.write_text("\n".join([*shown_commands(launcher, job, env), ""]))
+
+
 def save_plan(plan: Any, folder: Path) -> None:
     """Write a plan without the values of its request's variables, and the values next to it, for --resume."""
     env: dict[str, str] = plan.request.env
@@ -100,8 +107,11 @@ def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, h
 def _ask_host(name: str, reach: str, python: str) -> host.Cores | None:
     """Runs the file host.py on the host, so that affinity and quota are those that ranks get there."""
     program = Path(host.__file__).read_text()
+    answer: subprocess.CompletedProcess[str] | None = None  # Of a host that does not answer in time
     if reach == "srun":
-        answer = _on_node(name, python, program)
+        words = ("srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={name}", python, "-")
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            answer = subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=False)
     else:
         answer = on_host(reach, name, f"{shlex.quote(python)} -", program)
     if answer is None or answer.returncode:
@@ -109,15 +119,6 @@ def _ask_host(name: str, reach: str, python: str) -> host.Cores | None:
     try:
         return host.Cores(**json.loads(answer.stdout.splitlines()[-1]))
     except (ValueError, IndexError, TypeError):
-        return None
-
-
-def _on_node(name: str, python: str, program: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a Python program on a node of the allocation; None when Slurm does not answer in time."""
-    words = ("srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={name}", python, "-")
-    try:
-        return subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
         return None
 
 
@@ -229,8 +230,9 @@ def slots_of_allocation(nodes: int = 0) -> tuple[int, ...]:
 
 
 def _cores_of_allocation(nodes: int) -> list[int]:
-    """CPUs that the job has on each node."""
-    counts = _expand_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    """CPUs that the job has on each node; Slurm writes [2, 2, 2, 1] as 2(x3),1."""
+    given = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    counts = [int(count) for count, times in given for _ in range(int(times or 1))] or [1]
     return counts + [counts[-1]] * (nodes - len(counts))
 
 
@@ -242,13 +244,3 @@ def _slurm(what: str, of: str) -> str:
     if answer.returncode:
         raise UsageError(f"Slurm's scontrol failed ({answer.stderr.strip()}): check `scontrol show nodes`")
     return answer.stdout
-
-
-def _expand_counts(text: str) -> list[int]:
-    """Slurm's `2(x3),1` as [2, 2, 2, 1]."""
-    counts = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if match:
-            counts += [int(match[1])] * int(match[2] or 1)
-    return counts or [1]

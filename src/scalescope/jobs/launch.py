@@ -19,7 +19,7 @@ from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
-from scalescope.jobs.environment import check_port, free_port, has_module, shown_commands
+from scalescope.jobs.environment import check_port, free_port, has_module, save_commands
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.load import LoadMeter
@@ -27,9 +27,9 @@ from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, check_command_is_here
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.request import uses_placeholder
-from scalescope.jobs.train_model import FEWEST_STEPS, LAUNCH_S
+from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
 from scalescope.jobs.watch import LaunchWatch
-from scalescope.launchers import Launcher, find_launcher
+from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
 from scalescope.progress import Progress
@@ -126,11 +126,12 @@ def run_job(
     keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
-    launched = _run_ranks(settings, point, folder, steps, progress, pattern, keeps_steps)
+    ranks = (point, folder, steps, progress, pattern, keeps_steps)
+    launched = _run_ranks(settings, *ranks)
     why = _why_as_it_is(settings, point, launched)
     if not why:
         return launched
-    again = _run_ranks(started_as_it_is(settings, why), point, folder, steps, progress, pattern, keeps_steps)
+    again = _run_ranks(started_as_it_is(settings, why), *ranks)
     if again.problem and launched.problem:  # it fails either way
         name = launcher_of(settings, point).name
         return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
@@ -177,28 +178,22 @@ def _run_ranks(
         job = make_job(settings, point, folder, mark, settings.request.port or free_port())
         looks = bool(settings.request.command) and launcher.name != "own"
         watch = LaunchWatch(job, progress, pattern, keeps_steps=keeps_steps, looks_for_own_ranks=looks)
-        launched = _run_once(settings, launcher, job, watch)
+        save_commands(launcher, job, settings.request.env)
+        try:
+            with watch.output.followed():
+                ending = run(launcher.commands(job), job, watch, timeout_s=settings.request.timeout_s)
+        except StartsItsOwnRanks as seen:
+            ending = Ending(started_ns=0, ended_ns=0, started_wall_ns=0)
+            return Launched(job, watch, ending, "", "", "", str(seen), settings.as_it_is)
+        problem, details, harmless = ending.problem, ending.details, ""
+        if problem and not details:
+            problem, details = watch.died(launcher, ending.code)
+            harmless = watch.died_after_training(launcher)
+            problem = "" if harmless else problem
+        launched = Launched(job, watch, ending, problem, details, harmless, as_it_is=settings.as_it_is)
         if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, _outputs(folder))):
             break
-    return launched._replace(as_it_is=settings.as_it_is)
-
-
-def _run_once(settings: Settings, launcher: Launcher, job: Job, watch: LaunchWatch) -> Launched:
-    commands = launcher.commands(job)
-    path = Path(job.folder, "command.txt")
-    with writing(path):
-        path.write_text("\n".join([*shown_commands(launcher, job, settings.request.env), ""]))
-    try:
-        with watch.output.followed():
-            ending = run(commands, job, watch, timeout_s=settings.request.timeout_s)
-    except StartsItsOwnRanks as seen:
-        return Launched(job, watch, Ending(started_ns=0, ended_ns=0, started_wall_ns=0), "", "", "", str(seen))
-    problem, details, harmless = ending.problem, ending.details, ""
-    if problem and not details:
-        problem, details = watch.died(launcher, ending.code)
-        harmless = watch.died_after_training(launcher)
-        problem = "" if harmless else problem
-    return Launched(job, watch, ending, problem, details, harmless)
+    return launched
 
 
 def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.Pattern[str] | None) -> Run | Failure:
@@ -316,6 +311,6 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
     per_sample_s = step_s / (smallest.batch or 1)
     largest_s = per_sample_s * max(point.batch or 1 for point in planned)
-    steps = request.steps or min(max(int(LAUNCH_S / max(largest_s, 1e-6)), FEWEST_STEPS), _MOST_STEPS)
+    steps = request.steps or min(max(int(LAUNCH_S / max(largest_s, 1e-6)), LAUNCH_STEPS), _MOST_STEPS)
     seconds = sum(2 * overhead_s + steps * per_sample_s * (point.batch or 1) for point in planned)
     return steps, seconds

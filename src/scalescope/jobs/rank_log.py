@@ -177,43 +177,34 @@ class RankLog:
 
     def steps(self) -> list[Step]:
         """The steps; several optimizers that step in turn make one step together."""
-        on_gpu = self._gpu_durations()
+        on_gpu: list[int] = []  # Per optimizer step; those that share a mark share its time
+        previous = 0
+        for what, count, at in self._gpu_marks:
+            added = count - len(on_gpu)
+            if what == "end" and added > 0:
+                on_gpu += [(at - previous) // added] * added
+            previous = at
         steps: list[Step] = []
         in_step: set[int] = set()
         for index, (event, optimizer) in enumerate(zip(self._events, self._optimizers, strict=True)):
             step = event._replace(gpu_ns=on_gpu[index]) if index < len(on_gpu) else event
             if steps and optimizer not in in_step and event.start == steps[-1].end:
-                step = _joined(steps.pop(), step)
+                first = steps.pop()
+                has_gpu = first.gpu_ns is not None and step.gpu_ns is not None
+                step = Step(
+                    first.start,
+                    step.end,
+                    first.forward or step.forward,
+                    step.optimizer,
+                    first.input_wait + step.input_wait,
+                    max(first.samples, step.samples),
+                    (first.gpu_ns or 0) + (step.gpu_ns or 0) if has_gpu else None,
+                )
             else:
                 in_step = set()
             in_step.add(optimizer)
             steps.append(step)
         return steps
-
-    def _gpu_durations(self) -> list[int | None]:
-        """Per optimizer step what it took on the GPU; steps that share a mark share its time."""
-        durations: list[int | None] = []
-        previous = 0
-        for what, steps, at in self._gpu_marks:
-            added = steps - len(durations)
-            if what == "end" and added > 0:
-                durations += [(at - previous) // added] * added
-            previous = at
-        return durations
-
-
-def _joined(first: Step, second: Step) -> Step:
-    """Two optimizers' parts of one step."""
-    both_gpu = None if first.gpu_ns is None or second.gpu_ns is None else first.gpu_ns + second.gpu_ns
-    return Step(
-        first.start,
-        second.end,
-        first.forward or second.forward,
-        second.optimizer,
-        first.input_wait + second.input_wait,
-        max(first.samples, second.samples),
-        both_gpu,
-    )
 
 
 def read_rank_logs(folder: Path) -> list[RankLog]:

@@ -12,7 +12,7 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import allocated_here, free_port, shown_commands, slurm_allocation, torch_has_cuda
+from scalescope.jobs.environment import allocated_here, free_port, save_commands, slurm_allocation, torch_has_cuda
 from scalescope.jobs.folders import RANKS, emptied
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
@@ -103,8 +103,7 @@ def run_ranks(program: RankProgram) -> None:
         python=sys.executable,
         cwd=str(Path.cwd()),
     )
-    with writing(folder):
-        (folder / "command.txt").write_text("\n".join([*shown_commands(launcher, job, program.env), ""]))
+    save_commands(launcher, job, program.env)
     ending = run(launcher.commands(job), job, _Lines(folder, program.writes), timeout_s=program.timeout_s)
     if not ending.problem:
         return

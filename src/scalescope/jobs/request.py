@@ -10,7 +10,6 @@ import msgspec
 
 from scalescope.engines import PLAIN, engine_of_source, exchanging
 from scalescope.errors import UsageError
-from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.own_ranks import LARGEST_SOURCE, is_launch_line, is_python
 from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
@@ -19,6 +18,7 @@ from scalescope.records.site import Site, load_site
 from scalescope.workloads import spec_from_options
 
 _OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
+FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
@@ -159,7 +159,17 @@ def interpreter_of(command: tuple[str, ...], own: str) -> str:
 def check_modes(request: MeasureRequest) -> None:
     """Refuse what does not go together, before anything else is looked at."""
     if PLAIN.name in request.engines:
-        _check_without_engine(request)
+        if not request.command or len(request.engines) > 1:
+            raise UsageError(
+                f"--engine takes {', '.join(exchanging())} or several; the run without an engine is the baseline anyway"
+            )
+        if request.np and max(request.np) > 1:
+            raise UsageError(
+                "--engine none starts the command as it is, in one process: use --np 1, "
+                "or --launcher own when the command starts its ranks itself"
+            )
+        if request.launcher not in ("", "own"):
+            raise UsageError(f"--engine none starts the command as it is: leave --launcher {request.launcher} out")
     if len(request.engines) > 1 and request.command:
         raise UsageError("a script has one engine: measure each engine's script on its own")
     if request.launcher == "own" and not request.command:
@@ -177,20 +187,6 @@ def check_modes(request: MeasureRequest) -> None:
             f"--steps {request.steps} is fewer than warm-up needs: "
             f"give at least {FEWEST_STEPS}, better 30, so that a steady state can be told from it"
         )
-
-
-def _check_without_engine(request: MeasureRequest) -> None:
-    if not request.command or len(request.engines) > 1:
-        raise UsageError(
-            f"--engine takes {', '.join(exchanging())} or several; the run without an engine is the baseline anyway"
-        )
-    if request.np and max(request.np) > 1:
-        raise UsageError(
-            "--engine none starts the command as it is, in one process: use --np 1, "
-            "or --launcher own when the command starts its ranks itself"
-        )
-    if request.launcher not in ("", "own"):
-        raise UsageError(f"--engine none starts the command as it is: leave --launcher {request.launcher} out")
 
 
 def check_baseline(request: MeasureRequest) -> None:

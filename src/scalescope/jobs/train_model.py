@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scalescope.workloads import Workload
 
 LAUNCH_S, _FEWEST_S = 10.0, 2.0  # What the steps of a launch take at most and at least
-FEWEST_STEPS = 20
+LAUNCH_STEPS = 20
 _PRECISION = 0.01  # Half of the interval of a launch's mean step at which it may end
 _BLOCKS = 10  # By whose means it is known
 _LOOKS = 20
@@ -115,7 +115,7 @@ def is_enough(durations: Sequence[float]) -> bool:
     fifth warms up.
     """
     seconds = sum(durations)
-    if len(durations) < FEWEST_STEPS or seconds < _FEWEST_S:
+    if len(durations) < LAUNCH_STEPS or seconds < _FEWEST_S:
         return False
     if seconds >= LAUNCH_S:
         return True

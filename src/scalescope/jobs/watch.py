@@ -115,7 +115,11 @@ class LaunchWatch:
         """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
         deaths = self._deaths(launcher)
         # Ranks whose launcher was killed may fail after it, and are not to blame.
-        suspects = [*deaths, *(self._ranks_with_errors() if code >= 0 else ())]
+        suspects = list(deaths)
+        for path in sorted(self._folder.glob("rank*.out")) if code >= 0 else ():
+            number = path.stem.removeprefix("rank")
+            if number.isdigit() and any("Traceback" in line or "Error" in line for line in last_lines(path, 40)):
+                suspects.append(int(number))
         if not suspects:
             who = "the command" if launcher.name == "own" else "the launcher" if code else "the launch"
             steps = min((log.events for log in self.logs), default=0)
@@ -147,14 +151,6 @@ class LaunchWatch:
         text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
         deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
         return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
-
-    def _ranks_with_errors(self) -> list[int]:
-        ranks = []
-        for path in sorted(self._folder.glob("rank*.out")):
-            number = path.stem.removeprefix("rank")
-            if number.isdigit() and any("Traceback" in line or "Error" in line for line in last_lines(path, 40)):
-                ranks.append(int(number))
-        return ranks
 
     def _fell_with_another(self, rank: int) -> bool:
         """True when a rank's last words complain about another rank that was gone."""

@@ -2,23 +2,24 @@
 
 import re
 import shlex
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from scalescope.records.job import Command, Job
 
 
-class Launcher(Protocol):
+class Launcher(ABC):
     """A way to start ranks: a Job in, commands out, nothing started."""
 
     name: str
-    program: str  # What must be on the PATH; empty when a Python module does the work
-    module: str  # The Python module that the job's interpreter must have; empty when a program does the work
-    remedy: str  # How to get it
-    reaches_hosts: bool  # It starts ranks on named hosts
-    scheduler: str  # Whose allocation it starts ranks in; empty: it needs none
+    program: str = ""  # What must be on the PATH
+    module: str = ""  # The Python module that the job's interpreter must have instead
+    remedy: str = ""  # How to get it
+    reaches_hosts: bool = True  # It starts ranks on named hosts
+    scheduler: str = ""  # Whose allocation it starts ranks in; empty: it needs none
     # Find a rank that died, and its exit code or signal, in the launcher's own output.
-    blame: tuple[re.Pattern[str], ...]
+    blame: tuple[re.Pattern[str], ...] = ()
 
+    @abstractmethod
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""
 
@@ -54,6 +55,17 @@ def rank_words(job: Job, **names: str) -> tuple[str, ...]:
         "-c",
         f'{before}exec {shlex.join([*job.container, *job.command])} >"$SCALESCOPE_FOLDER/rank$RANK.out" 2>&1',
     )
+
+
+def named_after(prefix: str) -> dict[str, str]:
+    """For `rank_words`: the variables of MPI and of Horovod's Gloo, which differ in their prefix."""
+    parts = {"RANK": "RANK", "WORLD_SIZE": "SIZE", "LOCAL_RANK": "LOCAL_RANK", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
+    return {name: f"{prefix}_{part}" for name, part in parts.items()}
+
+
+def host_list(job: Job) -> str:
+    """The hosts and their ranks, as mpirun and horovodrun take them."""
+    return ",".join(f"{name}:{count}" for name, count in job.ranks_per_host) or f"localhost:{job.np}"
 
 
 def on_host(job: Job, host: str, argv: tuple[str, ...], env: dict[str, str]) -> Command:

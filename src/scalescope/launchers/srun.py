@@ -2,20 +2,19 @@
 
 import re
 
-from scalescope.launchers.base import rank_environment, rank_words, rendezvous
+from scalescope.engines import find_engine
+from scalescope.launchers.base import Launcher, rank_environment, rank_words, rendezvous
 from scalescope.records.job import Command, Job
 
 
-class Srun:
+class Srun(Launcher):
     """One srun starts all ranks as a job step."""
 
     name = "srun"
     program = "srun"
-    module = ""
     remedy = "run inside a Slurm allocation (salloc -N 2) on a machine with Slurm's client programs"
-    reaches_hosts = True
     scheduler = "slurm"
-    blame: tuple[re.Pattern[str], ...] = (
+    blame = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),
     )
@@ -29,7 +28,7 @@ class Srun:
             most = max(count for _, count in placed)
             words += ["--nodes", str(len(placed)), "--nodelist", ",".join(name for name, _ in placed)]
             words += ["--ntasks-per-node", str(most), "--distribution=block"]
-        if job.knobs.values.get("controller") == "mpi":
+        if find_engine(job.knobs.engine).over_mpi(job.knobs.values):
             words.append("--mpi=pmix")
         words.append("--overcommit" if job.oversubscribe else f"--cpus-per-task={job.threads_per_rank}")
         ranks = rank_words(job, RANK="SLURM_PROCID", WORLD_SIZE="SLURM_NTASKS", LOCAL_RANK="SLURM_LOCALID")

@@ -1,27 +1,25 @@
 """srun and torchrun together: Slurm starts one torchrun on every node, which starts that node's ranks."""
 
-import re
 import shlex
 from pathlib import Path
 
 import msgspec
 
-from scalescope.launchers.base import rank_environment, rank_words, rendezvous
+from scalescope.launchers.base import Launcher, rank_environment, rank_words, rendezvous
 from scalescope.launchers.srun import SRUN
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.records.job import Command, Job
 
 
-class SrunTorchrun:
+class SrunTorchrun(Launcher):
     """One srun starts a torchrun on each node; they meet at the first node over c10d."""
 
     name = "srun-torchrun"
     program = SRUN.program
     module = TORCHRUN.module
     remedy = SRUN.remedy
-    reaches_hosts = True
     scheduler = SRUN.scheduler
-    blame: tuple[re.Pattern[str], ...] = (*TORCHRUN.blame, *SRUN.blame)
+    blame = (*TORCHRUN.blame, *SRUN.blame)
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""

@@ -3,22 +3,17 @@
 import re
 from pathlib import Path
 
-from scalescope.launchers.base import on_host, rank_environment, rank_words
+from scalescope.launchers.base import Launcher, on_host, rank_environment, rank_words
 from scalescope.records.job import Command, Job
 
 
-class Torchrun:
+class Torchrun(Launcher):
     """One agent process per host starts that host's ranks."""
 
     name = "torchrun"
-    program = ""
     module = "torch"
     remedy = "pip install torch"
-    reaches_hosts = True
-    scheduler = ""
-    blame: tuple[re.Pattern[str], ...] = (
-        re.compile(r"rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode\s+: (?P<code>-?\d+)"),
-    )
+    blame = (re.compile(r"rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode\s+: (?P<code>-?\d+)"),)
 
     def commands(self, job: Job) -> tuple[Command, ...]:
         """The processes to start for this job."""

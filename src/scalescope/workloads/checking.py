@@ -76,15 +76,11 @@ def advice(workload: "Workload", inputs: "tuple[Tensor, ...]", error: Exception)
         arguments = ", ".join(inspect.signature(workload.model.forward).parameters)
         return f"give one --input for every argument of forward({arguments})"
     if WANTS_INTEGERS.search(message):
-        return "it needs integers: " + " ".join(f"--input {as_integers(tensor)}" for tensor in inputs)
+        sizes = ("x".join(map(str, tensor.shape[1:])) for tensor in inputs)
+        return "it needs integers: " + " ".join(f"--input int64:{size}:vocab=30000" for size in sizes)
     for cause, answer in KNOWN_CAUSES:
         if cause.search(message):
             return answer
     given = "give the shape of one sample, for example --input 3x224x224"
     own_batch = ":" in workload.spec.model and not workload.spec.inputs
     return f"change batch(n) next to the model, or {given}" if own_batch else given
-
-
-def as_integers(tensor: "Tensor") -> str:
-    """The --input spec of an integer input of a tensor's shape."""
-    return f"int64:{'x'.join(map(str, tensor.shape[1:]))}:vocab=30000"

@@ -92,7 +92,8 @@ def next_tokens(spec: InputSpec, seed: int) -> Data:
 
 def next_to_model(module: ModuleType, specs: Sequence[InputSpec], seed: int) -> Data | None:
     """Inputs from specs or else from `batch(n)` next to the model, targets from `target(n)`; None without inputs."""
-    own_batch, own_target = function_in(module, "batch"), function_in(module, "target")
+    found = (getattr(module, name, None) for name in ("batch", "target"))
+    own_batch, own_target = (each if callable(each) else None for each in found)
 
     def target(n: int) -> object:
         if own_target is None:
@@ -106,29 +107,20 @@ def next_to_model(module: ModuleType, specs: Sequence[InputSpec], seed: int) -> 
         return None
 
     def batch(n: int) -> "tuple[Tensor, ...]":
+        from torch import Tensor
+
         with seeded(seed):
-            return positional(own_batch(n))
+            inputs = own_batch(n)
+        values = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        for value in values:
+            if not isinstance(value, Tensor):
+                raise UsageError(
+                    f"batch(n) returns {type(value).__name__}: "
+                    "return a tensor, or a tuple of the model's positional inputs"
+                )
+        return values
 
     return Data(batch=batch, target=target)
-
-
-def function_in(module: ModuleType, name: str) -> Callable[[int], object] | None:
-    """The function `name` of a module, None where it has none."""
-    found = getattr(module, name, None)
-    return found if callable(found) else None
-
-
-def positional(inputs: object) -> "tuple[Tensor, ...]":
-    """The result of a user's `batch(n)` as a tuple of positional inputs."""
-    from torch import Tensor
-
-    values = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    for value in values:
-        if not isinstance(value, Tensor):
-            raise UsageError(
-                f"batch(n) returns {type(value).__name__}: return a tensor, or a tuple of the model's positional inputs"
-            )
-    return values
 
 
 def made_up(specs: Sequence[InputSpec], seed: int, n: int) -> "tuple[Tensor, ...]":

@@ -31,8 +31,11 @@ def signature_of(factory: Callable[..., object]) -> inspect.Signature:
         return inspect.signature(factory)
 
 
-def check_arguments(name: str, factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> None:
-    """Raise UsageError for an argument that the factory does not know, and for one that it needs and did not get."""
+def build(name: str, factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> "nn.Module":
+    """The model that a factory makes of these arguments."""
+    from torch import nn
+    from torch.nn.parameter import UninitializedParameter
+
     parameters = signature_of(factory).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind not in VARIADIC]
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
@@ -45,14 +48,6 @@ def check_arguments(name: str, factory: Callable[..., object], arguments: Mappin
     if missing:
         options = " ".join(f"--model-arg {argument}=VALUE" for argument in missing)
         raise UsageError(f"{name} needs {' and '.join(missing)}: add {options}")
-
-
-def build(name: str, factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> "nn.Module":
-    """The model that a factory makes of these arguments."""
-    from torch import nn
-    from torch.nn.parameter import UninitializedParameter
-
-    check_arguments(name, factory, arguments)
     try:
         model = factory(**arguments)
     except Exception as error:

@@ -82,9 +82,6 @@ def head(large: bool, classes: int) -> list[nn.Module]:
     ]
 
 
-STAGE_WIDTHS = (64, 128, 256, 512)
-
-
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """A convolution that keeps the image size up to its stride, followed by BatchNorm."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False)
@@ -127,53 +124,33 @@ class Residual(nn.Module):
 
 
 def resnet(
-    block: Callable[[int, int, int], nn.Sequential],
-    expansion: int,
-    depths: tuple[int, int, int, int],
-    channels: int,
-    image_size: int,
-    classes: int | None,
-) -> nn.Module:
-    """A residual network of four stages; `expansion` is a block's outputs over its width."""
-    if is_large(image_size):
-        layers: list[nn.Module] = [convolution(channels, 64, 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
-    else:
-        layers = [convolution(channels, 64, 3), nn.ReLU()]
-    size = 64
-    for stage, (width, depth) in enumerate(zip(STAGE_WIDTHS, depths, strict=True)):
-        for position in range(depth):
-            stride = 2 if stage > 0 and position == 0 else 1
-            layers.append(Residual(block(size, width, stride), size, expansion * width, stride))
-            size = expansion * width
-    head = nn.Linear(size, classes_for(image_size, classes))
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+    block: Callable[[int, int, int], nn.Sequential], expansion: int, depths: tuple[int, int, int, int]
+) -> Callable[..., nn.Module]:
+    """A factory of residual networks of four stages; `expansion` is a block's outputs over its width."""
+
+    def make(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
+        if is_large(image_size):
+            layers: list[nn.Module] = [convolution(channels, 64, 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+        else:
+            layers = [convolution(channels, 64, 3), nn.ReLU()]
+        size = 64
+        for stage, (width, depth) in enumerate(zip((64, 128, 256, 512), depths, strict=True)):
+            for position in range(depth):
+                stride = 2 if stage > 0 and position == 0 else 1
+                layers.append(Residual(block(size, width, stride), size, expansion * width, stride))
+                size = expansion * width
+        head = nn.Linear(size, classes_for(image_size, classes))
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+
+    return make
 
 
-def resnet18(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
-    """ResNet-18."""
-    return resnet(basic, 1, (2, 2, 2, 2), channels, image_size, classes)
-
-
-def resnet50(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
-    """ResNet-50."""
-    return resnet(bottleneck, 4, (3, 4, 6, 3), channels, image_size, classes)
-
-
-def resnet101(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
-    """ResNet-101."""
-    return resnet(bottleneck, 4, (3, 4, 23, 3), channels, image_size, classes)
-
-
-def resnext50_32x4d(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
-    """ResNeXt-50 with 32 groups of 4 channels."""
-    block = functools.partial(bottleneck, groups=32, group_width=4)
-    return resnet(block, 4, (3, 4, 6, 3), channels, image_size, classes)
-
-
-def resnext101_32x8d(channels: int = 3, image_size: int = 32, classes: int | None = None) -> nn.Module:
-    """ResNeXt-101 with 32 groups of 8 channels."""
-    block = functools.partial(bottleneck, groups=32, group_width=8)
-    return resnet(block, 4, (3, 4, 23, 3), channels, image_size, classes)
+resnet18 = resnet(basic, 1, (2, 2, 2, 2))
+resnet50 = resnet(bottleneck, 4, (3, 4, 6, 3))
+resnet101 = resnet(bottleneck, 4, (3, 4, 23, 3))
+# 32 groups of 4 and of 8 channels
+resnext50_32x4d = resnet(functools.partial(bottleneck, groups=32, group_width=4), 4, (3, 4, 6, 3))
+resnext101_32x8d = resnet(functools.partial(bottleneck, groups=32, group_width=8), 4, (3, 4, 23, 3))
 
 
 class Encoder(nn.Module):

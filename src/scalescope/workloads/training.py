@@ -76,16 +76,14 @@ def against(function: Callable[[Tensor, Tensor], Tensor], made_up: Callable[[Ten
     return loss
 
 
-def class_numbers(scores: Tensor) -> Tensor:
-    """Made-up classes for scores of shape (n, classes, ...)."""
-    shape = scores.shape[:1] + scores.shape[2:]
-    return torch.arange(shape.numel(), device=scores.device).remainder(scores.shape[1]).view(shape)
+def classes_along(dimension: int) -> Callable[[Tensor], Tensor]:
+    """Made-up classes for scores that have one for each class along this dimension."""
 
+    def numbers(scores: Tensor) -> Tensor:
+        shape = scores.select(dimension, 0).shape
+        return torch.arange(shape.numel(), device=scores.device).remainder(scores.shape[dimension]).view(shape)
 
-def token_numbers(scores: Tensor) -> Tensor:
-    """Made-up tokens for scores of shape (n, ..., vocab)."""
-    shape = scores.shape[:-1]
-    return torch.arange(shape.numel(), device=scores.device).remainder(scores.shape[-1]).view(shape)
+    return numbers
 
 
 def next_token(scores: Tensor, tokens: Tensor) -> Tensor:
@@ -100,9 +98,9 @@ LOSSES: dict[str, Loss] = {
     "smooth_l1": against(functional.smooth_l1_loss, torch.zeros_like),
     "bce": against(functional.binary_cross_entropy, torch.zeros_like),
     "bce_with_logits": against(functional.binary_cross_entropy_with_logits, torch.zeros_like),
-    "cross_entropy": against(functional.cross_entropy, class_numbers),
-    "nll": against(functional.nll_loss, class_numbers),
-    "next_token": against(next_token, token_numbers),
+    "cross_entropy": against(functional.cross_entropy, classes_along(1)),
+    "nll": against(functional.nll_loss, classes_along(1)),
+    "next_token": against(next_token, classes_along(-1)),
 }
 
 

@@ -71,12 +71,6 @@ def step_work(spec: WorkloadSpec, batch: int) -> StepWork:
             f"{spec.model} cannot be counted without its data ({one_line(problem)}): "
             "take a profile of it on any machine, and give it with --profile"
         ) from problem
-    return _result(model, optimizer, counted, forward, backward, ready, sum(kept.values()))
-
-
-def _result(
-    model: Any, optimizer: Any, counted: "_Counted", forward: float, backward: float, ready: dict[str, float], kept: int
-) -> StepWork:
     parameters = dict(model.named_parameters())
     order = sorted(ready, key=lambda name: ready[name])
     kinds: dict[Any, int] = {}
@@ -95,7 +89,7 @@ def _result(
         ready=tuple(ready[name] - forward for name in order),
         buffers_bytes=tuple(kinds.values()),
         buffers=sum(1 for _ in model.buffers()),
-        memory_bytes=own + sum(_bytes(parameters[name]) for name in order) + state + kept,
+        memory_bytes=own + sum(_bytes(parameters[name]) for name in order) + state + sum(kept.values()),
     )
 
 
