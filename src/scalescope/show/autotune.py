@@ -18,7 +18,6 @@ from scalescope.text import COMMAND, plain, plural
 from scalescope.units import format_share
 
 _DEFAULT = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
-_SINCE_0_26 = "torus_allreduce"  # A column that older logs do not have
 SWITCHES = {
     "hierarchical_allreduce": "hierarchical allreduce",
     "hierarchical_allgather": "hierarchical allgather",
@@ -98,7 +97,7 @@ def _noise(record: Autotune) -> list[str]:
     if noise is None or record.needed is None or record.luck is None or record.runner_up is None:
         return []  # the sentence says so
     settings = plural(len(record.settings), "setting")
-    source = "what a smooth surface through neighbouring settings leaves over: too few were sampled again"
+    source = "what a smooth surface through neighbouring settings leaves over"
     if noise.source == "repeats":
         source = f"from settings that were sampled again, {plural(round(noise.freedom), 'repeat')}"
     alike = f": {record.alike:,} of {settings} cannot be told apart from it" if (record.alike or 0) > 1 else ""
@@ -114,14 +113,11 @@ def _warnings(record: Autotune) -> list[str]:
     """List what the log does not say, and where Horovod does not do what it says."""
     lines = []
     if not record.default_tried:
-        older = "" if _SINCE_0_26 in record.columns else "; before 0.21 the default was 64 MiB and 5 ms"
-        outside = "" if "tensor_fusion_threshold" in record.held else " and lies outside of what autotune searches"
-        lines.append(f"{_DEFAULT} was never tried{outside}: nothing here says that the choice beats it{older}")
+        lines.append(f"{_DEFAULT} was never tried: nothing here says that the choice beats it")
     score, best = record.samples[record.winner].score, record.settings[record.winning_setting]
     if best.samples > 1:
         lines.append(
-            f"the score that won, {score:.4g}, is the best of {best.samples} samples of its setting:"
-            f" the lowest is {best.low:.4g}"
+            f"the score that won, {score:.4g}, is the best of {best.samples} samples: the lowest is {best.low:.4g}"
         )
     elif len(record.settings) > 1:
         lines.append(f"the score that won, {score:.4g}, is a single sample; it was never measured again")

@@ -61,7 +61,6 @@ class Figure(NamedTuple):
     section: str  # Whose it is, by name
     caption: str  # What to see in it
     draw: Callable[..., Any]  # An altair chart of the results, or None where there is nothing to draw
-    on_page: bool = True
     leads: bool = False  # Shows the answer: it stands next to it on the page
     zooms: bool = False
 
@@ -117,6 +116,14 @@ class Document(NamedTuple):
     def figures(self) -> list[Figure]:
         """All of them, in the order of the sections."""
         return [figure for section in self.sections for figure in section.figures()]
+
+
+class Chapter(NamedTuple):
+    """One training on a page."""
+
+    title: str
+    document: Document
+    follow: str = ""  # The next command
 
 
 def charted(file: str, sections: Sequence[Section], *results: Any) -> list[Section]:

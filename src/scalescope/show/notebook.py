@@ -37,7 +37,7 @@ def _pictures(document: Document) -> Any:
 
     for figure in document.figures:
         with debug_mode(False):
-            chart = figure.draw() if figure.on_page else None
+            chart = figure.draw()
         if chart is not None:
             picture = base64.b64encode(rendered(chart.to_dict(validate=False), "svg")).decode()
             yield f'<p><img alt="{escape(figure.name)}" src="data:image/svg+xml;base64,{picture}"></p>'

@@ -176,12 +176,6 @@ def powers_of_ten(low: float, high: float, most: int) -> list[float]:
     return tens if len(rounds) > most else rounds
 
 
-def interval_fields(estimate: Estimate) -> dict[str, Any]:
-    """Fields of a row with which `interval_marks` can draw its interval."""
-    shown = estimate.interval if has_spread(estimate) else ""
-    return {"low": estimate.low, "high": estimate.high, "interval": shown, "repetitions": estimate.count}
-
-
 def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: Any) -> list[alt.Chart]:
     """Solid bars with caps for t-intervals, thin ones without for ranges."""
     looks: dict[str, dict[str, Any]] = {
@@ -207,6 +201,36 @@ def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any)
     if filled:
         marks.append(alt.Chart(data(filled)).mark_point(size=size, opacity=1, filled=True))
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
+
+
+def curve_row(at: float, estimate: Estimate, series: str, **fields: Any) -> dict[str, Any]:
+    """A row of `curve_layers`: where it stands, its value with the interval, and the line that it is on, if any."""
+    shown = estimate.interval if has_spread(estimate) else ""
+    return {
+        "at": at,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "interval": shown,
+        "repetitions": estimate.count,
+        "series": series,
+        **fields,
+    }
+
+
+def curve_layers(
+    rows: Rows, ideal: Rows, x: alt.X, y: Callable[[str], alt.Y], tooltip: Sequence[str], **look: Any
+) -> list[alt.Chart]:
+    """The ideal, lines by `series`, intervals and points, from back to front; `look` is colour and shape."""
+    colour = {"color": look["color"]}
+    lines = alt.Chart(data([row for row in rows if row["series"]])).mark_line(strokeWidth=2)
+    dashed = alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.4, color=IDEAL_COLOUR)
+    return [
+        *([dashed.encode(x=x, y=y("value"), detail="series:N")] if ideal else []),
+        lines.encode(x=x, y=y("value"), detail="series:N", **colour),
+        *interval_marks(rows, x, y, **colour),
+        *point_marks(rows, x, y("value"), **look, tooltip=list(tooltip)),
+    ]
 
 
 def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> Any:
