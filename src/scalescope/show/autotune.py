@@ -139,6 +139,19 @@ def next_commands(record: Autotune, np: int = 2) -> list[str]:
     return [shlex.join([*usual, *variables, *ends[0]]), shlex.join([*usual, *ends[1]])]
 
 
+_AS_THEY_ARE = (
+    "finished",
+    "environment",
+    "verdict",
+    "noise",
+    "walked",
+    "held",
+    "default_tried",
+    "cache_not_applied",
+    "lost",
+)  # Fields whose JSON has their name
+
+
 def _json(record: Autotune) -> dict[str, Any]:
     """Knobs as Horovod names them, scores in bytes per second, leads as fractions."""
 
@@ -161,30 +174,22 @@ def _json(record: Autotune) -> dict[str, Any]:
     return {
         "kind": "autotune log",
         "what": record.file,
+        **{name: msgspec.to_builtins(getattr(record, name)) for name in _AS_THEY_ARE},
         "samples": len(record.samples),
         "settings": len(record.settings),
-        "finished": record.finished,
         "choice": {"line": winner.line, **scored(winner.knobs, winner.score)},
         "runner_up": None if record.runner_up is None else settings[record.runner_up],
         "recommended": settings[record.recommended],
-        "environment": dict(record.environment),
-        "verdict": record.verdict,
         "beat_the_noise": None if record.verdict == "unknown" else record.verdict == "clear",
-        "noise": msgspec.to_builtins(record.noise),
         "lead_over_next": record.lead_next,
         "lead_needed": record.needed,
         "lead_over_median": record.lead_median,
         "lead_by_luck": record.luck,
         "settings_alike": record.alike,
-        "walked": msgspec.to_builtins(record.walked),
-        "held": dict(record.held),
-        "default_tried": record.default_tried,
-        "cache_not_applied": record.cache_not_applied,
         "out_of_range": sum(each.out_of_range for each in record.settings),
         "tried": [
             {"line": each.line, "setting": each.setting, **scored(each.knobs, each.score)} for each in record.samples
         ],
         "by_setting": settings,
-        "lost": msgspec.to_builtins(record.lost),
         "next": next_commands(record),
     }

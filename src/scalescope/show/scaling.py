@@ -1,6 +1,6 @@
 """Scaling: curves with their speedups, from measurements, tables and logs alike. Every column is declared here once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from operator import attrgetter
@@ -626,12 +626,8 @@ def _point_json(row: Row) -> dict[str, Any]:
 
 def _with_ends(key: str, found: Mapping[str, Estimate | BreakEven]) -> dict[str, dict[str, float | None]]:
     """Values by speedup under the key, the ends of their intervals under KEY_low and KEY_high; null: never."""
-    ends: dict[str, Callable[[Any], float | None]] = {
-        "": lambda each: each.value,
-        "_low": lambda each: each.low,
-        "_high": lambda each: each.high,
-    }
-    return {key + end: {name: get(each) for name, each in found.items()} for end, get in ends.items()}
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    return {key + end: {name: getattr(each, of) for name, each in found.items()} for end, of in ends.items()}
 
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:
