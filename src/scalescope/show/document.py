@@ -136,6 +136,15 @@ def charted(file: str, sections: Sequence[Section], *results: Any) -> list[Secti
     return [section._replace(figures=partial(figures, section.name)) for section in sections]
 
 
+def spec_of(figure: Figure) -> dict[str, Any] | None:
+    """The drawn chart as Vega-Lite; None where there is nothing to draw."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # no validation of every part as it is made: tests validate every figure
+        chart = figure.draw()
+        return None if chart is None else chart.to_dict(validate=False)  # type: ignore[no-any-return]
+
+
 def shown_columns(table: Table, heading: Callable[[Column], str]) -> list[Column]:
     """Columns that have a heading here and a value in some row."""
     return [

@@ -42,11 +42,17 @@ def document(explanation: Explanation) -> Document:
     tables = [_accounting(explanation, whole, notes)] if whole else []
     nothing = "nothing that is known to cost time was found" if whole else "there are no steps"
     more = "every rank, " if len(explanation.per_rank) > 1 else ""
+    tracing = (
+        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
+        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
+        if explanation.too_heavy
+        else ""
+    )
     return Document(
         answer=sentence(explanation),
         why=[*others, *changes, *ranks, *notes] if whole else [_traced(explanation), *notes],
         do=plain(findings[0].change, 300) if findings else "",
-        warnings=[words for words in (_loss_words(explanation), _tracing_words(explanation)) if words],
+        warnings=[words for words in (_loss_words(explanation), tracing) if words],
         brief=[_bar_alone(table, explanation) for table in tables],
         sections=charted(
             "explanation",
@@ -248,16 +254,6 @@ def _loss_words(explanation: Explanation) -> str:
     inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
     words = "; ".join(filter(None, (*files, inside)))
     return f"not read: {words}" if words else ""
-
-
-def _tracing_words(explanation: Explanation) -> str:
-    """A warning that tracing cost too much to tell shares; empty: it did not."""
-    if not explanation.too_heavy:
-        return ""
-    return (
-        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
-        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
-    )
 
 
 class _Row(NamedTuple):

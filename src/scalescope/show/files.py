@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalescope.records.store import write_whole
-from scalescope.show.document import Column, Document, Table, cell, shown_columns, shown_rows
+from scalescope.show.document import Column, Document, Table, cell, shown_columns, shown_rows, spec_of
 from scalescope.show.words import capital
 from scalescope.text import clean, plain, plural
 
@@ -26,17 +26,14 @@ _LATEX = {
 }
 
 
-def write_tables(document: Document, folder: Path, formats: Sequence[str] = ("csv", "md", "tex")) -> list[Path]:
-    """Write the document's tables as NAME.csv, NAME.md and NAME.tex; the files."""
-    texts: dict[str, str] = {}
-    for at, (name, table) in enumerate(document.files.items()):
-        texts[f"{name}.csv"] = as_csv(table)
-        if at == 0:
-            texts |= {f"{name}.md": as_markdown(document), f"{name}.tex": as_latex(document, name)}
-    kept = {name: text for name, text in texts.items() if name.rpartition(".")[2] in formats}
-    for name, text in kept.items():
-        write_whole(folder / name, text.encode())
-    return [folder / name for name in kept]
+def write_tables(document: Document, folder: Path) -> list[Path]:
+    """Write the document's tables as NAME.csv, and all of it as NAME.md and NAME.tex by the first; the files."""
+    texts = {f"{name}.csv": as_csv(table) for name, table in document.files.items()}
+    if name := next(iter(document.files), ""):
+        texts |= {f"{name}.md": as_markdown(document), f"{name}.tex": as_latex(document, name)}
+    for file, text in texts.items():
+        write_whole(folder / file, text.encode())
+    return [folder / file for file in texts]
 
 
 def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -50,11 +47,8 @@ def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> l
 
     check_formats(formats)
     start_renderer()
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):  # no validation of every part as it is made
-        drawn = {figure.name: figure.draw() for figure in document.figures}
-        return save_charts({name: chart for name, chart in drawn.items() if chart is not None}, folder, formats)
+    specs = {figure.name: spec for figure in document.figures if (spec := spec_of(figure))}
+    return save_charts(specs, folder, formats)
 
 
 def as_csv(table: Table) -> str:

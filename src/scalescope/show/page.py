@@ -11,7 +11,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.named_paths import reading
 from scalescope.records.store import write_whole
 from scalescope.show.charts.saving import rendered, start_renderer, vega_script
-from scalescope.show.document import Chapter, Figure, Section, Table, cell, shown_columns, shown_rows
+from scalescope.show.document import Chapter, Figure, Section, Table, cell, shown_columns, shown_rows, spec_of
 from scalescope.show.files import full_caption
 from scalescope.show.words import capital
 from scalescope.text import clean, inside_script, plain, plural
@@ -23,7 +23,6 @@ _OURS = b'content="scalescope '  # In the head of every page of ours
 _PARTS = ("lines", "facts", "figures", "tables", "items", "code")  # Of a section, any of which makes it worth showing
 _LONGEST_HEADLINE = 90  # Characters
 _LONGEST = 3000  # Characters of any text; a command may be long
-_ZOOMED = "wheel![event.ctrlKey]"  # A bare wheel scrolls the page
 
 
 class Drawn(NamedTuple):
@@ -163,25 +162,13 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _drawn(figures: Sequence[Figure], prefix: str) -> Sequence[Drawn]:
     """Title and notes become the caption's, where they wrap and can be read aloud."""
-    from altair.utils.schemapi import debug_mode
-
     found = []
     for figure in figures:
-        with debug_mode(False):  # no validation of every part as it is made
-            chart = figure.draw()
-            if chart is None:
-                continue
-            spec = chart.to_dict(validate=False)
+        if (spec := spec_of(figure)) is None:
+            continue
         title = spec.pop("title", {})
         told = plain(str(title.get("text", figure.name)), 120)
         spec |= {"description": f"{told}. {figure.caption}", "background": "transparent"}
-        if figure.zooms:
-            spec["params"] = [
-                {**param, "select": {**param["select"], "zoom": _ZOOMED}}
-                if isinstance(param.get("select"), Mapping)
-                else param
-                for param in spec.get("params", [])
-            ]
         lines = [plain(str(line), 600) for line in title.get("subtitle", [])]
         found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms, figure.leads))
     return found

@@ -37,9 +37,8 @@ from scalescope.show.words import (
 )
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_rate, format_seconds, format_share
+from scalescope.units import format_change, format_rate, format_seconds, format_share
 
-_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
 SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
@@ -252,7 +251,7 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
 def _curve_lines(curve: Curve) -> list[str]:
     """Facts of a curve below its table: fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [_mean_words(curve), _warmup_words(curve)]
+    lines = [_warmup_words(curve)]
     if curve.fit:
         lines.append(_fit_words(curve.fit, curve.work_unit))
     if point:
@@ -365,17 +364,6 @@ def _one_time_words(curve: Curve) -> str:
             span = f" ({number(each.low, 2)} to {number(each.high, 2)})" if has_spread(each) else ""
             parts.append(f"{number(each.value, 2)} s{span} on {_processes(curve, point)}")
     return f"one-time cost: {', '.join(parts)}" if parts else ""
-
-
-def _mean_words(curve: Curve) -> str:
-    """Efficiency by median steps, or by mean ones in logs, where it is another one: then steps come in two kinds."""
-    told, kind = [], ""
-    for point in curve.points:
-        for name, value in {"mean": point.mean_efficiency, "median": point.median_efficiency}.items():
-            if value is not None and point.efficiency and abs(value - point.efficiency.value) > _WORTH_A_LOOK:
-                told.append(f"{format_share(value)} on {point.np}")
-                kind = name
-    return f"by {kind} steps the efficiency is {', '.join(told)}" if told else ""
 
 
 def _warmup_words(curve: Curve) -> str:
@@ -572,11 +560,8 @@ def trace_words(trace: TraceFolder, folder: str) -> str:
     overhead, untraced_s = trace.overhead, trace.untraced_step_s
     cost = "what tracing cost is not known: too few steps were made without it"
     if overhead and untraced_s:
-        span = f"{100 * overhead.low:+.0f} % to {100 * overhead.high:+.0f} %"
-        step = f"a step of {format_seconds(untraced_s)}"
-        cost = f"tracing added {format_share(overhead.value)} to {step} ({span})"
-        if overhead.low <= 0:
-            cost = f"what tracing added to {step} is within the noise ({span})"
+        span = f"{format_change(overhead.low)} to {format_change(overhead.high)}"
+        cost = f"tracing added {span} to a step of {format_seconds(untraced_s)}"
     what = f"{plural(trace.steps, 'step')} of {plural(len(trace.ranks), 'rank')}"
     return f"Traced {trace.point.label}: {what} in {folder}; {cost}."
 

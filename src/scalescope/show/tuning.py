@@ -1,6 +1,5 @@
 """A search for better knobs: what to use and how sure that is, every sample, what was searched, what it cost."""
 
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -110,15 +109,9 @@ def _compared(tuning: Tuning) -> str:
     gain = tuning.gain
     if not tuning.finalist or gain is None:
         return ""
-    sides = []
-    for name, own in (("finalist", False), ("default", True)):
-        blocks = [each for each in tuning.samples if each.phase == "confirm" and is_default(tuning, each) is own]
-        steps = [each.step_s for each in blocks if each.step_s]
-        sides += [f"{name} {format_seconds(median(steps))}"] if steps else []
-    told = f"{setting_words(tuning.finalist)} against the default, {_pairs(tuning, gain.pairs)}"
     sure = _faster(tuning) if tuning.decision == "use" else gain.words
     level = f", with {percent(gain.level)} confidence over all looks" if gain.level and gain.is_told else ""
-    return f"{told}: {', '.join([*sides, sure])}{level}"
+    return f"{setting_words(tuning.finalist)} against the default, {_pairs(tuning, gain.pairs)}: {sure}{level}"
 
 
 def _samples(tuning: Tuning) -> Table:

@@ -291,7 +291,8 @@ def _lanes(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
     tooltip = _tooltip(rank="rank", activity="activity", name="name", took="took", began="began after", size="size")
     # Borders would hide the bars that are narrower than they.
     border = alt.condition(f"datum.end - datum.start < {longest * factor / _WIDTH * 3}", alt.value(0), alt.value(0.6))
-    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
+    # A bare wheel scrolls the page
+    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     bars = alt.Chart(data(rows)).mark_rect(stroke="white", clip=True).add_params(zoom)
     rule = alt.Chart(data(ends)).mark_rule(stroke="#222222", strokeWidth=1.5, clip=True)
     return alt.layer(
@@ -459,14 +460,14 @@ def step_times_chart(explanation: Explanation) -> Any:
                 "range": f"{format_seconds(low)} to {format_seconds(high)}",
             }
         )
-    changes: Rows = [
-        {"step": change.step - 0.5, "what": f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"}
-        for change in explanation.changes[:_MOST_CHANGES]
-    ]
-    at, epochs = indices[0], []
+    lines: Rows = []
+    for change in explanation.changes[:_MOST_CHANGES]:
+        what = f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"
+        lines.append({"step": change.step - 0.5, "what": what, "kind": _CHANGE})
+    at = indices[0]
     for epoch in explanation.epochs:
         if epoch.steps and epoch.number > 1:
-            epochs.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}"})
+            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": _EPOCH})
         at += epoch.steps
     warmup = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}] if explanation.warmup_steps else []
 
@@ -476,15 +477,16 @@ def step_times_chart(explanation: Explanation) -> Any:
     x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
     of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
     y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
-    tooltip, what = _tooltip(steps="step", took="step time", range="of all ranks"), _tooltip(what="from here on")
+    tooltip = _tooltip(steps="step", took="step time", range="of all ranks")
     base = alt.Chart(data(rows)).encode(x=x)
     field = alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True)
-    begins = alt.Chart(data(epochs)).mark_rule(stroke=_EPOCH, strokeWidth=1.2, strokeDash=[2, 3])
-    changed = alt.Chart(data(changes)).mark_rule(stroke=_CHANGE, strokeWidth=1.4, strokeDash=[5, 3])
+    rules = alt.Chart(data(lines)).mark_rule(strokeWidth=1.4, strokeDash=[4, 3])
+    colour = alt.Stroke("kind:N", scale=None)
+    kinds = {line["kind"] for line in lines}
     marks = {
         "grey: warm-up": bool(warmup),
-        "orange: a lasting change": bool(changes),
-        "dotted: a new epoch, by the log": bool(epochs),
+        "orange: a lasting change": _CHANGE in kinds,
+        "dark: a new epoch, by the log": _EPOCH in kinds,
         "longer steps end above the axis": any(row["top"] > factor * limit_s for row in rows),
     }
     return alt.layer(
@@ -492,8 +494,7 @@ def step_times_chart(explanation: Explanation) -> Any:
         base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top")),
         base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
         base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=8).encode(y=y("seconds"), tooltip=tooltip),
-        *([begins.encode(x=x, tooltip=what)] if epochs else []),
-        *([changed.encode(x=x, tooltip=what)] if changes else []),
+        *([rules.encode(x=x, stroke=colour, tooltip=_tooltip(what="from here on"))] if lines else []),
         width=_WIDTH,
         height=260,
         **frame(
