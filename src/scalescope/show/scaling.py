@@ -220,11 +220,13 @@ def _table(curve: Curve, scaling: Scaling) -> Table:
 
 
 def _caption(curve: Curve, scaling: Scaling) -> str:
-    """Say what is shown, and relative to what."""
+    """Say what is shown, relative to what, and of how many launches."""
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
     base = baseline_words(curve)
     relative = f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
-    return f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}. {relative}"
+    fewest, *more = sorted({point.launches for point in curve.points}) or [1]
+    repeated = "" if (fewest, more) == (1, []) else f" {' to '.join(map(str, [fewest, *more[-1:]]))} launches each."
+    return f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}. {relative}{repeated}"
 
 
 class _PhaseRow(NamedTuple):
@@ -408,15 +410,15 @@ def _of_launches(scaling: Scaling) -> str:
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
         return f"{_where(best)}: {rate}{step}."
-    lead = "In one launch each the fastest was" if best.throughput and best.throughput.once else "Fastest is"
     steady, baseline = best.speedup.get("steady"), curve.baseline
     if baseline is best or steady is None or baseline is None:
         helped = "; more processes did not help" if any(point.np > best.np for point in rated) else ""
-        return f"{lead} {_where(best)}: {rate}{helped}."
+        once = f" (one launch each; launches differ: {REPEAT})" if best.throughput and best.throughput.once else ""
+        return f"Fastest is {_where(best)}: {rate}{helped}{once}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
     if steady.low <= 1 <= steady.high:
         return f"{_where(best)}: {rate}, not told apart from {of}: {steady.value:.2f} times{_sure(steady)}."
-    return f"{lead} {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
+    return f"Fastest is {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
 
 
 def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
