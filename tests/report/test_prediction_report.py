@@ -149,7 +149,7 @@ def test_why_no_number_of_processes_is_efficient_is_said() -> None:
     made = predicted(counts=(1, 2, 4))
     alone = tuple(msgspec.structs.replace(cell, fits=cell.np == 1) for cell in made.cells)
     made = msgspec.structs.replace(made, cells=alone, most_efficient_np=1)
-    assert "nothing with more than 1 process fits into memory" in facts(made)
+    assert "more than 1 process does not fit into memory" in facts(made)
 
 
 def test_a_correction_that_reads_as_1_is_none() -> None:

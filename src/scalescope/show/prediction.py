@@ -496,18 +496,20 @@ def advice_words(prediction: Prediction) -> str:
 
 
 def efficient_words(prediction: Prediction) -> str:
-    """Up to where more processes are worth it; empty where nothing fits into memory."""
+    """Up to where more processes are worth it; empty where nothing fits into memory, or there is only one."""
     counts = {cell.np for cell in prediction.cells if cell.fits}
     goal, np = f"an efficiency of {format_share(prediction.efficiency_goal)}", prediction.most_efficient_np
-    if not counts:
+    if not counts or {cell.np for cell in prediction.cells} == {1}:
         return ""
     if np is None:
         return f"no number of processes of the map reaches {goal}"
     if np > 1:
-        return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
-    if max(counts) == 1 and max(cell.np for cell in prediction.cells) > 1:
-        return "nothing with more than 1 process fits into memory"
-    return f"no more than 1 process reaches {goal}"
+        reached = any(cell.efficiency >= prediction.efficiency_goal for cell in prediction.cells if cell.np == np)
+        told = f"with {goal} or more at its best batch" if reached else f"whose interval holds {goal}"
+        return f"largest efficient number of processes: {np:,}, {told}"
+    return (
+        f"no more than 1 process reaches {goal}" if max(counts) > 1 else "more than 1 process does not fit into memory"
+    )
 
 
 def memory_words(prediction: Prediction) -> str:
