@@ -40,7 +40,6 @@ class Mapped(NamedTuple):
     checked: Prediction  # With what was measured
     step: Timeline | None  # Of the recommended cell
     most_cells: int
-    launched: str  # What launches gave for cells that are predictions here
 
 
 def document(
@@ -68,8 +67,12 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    launched = launched_words(prediction, measured)
-    facts += [launched, trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+    facts += [
+        launched_words(prediction, measured),
+        trust,
+        check_words(prediction),
+        f"intervals hold {percent(PREDICTED)}; {residual}",
+    ]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
@@ -98,7 +101,7 @@ def document(
                 ),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS, launched),
+            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
         ),
         more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
         json=lambda: prediction_json(prediction),
@@ -450,17 +453,14 @@ def sentence(prediction: Prediction) -> str:
 
 def _wrong_words(prediction: Prediction) -> str:
     """That its checks proved it wrong, by how much, and what was made of it."""
-
-    def off(error: float) -> str:
-        return f"{format_share(abs(error))} too {'slow' if error > 0 else 'fast'}"
-
-    errors = sorted(check.error for check in prediction.checks if not check.inside and not check.disturbed)
-    by = off(errors[0]) if len(errors) == 1 else f"{off(errors[0])} to {off(errors[-1])}"
+    errors = [check.error for check in prediction.checks if not check.inside and not check.disturbed]
+    worst = max(errors, key=abs)
+    off = f"{format_share(abs(worst))} too {'slow' if worst > 0 else 'fast'}{' at worst' if len(errors) > 1 else ''}"
     factor = f"{prediction.correction:.2f}x"
     so = "the intervals are wider now" if factor == "1.00x" else f"the map is corrected ({factor} the predicted step)"
     return (
         f"The prediction was wrong here: {len(errors)} of {plural(len(prediction.checks), 'checked cell')} "
-        f"fell outside the predicted interval, predicted {by}; {so}."
+        f"fell outside the predicted interval, predicted {off}; {so}."
     )
 
 

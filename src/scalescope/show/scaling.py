@@ -229,6 +229,11 @@ def _caption(curve: Curve, scaling: Scaling) -> str:
     return f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}. {relative}{repeated}"
 
 
+def phase_name(phase: str) -> str:
+    """A phase as people read it."""
+    return "warm-up" if phase == "warmup" else phase
+
+
 class _PhaseRow(NamedTuple):
     label: str
     point: ScalingPoint
@@ -239,11 +244,10 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
     points = points_with_phases(scaling)
     if not points or scaling.source != "measurement":
         return []
-    names = {"warmup": "warm-up", "evaluation": "eval"}
     shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points.values())]
     columns = [
         Column("", lambda row: row.label, "launch", words=True),
-        *(Column("", partial(_phase, name=phase), names.get(phase, phase), write="{:.2f}".format) for phase in shown),
+        *(Column("", partial(_phase, name=phase), phase_name(phase), write="{:.2f}".format) for phase in shown),
         Column("", lambda row: row.point.wall_s, "wall", write="{:.2f}".format),
     ]
     title = "seconds by phase, mean over ranks and launches"

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
 from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
-from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
+from scalescope.show.document import Chapter, Column, Document, Section, Table, charted
 from scalescope.show.scaling import fastest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
@@ -50,13 +49,13 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if len(told) == 1:
         only = told[0]
         return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
-    traced = [each for name, each in documents.items() if name.startswith("explanation")]
+    traced = [each for name, each in documents.items() if name == "explanation"]
     on = "" if _pays(results) else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
-    why = [on + each.answer for each in traced[-1:]]
+    why = [on + each.answer for each in traced]
     if results.tuning:
         why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
-    in_order = [documents[name] for name in ("scaling", "prediction") if name in documents]
-    in_order += [*traced[-1:], *(documents[name] for name in ("tuning", "autotune") if name in documents)]
+    order = ("scaling", "prediction", "explanation", "tuning", "autotune")
+    in_order = [documents[name] for name in order if name in documents]
     lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
     warnings = [*omitted, *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in in_order for warning in each.warnings]
@@ -73,7 +72,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
 
 
 def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
-    """Documents of all records, in the order of the page."""
+    """Documents of all records, in the order of the page; of several traced launches that of the last."""
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
@@ -82,13 +81,10 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         )
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
-    several = len(results.explanations) > 1
-    for index, explanation in enumerate(results.explanations, start=1):
-        told = document_of(explanation)
-        found[f"explanation-{index}" if several else "explanation"] = _numbered(told, index) if several else told
-    if several:
-        last = f"explanation-{len(results.explanations)}"
-        found[last] = found[last]._replace(sections=[*found[last].sections, over_np(results.explanations)])
+    if results.explanations:
+        told = document_of(results.explanations[-1])
+        several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
+        found["explanation"] = told._replace(sections=[*told.sections, *several])
     if results.tuning:
         told = document_of(results.tuning)
         first, *rest = told.sections
@@ -98,25 +94,6 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
-
-
-def _numbered(told: Document, index: int) -> Document:
-    """The sections and figures of one of several traced launches, told apart by their names."""
-
-    def figures(section: Section) -> list[Figure]:
-        return [figure._replace(name=f"{figure.name}-{index}") for figure in section.figures()]
-
-    return told._replace(
-        sections=[
-            section._replace(
-                name=f"{section.name}-{index}",
-                heading=f"{section.heading} (trace {index})",
-                figures=partial(figures, section),
-            )
-            for section in told.sections
-        ],
-        files={f"{name}-{index}": table for name, table in told.files.items()},
-    )
 
 
 def over_np(explanations: Sequence[Explanation]) -> Section:

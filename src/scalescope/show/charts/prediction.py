@@ -51,7 +51,7 @@ QUANTITIES = {
 _WITH_NUMBERS = 16  # Columns up to which cells hold numbers; twice as many rows
 
 
-def map_chart(prediction: Prediction, checks: Sequence[Check], most: int, launched: str = "") -> Any:
+def map_chart(prediction: Prediction, checks: Sequence[Check], most: int) -> Any:
     """Speedup, one map below the other; on the page any quantity can be chosen. Measured cells get a point."""
     titles = [title for title, _, _ in QUANTITIES.values()]
     choice = alt.binding_select(options=list(QUANTITIES), labels=titles, name="show ")
@@ -74,7 +74,6 @@ def map_chart(prediction: Prediction, checks: Sequence[Check], most: int, launch
             f"Prediction: {headline(prediction)}",
             *(["not to be trusted, so nothing is recommended:", *prediction.doubts] if prediction.doubts else advice),
             check_words(prediction) or trust_words(prediction),
-            launched,
             key(
                 {
                     "black: slower than one process": any(map(is_slower, cells)),
@@ -238,7 +237,7 @@ CHARTS = (
         "predicted",
         "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
         "do not pay.",
-        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells, of.launched),
+        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells),
         leads=True,
     ),
     Figure(

@@ -52,6 +52,7 @@ from scalescope.show.scaling import (
     drawn_line,
     known_title,
     largest,
+    phase_name,
     points_with_phases,
     waterfall_steps,
 )
@@ -309,7 +310,7 @@ def phases_chart(scaling: Scaling) -> Any:
         return None
     measured = scaling.source in ("measurement", "quick")
     rows = [
-        {"point": label, "phase": _phase_name(phase), "seconds": point.phases[phase], "order": order}
+        {"point": label, "phase": phase_name(phase), "seconds": point.phases[phase], "order": order}
         for label, point in points.items()
         for order, phase in enumerate(SHOWN_PHASES)
         if point.phases.get(phase, 0.0) > 0
@@ -323,7 +324,7 @@ def phases_chart(scaling: Scaling) -> Any:
     x = alt.X("seconds:Q", title=title, scale=alt.Scale(domain=[0, 1.12 * max(walls.values())], nice=False))
     y = alt.Y("point:N", title=None, sort=list(points), axis=alt.Axis(labelLimit=320, domain=False, ticks=False))
     there = {row["phase"] for row in rows}
-    looks = {_phase_name(phase): _PHASE_COLOURS[phase] for phase in SHOWN_PHASES if _phase_name(phase) in there}
+    looks = {phase_name(phase): _PHASE_COLOURS[phase] for phase in SHOWN_PHASES if phase_name(phase) in there}
     color = named("phase", looks, alt.Legend(title="phase"))
     tooltip = ["point:N", "phase:N", alt.Tooltip("seconds:Q", format=".3f")]
     bars = alt.Chart(data(rows)).mark_bar()
@@ -336,10 +337,6 @@ def phases_chart(scaling: Scaling) -> Any:
         height=alt.Step(28 if len(points) <= _MANY_BARS else 18),
         **frame(f"Where the time went: {plain(scaling.what, 60)}", f"mean over ranks{launches}" if measured else ""),
     )
-
-
-def _phase_name(phase: str) -> str:
-    return "warm-up" if phase == "warmup" else phase
 
 
 _STEPS_OF_LOSS = {"ideal": IDEAL_COLOUR, **SPEEDUP_COLOURS, "loss": LOSS_COLOUR, "gain": GAIN_COLOUR}
