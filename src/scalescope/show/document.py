@@ -142,7 +142,7 @@ def spec_of(figure: Figure) -> dict[str, Any] | None:
 
     with debug_mode(False):  # no validation of every part as it is made: tests validate every figure
         chart = figure.draw()
-        return None if chart is None else chart.to_dict(validate=False)  # type: ignore[no-any-return]
+        return None if chart is None else chart.to_dict(validate=False)
 
 
 def shown_columns(table: Table, heading: Callable[[Column], str]) -> list[Column]:
@@ -158,6 +158,13 @@ def cell(column: Column, row: Any) -> str:
     """A value as people read it; empty where it is not known."""
     value = column.get(row)
     return "" if value is None else column.write(value)
+
+
+def printed(table: Table) -> tuple[list[Column], list[list[str]], int]:
+    """Columns of a table in a file or on a page, its cells as text, and how many rows are left out."""
+    columns = shown_columns(table, lambda column: column.heading)
+    rows, left_out = shown_rows(table, table.most)
+    return columns, [[cell(column, row) for column in columns] for row in rows], left_out
 
 
 def shown_rows(table: Table, most: int) -> tuple[list[Any], int]:

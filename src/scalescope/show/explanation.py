@@ -130,7 +130,7 @@ def network_lines(network: Network | None) -> list[str]:
     more = {
         f"{network.channels} channels": network.channels,
         f"algorithms {', '.join(network.algorithms)}": network.algorithms,
-        plural(network.nodes, "node"): network.nodes,
+        plural(network.nodes or 0, "node"): network.nodes,
     }
     if known := [words for words, there in more.items() if there]:
         told += f" ({'; '.join(known)})"

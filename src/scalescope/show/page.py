@@ -11,7 +11,7 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.named_paths import reading
 from scalescope.records.store import write_whole
 from scalescope.show.charts.saving import rendered, start_renderer, vega_script
-from scalescope.show.document import Chapter, Figure, Section, Table, cell, shown_columns, shown_rows, spec_of
+from scalescope.show.document import Chapter, Figure, Section, Table, printed, spec_of
 from scalescope.show.files import full_caption
 from scalescope.show.words import capital
 from scalescope.text import clean, inside_script, plain, plural
@@ -148,13 +148,12 @@ def _section(section: Section, prefix: str, with_figures: bool) -> Laid:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    columns = shown_columns(table, lambda column: column.heading)
-    rows, left_out = shown_rows(table, table.most)
+    columns, rows, left_out = printed(table)
     more = [f"{plural(left_out, table.noun)} more in the CSV file"] if left_out else []
     return {
         "caption": full_caption(table),
         "headings": [column.heading for column in columns],
-        "rows": [[cell(column, row) or "-" for column in columns] for row in rows],
+        "rows": [[text or "-" for text in row] for row in rows],
         "notes": [capital(plain(note, 600)) for note in (*table.notes, *more) if note],
         "wordy": any(column.words for column in columns[1:]),
     }

@@ -691,7 +691,8 @@ def _against(cell: Cell, other: Cell) -> _Sign:
 
 def _told(cells: Sequence[Cell], signs: Sequence[_Sign], more: str, less: str) -> str:
     """`higher with batch 64 to 256 each, lower with batch 16 each`; of other cells the intervals do not tell."""
-    told = [f"{words} {where}" for sign, words in ((1, more), (-1, less)) if (where := _ranges(cells, signs, sign))]
+    verdicts: dict[_Sign, str] = {1: more, -1: less}
+    told = [f"{words} {where}" for sign, words in verdicts.items() if (where := _ranges(cells, signs, sign))]
     if not told:
         return "not surely " + more
     return ", ".join(told) + ("; elsewhere the intervals do not tell" if 0 in signs else "")

@@ -316,9 +316,11 @@ def waterfall_steps(point: ScalingPoint) -> list[Step]:
 
 def _waterfall_words(point: ScalingPoint) -> str:
     """`ideal 32.00 - 1.90 lost efficiency = 30.10 steady - ... = 1.85 end to end`."""
-    first, *others = waterfall_steps(point) or [None]
-    told = [f"{'' if each.kind in ('loss', 'gain') else '= '}{each.words} {each.name}" for each in others if each]
-    return " ".join([f"ideal {first.words}", *told]) if first else ""
+    told = []
+    for step in waterfall_steps(point):
+        equals = "" if step.kind in ("loss", "gain") else "= "
+        told.append(f"ideal {step.words}" if step.kind == "ideal" else f"{equals}{step.words} {step.name}")
+    return " ".join(told)
 
 
 def _ninety_words(point: ScalingPoint) -> str:

@@ -60,7 +60,8 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
             raise UsageError(f"'{file}' is read and would be overwritten: choose another name")
 
     def write() -> list[str]:
-        missing = write_page(*on_page(results, changed), page)
+        chapters, over_all = on_page(results, changed)
+        missing = write_page(chapters, over_all, page)
         said = [f"Page: {from_here(page)}", *([missing] if missing else [])]
         for file, text in texts.items():
             write_whole(file, text.encode())

@@ -112,7 +112,7 @@ def _row(curve: Curve, sizes: tuple[int, int, int], look: dict[str, Any]) -> Any
         at = counts.next_to(point.np, aside)
         return curve_row(at, estimate, name, kind=_MEANINGS[name], processes=point.np, words=words)
 
-    rows = [
+    rows: Rows = [
         row(point, name, estimate, (SPEEDUPS.index(name) - 1) * apart)
         for point in line
         for name, estimate in point.speedup.items()
@@ -152,7 +152,7 @@ def proposal_chart(study: Study) -> Any:
     sizes = [row.units for row in study.rows]
     counts = counts_axis("nodes" if study.unit == "node" else "processes", sizes)
     ideal: Rows = [{"at": size, "value": size / sizes[0]} for size in sizes]
-    rows = [
+    rows: Rows = [
         curve_row(row.units, Estimate(value=row.speedup, low=row.low, high=row.high, interval="t", count=2), "measured")
         for row in study.rows
     ]
@@ -251,7 +251,7 @@ def batch_chart(scaling: Scaling) -> Any:
         return None
     counts = counts_axis("batch size of a process", [size for sizes in best.rates.values() for size in sizes])
     engines = sorted(best.rates, key=engine_order)
-    rows = [
+    rows: Rows = [
         curve_row(
             counts.next_to(size, APART * (at - (len(engines) - 1) / 2)),
             rate,
@@ -309,7 +309,7 @@ def phases_chart(scaling: Scaling) -> Any:
     if not points:
         return None
     measured = scaling.source in ("measurement", "quick")
-    rows = [
+    rows: Rows = [
         {"point": label, "phase": phase_name(phase), "seconds": point.phases[phase], "order": order}
         for label, point in points.items()
         for order, phase in enumerate(SHOWN_PHASES)

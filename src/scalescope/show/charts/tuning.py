@@ -113,7 +113,8 @@ _TOOLTIP = ["setting:N", "expected:N", "predicted by the simulator:N"]
 def _map(tuning: Tuning, knobs: Sequence[SearchedKnob], cells: Sequence[Cell]) -> Any:
     """One cell per place of one or two knobs, with the best of the others."""
     across, down, answer = knobs[0], knobs[1] if len(knobs) > 1 else None, tuning.values or tuning.finalist
-    columns, lines = _labels(across, cells), _labels(down, cells) if down else {None: ""}
+    columns = _labels(across, cells)
+    lines: dict[KnobValue | None, str] = _labels(down, cells) if down else {None: ""}
     width, height = _CELL_WIDTH * len(columns), _CELL_HEIGHT * len(lines)
     times = [cell.expected_s for cell in cells if cell.expected_s]
     unit, factor = unit_of(max(times))
