@@ -13,6 +13,7 @@ import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
 from rendered import shown
 
+import scalescope.show
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.show import document_of
@@ -91,6 +92,12 @@ def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> Non
         assert "title" not in specs[name]  # it is in the caption
     saved = [each["data-of"] for each in read.of("button") if each.get("data-save") == "CSV"]
     assert saved == figures
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "files", "page", "notebook"])
+def test_a_renderer_knows_no_record(renderer: str) -> None:
+    source = Path(scalescope.show.__file__).with_name(f"{renderer}.py").read_text()
+    assert set(re.findall(r"scalescope\.records\.(\w+)", source)) <= {"store"}  # which writes files whole
 
 
 ENDINGS = {
