@@ -58,7 +58,6 @@ def document(
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
     told = [grid for grid in maps if best and grid.holds(best)] or maps[:1]
-    others = "".join(f"the map of {grid.words}, " for grid in maps if grid not in told)
     efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
     advice = prediction.recommended
     because = f"; {advice.why}" if advice and advice.why else ""
@@ -103,7 +102,7 @@ def document(
             ],
             Mapped(prediction, checked, step, most_cells or MOST_CELLS),
         ),
-        more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
+        more=f"every row{', every map' if len(maps) > 1 else ''}, every check and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
@@ -595,17 +594,10 @@ _Sign = Literal[-1, 0, 1]  # Surely less, the intervals do not tell, surely more
 
 
 def map_words(prediction: Prediction) -> list[str]:
-    """Say what can be seen in the map and why, a sentence each; none where it is not to be trusted."""
-    if not prediction.trusted:
-        return []
-    maps = grids(prediction)
-    said = [_sentences(grid) for grid in maps]
-    told: dict[str, None] = {}  # what holds for every map is said once
-    for grid, lines in zip(maps, said, strict=True):
-        for line in lines:
-            common = all(line in others for others in said)
-            told[line if common else f"{grid.words.capitalize()}: {line}"] = None
-    return list(told)
+    """Say what can be seen in the maps and why, a sentence each; none where they are not to be trusted."""
+    maps = grids(prediction) if prediction.trusted else []
+    names = [f"{grid.words.capitalize()}: " if len(maps) > 1 else "" for grid in maps]
+    return [name + line for name, grid in zip(names, maps, strict=True) for line in _sentences(grid)]
 
 
 def _sentences(grid: Grid) -> list[str]:
@@ -627,11 +619,7 @@ def _where_they_pay(grid: Grid) -> str:
     least, most = (choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
     span = _reached(most) if least is most else f"{_reached(least)} to {_reached(most)}"
     signs = [_sign(cell.speedup_low, cell.speedup_high, 1, 1) for cell in cells]
-    told = f"{plural(fewest, 'process')} are {_told(cells, signs, 'faster than one', 'slower than one')}: {span}."
-    if max(signs) >= 0:
-        return told
-    exposed = f"{format_seconds(most.exposed_s)} of {format_seconds(most.step_s)}"
-    return f"{told} Of a step with {_named(most)}, {exposed} are exposed communication."
+    return f"{plural(fewest, 'process')} are {_told(cells, signs, 'faster than one', 'slower than one')}: {span}."
 
 
 def _node_boundary(grid: Grid) -> str:

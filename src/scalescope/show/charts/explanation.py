@@ -425,7 +425,7 @@ def _tracks(spans: Sequence[Span]) -> list[int]:
 _MOST_PLACES = 600  # Steps that are drawn one by one; more of them share a place
 _MOST_CHANGES = 150
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
-_LINE, _BAND, _CHANGE, _EPOCH = "#0072b2", "#9fb8c9", LOSS_COLOUR, "#555555"
+_LINE, _BAND, _EPOCH = "#0072b2", "#9fb8c9", "#555555"
 
 
 def step_times_chart(explanation: Explanation) -> Any:
@@ -463,11 +463,11 @@ def step_times_chart(explanation: Explanation) -> Any:
     lines: Rows = []
     for change in explanation.changes[:_MOST_CHANGES]:
         what = f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"
-        lines.append({"step": change.step - 0.5, "what": what, "kind": _CHANGE})
+        lines.append({"step": change.step - 0.5, "what": what, "kind": "change"})
     at = indices[0]
     for epoch in explanation.epochs:
         if epoch.steps and epoch.number > 1:
-            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": _EPOCH})
+            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": "epoch"})
         at += epoch.steps
     warmup = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}] if explanation.warmup_steps else []
 
@@ -481,12 +481,12 @@ def step_times_chart(explanation: Explanation) -> Any:
     base = alt.Chart(data(rows)).encode(x=x)
     field = alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True)
     rules = alt.Chart(data(lines)).mark_rule(strokeWidth=1.4, strokeDash=[4, 3])
-    colour = alt.Stroke("kind:N", scale=None)
+    stroke = named("kind", {"change": LOSS_COLOUR, "epoch": _EPOCH}, None, alt.Stroke)
     kinds = {line["kind"] for line in lines}
     marks = {
         "grey: warm-up": bool(warmup),
-        "orange: a lasting change": _CHANGE in kinds,
-        "dark: a new epoch, by the log": _EPOCH in kinds,
+        "orange: a lasting change": "change" in kinds,
+        "dark: a new epoch, by the log": "epoch" in kinds,
         "longer steps end above the axis": any(row["top"] > factor * limit_s for row in rows),
     }
     return alt.layer(
@@ -494,7 +494,7 @@ def step_times_chart(explanation: Explanation) -> Any:
         base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top")),
         base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
         base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=8).encode(y=y("seconds"), tooltip=tooltip),
-        *([rules.encode(x=x, stroke=colour, tooltip=_tooltip(what="from here on"))] if lines else []),
+        *([rules.encode(x=x, stroke=stroke, tooltip=_tooltip(what="from here on"))] if lines else []),
         width=_WIDTH,
         height=260,
         **frame(

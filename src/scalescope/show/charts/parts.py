@@ -21,7 +21,6 @@ SPEEDUP_SHAPES = {"steady": "circle", "train": "square", "end_to_end": "triangle
 LOSS_COLOUR = "#d55e00"
 GAIN_COLOUR = "#56b4e9"
 IDEAL_DASH = [5, 4]
-ON_MARK = "on-mark"  # The style of letters on a coloured mark: a dark page leaves them as they are
 RING_COLOUR = "#e6007e"  # Around what is recommended or was found
 _ENGINE_COLOURS = {engine.name: engine.colour for engine in KNOWN.values()}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
