@@ -55,7 +55,7 @@ def test_of_many_steps_the_median_is_drawn_and_of_many_ranks_some() -> None:
 
 
 def test_every_rank_that_is_drawn_is_named(tmp_path: Path) -> None:
-    (path,) = save_charts({"step": step_chart(timeline(ranks=20), "x")}, tmp_path, ("svg",))
+    (path,) = save_charts({"step": step_chart(timeline(ranks=20), "x").to_dict()}, tmp_path, ("svg",))
     said = [element.text for element in ElementTree.parse(path).iter() if element.text]
     assert [text for text in said if text.startswith("rank ")] == [f"rank {rank}" for rank in range(20)]
 
@@ -112,13 +112,13 @@ def test_two_steps_share_their_axis(tmp_path: Path) -> None:
     assert second["title"]["text"].startswith("measured: 48.6 ms")
     domains = [panel["layer"][0]["encoding"]["x"]["scale"]["domain"] for panel in (first, second)]
     assert domains[0] == domains[1] == [0, pytest.approx(48.6)]
-    (path,) = save_charts({"step": chart}, tmp_path, ("html",))
+    (path,) = save_charts({"step": chart.to_dict()}, tmp_path, ("html",))
     assert b"<img src=x" not in path.read_bytes()
 
 
 def test_an_empty_timeline_is_drawn_as_nothing(tmp_path: Path) -> None:
     chart = step_chart(Timeline(source="x", spans=(), steps=()), "nothing")
-    assert save_charts({"step": chart}, tmp_path, ("svg",))[0].stat().st_size > 0
+    assert save_charts({"step": chart.to_dict()}, tmp_path, ("svg",))[0].stat().st_size > 0
 
 
 def test_costs_are_lines_by_size_beside_their_bandwidth(tmp_path: Path) -> None:
@@ -131,6 +131,6 @@ def test_costs_are_lines_by_size_beside_their_bandwidth(tmp_path: Path) -> None:
     assert largest["bytes"] == 4**13
     assert largest["bandwidth"] == pytest.approx(1.6e9 / 12, rel=0.01)  # of the link, whatever the ranks
     assert len({(row["line"], row["operation"]) for row in rows(layers(seconds, "line")[0])}) == 12
-    (path,) = save_charts({"costs": chart}, tmp_path, ("svg",))
+    (path,) = save_charts({"costs": chart.to_dict()}, tmp_path, ("svg",))
     said = {element.text for element in ElementTree.parse(path).iter() if element.text}
     assert {"64 KiB", "10 ms", "1 GB/s", "broadcast", "What collectives cost: two nodes"} <= said
