@@ -13,9 +13,8 @@ from scalescope.named_paths import takes_paths
 from scalescope.progress import Progress
 from scalescope.records.store import Record
 from scalescope.records.submission import Submission
-from scalescope.verbs import VERBS, find_verb, limits_of
+from scalescope.verbs import VERBS, find_verb, limits_of, resume_verb, run_verb
 from scalescope.verbs.explain import explain as explained
-from scalescope.verbs.submit import carried_out, resumed
 
 _ELSEWHERE = {
     "Question": "scalescope.simulator.grid",
@@ -60,10 +59,10 @@ def _run(verb: str, progress: Progress | None, options: dict[str, Any]) -> Any:
     """Run a verb by its options, or resume it."""
     found, folder = find_verb(verb), options.pop("resume", "")
     if not folder:
-        return carried_out(found, found.ask(**options), progress or Progress())
+        return run_verb(found, found.ask(**options), progress or Progress())
     if not isinstance(folder, str | Path):
         raise UsageError(f"resume takes the folder of the {verb} to resume: resume='results/...'")
-    return resumed(found, Path(folder), limits_of(found, options), progress or Progress())
+    return resume_verb(found, Path(folder), limits_of(found, options), progress or Progress())
 
 
 @takes_paths
@@ -148,7 +147,7 @@ def explain(paths: Any = (), *, model: Any = "", progress: Progress | None = Non
         UsageError: A file cannot be read, or the request cannot be carried out as it is.
     """
     asked = find_verb("explain").ask(paths=paths, model=model, **options)
-    return carried_out(find_verb("explain")._replace(run=explained), asked, progress or Progress())
+    return run_verb(find_verb("explain")._replace(run=explained), asked, progress or Progress())
 
 
 @takes_paths

@@ -27,8 +27,7 @@ from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
 from scalescope.records.submission import Submission
 from scalescope.text import clean, trimmed
-from scalescope.verbs import VERBS, limits_of, planned_request
-from scalescope.verbs.submit import carried_out, of_submission, planned, resumed
+from scalescope.verbs import VERBS, limits_of, plan_verb, planned_request, resume_verb, run_verb
 from scalescope.verbs.verb import Screen, Verb
 
 _INTERRUPTED = 130
@@ -189,7 +188,7 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         with _remarks(screen):
             request = verb.ask(**given)
     if shown.dry_run and verb.dry_run:
-        print(*planned(verb, request), sep="\n")
+        print(*plan_verb(verb, request), sep="\n")
         return
     from scalescope.show.progress import TerminalProgress
 
@@ -200,9 +199,9 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
             if shown.join:
                 record = _joined(Path(shown.join), progress)
             elif shown.resume:
-                record = resumed(verb, Path(shown.resume), limits, progress)
+                record = resume_verb(verb, Path(shown.resume), limits, progress)
             else:
-                record = carried_out(verb, request, progress)
+                record = run_verb(verb, request, progress)
     except StoppedWaiting as stopped:
         raise Interrupted(f"interrupted: {stopped}") from None
     except KeyboardInterrupt as stopped:
@@ -210,7 +209,12 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         raise Interrupted(f"interrupted: nothing is left running{verb.kept(request, said)}") from None
     if request is None:
         request = planned_request(verb, Path(shown.resume) if shown.resume else record.folder)
-    ending = of_submission(record) if isinstance(record, Submission) else verb.end(record, request, screen)
+    if isinstance(record, Submission):
+        from scalescope.verbs.submit import of_submission
+
+        ending = of_submission(record)
+    else:
+        ending = verb.end(record, request, screen)
     screen.tell(ending)
     if ending.code:
         raise typer.Exit(ending.code)

@@ -4,7 +4,7 @@ Rooms are imported where they are used: a verb loads what it needs, --help needs
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import msgspec
 
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
+from scalescope.progress import Progress
 from scalescope.records.store import load
 from scalescope.records.submission import SUBMISSION, Submission
 from scalescope.verbs.verb import Verb
@@ -24,6 +25,39 @@ VERBS: tuple[Verb, ...] = tuple(import_module(f"{__name__}.{name}").VERB for nam
 def find_verb(name: str) -> Verb:
     """The verb of this name."""
     return next(verb for verb in VERBS if verb.name == name)
+
+
+def run_verb(verb: Verb, request: Any, progress: Progress) -> Any:
+    """The record of a verb, from a job where one was asked for; with --no-wait the Submission."""
+    if not getattr(request, "submit", ""):
+        return verb.run(request, progress)
+    from scalescope.verbs.submit import submitted
+
+    return submitted(verb, request, progress)
+
+
+def resume_verb(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progress) -> Any:
+    """The record of a verb that is resumed here, or in another job where its folder was made by one."""
+    if (folder / SUBMISSION).is_file():
+        from scalescope.verbs.submit import resubmitted, waits_outside
+
+        if waits_outside(verb, folder):
+            return resubmitted(verb, folder, limits, progress)
+    if any(limits.get(name) for name in ("patience_s", "no_wait")):
+        raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
+    if verb.resume is None:
+        raise UsageError(f"{folder} holds no submitted {verb.name}: type its command again")
+    return verb.resume(folder, limits, progress)
+
+
+def plan_verb(verb: Verb, request: Any) -> Iterable[str]:
+    """What the verb would start, or the job script where one would be submitted."""
+    assert verb.dry_run
+    if not getattr(request, "submit", ""):
+        return verb.dry_run(request)
+    from scalescope.verbs.submit import planned
+
+    return planned(verb, request)
 
 
 def planned_request(verb: Verb, folder: Path) -> Any:

@@ -39,7 +39,6 @@ from scalescope.verbs.verb import Ending, Verb, folder_command, from_here
 _VARIABLES = "env.sh"
 _LONGEST_POLL_S = 20.0  # Schedulers are shared: a job that waits long is asked for seldom
 _QUIET_LINES = 12  # Of what a job printed, when it failed without a word of ours
-_WAITING = ("patience_s", "no_wait")  # Options of whoever waits, not of the job
 
 
 class _Part(NamedTuple):
@@ -86,31 +85,23 @@ class _Place(NamedTuple):
         save(submission, self.folder / SUBMISSION)
 
 
-def carried_out(verb: Verb, request: Any, progress: Progress) -> Any:
-    """The record of a verb, from a job where one was asked for; with --no-wait the Submission."""
-    return _submitted(verb, request, progress) if getattr(request, "submit", "") else verb.run(request, progress)
+def waits_outside(verb: Verb, folder: Path) -> bool:
+    """Does the verb's folder belong to submitted jobs, and is this process none of them?"""
+    if mark_of(folder) != verb.name:
+        return False
+    submission = load(folder / SUBMISSION, Submission)
+    return not os.environ.get(find_scheduler(submission.scheduler).job_variable)
 
 
-def resumed(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progress) -> Any:
-    """The record of a verb that is resumed here, or in another job where its folder was made by one."""
-    if (folder / SUBMISSION).is_file() and mark_of(folder) == verb.name:
-        submission = load(folder / SUBMISSION, Submission)
-        if not os.environ.get(find_scheduler(submission.scheduler).job_variable):  # otherwise this is the job
-            place = _Place(verb, find_scheduler(submission.scheduler), folder.absolute())
-            return _resubmitted(place, submission, dict(limits), progress)
-    if any(limits.get(name) for name in _WAITING):
-        raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
-    if verb.resume is None:
-        raise UsageError(f"{folder} holds no submitted {verb.name}: type its command again")
-    return verb.resume(folder, limits, progress)
+def resubmitted(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progress) -> Any:
+    """Wait for the jobs of a folder, collect what they did, or submit what is missing."""
+    submission = load(folder / SUBMISSION, Submission)
+    place = _Place(verb, find_scheduler(submission.scheduler), folder.absolute())
+    return _resubmitted(place, submission, dict(limits), progress)
 
 
 def planned(verb: Verb, request: Any) -> Iterator[str]:
-    """Lines of a dry run: the job script where one would be submitted, and what the job would start."""
-    assert verb.dry_run
-    if not getattr(request, "submit", ""):
-        yield from verb.dry_run(request)
-        return
+    """Lines of a dry run: the job scripts, and what they cost."""
     *_, costs = _planned_inside(verb, request)
     scripts = _scripts(verb, request, Path(request.folder or f"results/{verb.name}").absolute())
     for script, part in scripts.items():
@@ -127,7 +118,7 @@ def of_submission(submission: Submission) -> Ending:
     return Ending(document_of(submission), folder_command(f"{submission.verb} --resume", folder))
 
 
-def _submitted(verb: Verb, request: Any, progress: Progress) -> Any:
+def submitted(verb: Verb, request: Any, progress: Progress) -> Any:
     """Submit the jobs of a request, and wait for them."""
     scheduler = find_scheduler(request.submit)
     list(_planned_inside(verb, request))  # what cannot be launched is refused before it waits in a queue
