@@ -33,7 +33,6 @@ from scalescope.logs.tables import read_table
         ("Total time(s)", "total_s", 1),
         ("wall_s", "total_s", 1),
         ("Elapsed", "total_s", 1),
-        ("Time (s)", "time", 1),
         ("Examples/s", "bare_rate", 1),
         ("Throughput (images/s)", "bare_rate", 1),
         ("images/min", "bare_rate", 1 / 60),
@@ -63,6 +62,7 @@ def test_headings_are_understood(heading: str, name: str, scale: float) -> None:
     [
         "",
         "Model",
+        "Time (s)",
         "GPUs per node",
         "img/s per node",
         "loss",

@@ -32,7 +32,6 @@ MEANINGS = {
     "init_s": r"(?:init(?:iali[sz]ation)?|setup|startup)(?: time)?",
     "train_s": r"(?:total )?train(?:ing)?(?: time)?",
     "total_s": r"(?:total|wall|elapsed|job|end to end)(?: ?clock)?(?: time)?|walltime",
-    "time": r"time|duration|runtime",
 }
 # Names to suggest when a table has none of them.
 KNOWN = "np (or gpus, ranks, workers), init_s, train_s, total_s, examples_per_s_per_worker, examples_per_s_total"

@@ -15,7 +15,7 @@ from scalescope.logs.files import head, lines
 from scalescope.text import plain
 from scalescope.units import SECONDS_PER, is_possible, parse_clock
 
-_LOOKED_AT = 2000  # Lines among which a typical one is looked for
+_LOOKED_AT = 2000  # Lines, of which the middle one stands in an error
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _CLOCK = r"\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?"
 _EPOCH = r"(?<![a-z])epoch[\s:#=\[(_-]{0,8}(?P<epoch>\d{1,9})\b(?:\s?(?:/|of)\s?\d{1,9})?"
@@ -114,9 +114,8 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
     told, sample = _find(path, pattern, section)
     if not told:
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
-        raise UsageError(
-            f"no line of '{name}' matches {tried}; a line there is '{plain(_typical(sample), 80)}': write {EXAMPLE}"
-        )
+        typical = f"; a line there is '{plain(sample[len(sample) // 2], 80)}'" if sample else ""
+        raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
     for measure in ("epoch_s", "step_s", "train_s"):
         for each in told.get(measure, ()):
             if each.value <= 0:
@@ -142,14 +141,14 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
 
 
 def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[Found]], list[str]]:
-    """Collect the numbers that lines tell, by name, and some of the lines."""
+    """Collect the numbers that lines tell, by name, and some lines that hold a number."""
     patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
     told: dict[str, list[Found]] = {}
     sample: list[str] = []
     for number, text in lines(path):
         if section and not section.first <= number < section.end:
             continue
-        if len(sample) < _LOOKED_AT:
+        if len(sample) < _LOOKED_AT and re.search(r"\d", text):
             sample.append(text)
         lower = text.lower()
         if not pattern and not any(word in lower for word in _TELLING):
@@ -190,14 +189,6 @@ def _told(match: re.Match[str], line: int) -> Iterator[tuple[str, Found]]:
     for name in (*MEASURES, "train_s"):
         if name in values:
             yield name, Found(line, values[name], epoch, values.get("test_s"))
-
-
-def _typical(sample: Sequence[str]) -> str:
-    """A line that a pattern would be written for: with a number and a telling word, from the middle."""
-    numbered = [text for text in sample if any(character.isdigit() for character in text)]
-    telling = [text for text in numbered if re.search("epoch|step|time|sec|iter|loss", text, re.IGNORECASE)]
-    lines_ = telling or numbered or sample
-    return lines_[len(lines_) // 2] if lines_ else ""
 
 
 def _epochs(told: Sequence[Found], np: int, name: str) -> tuple[list[Found], list[str]]:

@@ -135,14 +135,6 @@ def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], lis
             )
         elif meaning.name != "recomputed":
             found[meaning.name] = at, meaning.scale
-    if "time" in found:
-        at, _ = found.pop("time")
-        if not set(_TELLING) & set(found):
-            raise UsageError(
-                f"'{name}': column '{plain(table.heading[at], 40)}' does not say which time it is: name it train_s for "
-                "the training's, total_s for the whole job's, step_s for a step's"
-            )
-        left_out.append(at)
     if "np" not in found:
         raise UsageError(f"'{name}' has no column of process counts: name one np, or gpus, ranks or workers")
     if not set(_TELLING) & set(found):

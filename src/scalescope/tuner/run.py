@@ -10,12 +10,11 @@ import msgspec
 from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
-from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
-from scalescope.jobs.folders import check_record, held, result_folder
+from scalescope.jobs.environment import save_plan, shown_commands, why_not_live
+from scalescope.jobs.folders import check_record, result_folder
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
-from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.resume import check_resume, fingerprint_here
+from scalescope.measurement.resume import fingerprint_here, resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
@@ -83,31 +82,23 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> T
     if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no search to resume: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
-    with held(folder), _says_where(folder):
-        plan = load_plan(folder, TunePlan)
+    with resumed_plan(folder, TunePlan, "search") as plan, _says_where(folder):
         request = msgspec.structs.replace(plan.request, folder=str(folder), budget_s=budget_s)
-        if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the search was started, does not exist: create it, or start anew")
-        with contextlib.chdir(plan.cwd):
-            begun_on, moved = check_resume(plan.fingerprint, request, folder)
-            settings, point = _settled(request)
-            drop_torn_line(folder / SAMPLES)
-            finished = load_lines(folder / SAMPLES, Sample)
-            method = resumed_as(request, folder)
-            if method is None:
-                raise UsageError(
-                    "--resume needs an --offline search, or one that compared a setting with the default: start anew"
-                )
-            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
-            plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
-            save_plan(plan, folder)
-            end_orphans(str(folder), request.hosts, request.ssh)
-            settings = msgspec.structs.replace(settings, cwd=plan.cwd)
-            if method == "online":
-                found = tune_online(request, settings, point, folder, progress, finished=finished)
-            else:
-                found = tune_offline(request, settings, point, folder, progress, finished, notes)
-            return in_folder(found, folder)
+        settings, point = _settled(request)
+        drop_torn_line(folder / SAMPLES)
+        finished = load_lines(folder / SAMPLES, Sample)
+        method = resumed_as(request, folder)
+        if method is None:
+            raise UsageError(
+                "--resume needs an --offline search, or one that compared a setting with the default: start anew"
+            )
+        save_plan(plan, folder)
+        settings = msgspec.structs.replace(settings, cwd=plan.cwd)
+        if method == "online":
+            found = tune_online(request, settings, point, folder, progress, finished=finished)
+        else:
+            found = tune_offline(request, settings, point, folder, progress, finished, plan.notes)
+        return in_folder(found, folder)
 
 
 def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
