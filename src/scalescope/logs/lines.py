@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,20 +154,22 @@ def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, 
         if not pattern and not any(word in lower for word in _TELLING):
             continue
         match = next((match for each in patterns if (match := each.search(text))), None)
-        for name, found in _told(match, number) if match else ():
-            if found.value <= 0 and name.startswith("examples"):
-                continue  # some trainings print a rate of 0 before their first step
-            for value in (found.value, found.test_s):
-                if value and not is_possible(abs(value)):
+        values = _values(match, number) if match else {}
+        epoch = int(values["epoch"]) if "epoch" in values else None
+        for name in values.keys() & {*MEASURES, "train_s"}:
+            value, test_s = values[name], values.get("test_s")
+            for each in (value, test_s):
+                if each and not is_possible(abs(each)):
                     raise UsageError(
-                        f"'{plain(path.name)}' line {number} says {value:g} for {name}, which no training has: "
+                        f"'{plain(path.name)}' line {number} says {each:g} for {name}, which no training has: "
                         "remove that line"
                     )
-            told.setdefault(name, []).append(found)
+            if value > 0 or not name.startswith("examples"):  # some trainings print a rate of 0 before their first step
+                told.setdefault(name, []).append(Found(number, value, epoch, test_s))
     return told, sample
 
 
-def _told(match: re.Match[str], line: int) -> Iterator[tuple[str, Found]]:
+def _values(match: re.Match[str], line: int) -> dict[str, float]:
     """The numbers in a line by their names, times in seconds."""
     groups = {name: text for name, text in match.groupdict().items() if text}
     unit = groups.pop("unit", "s").lower()
@@ -185,10 +187,7 @@ def _told(match: re.Match[str], line: int) -> Iterator[tuple[str, Found]]:
         values["epoch_s"] = fine_s if abs(fine_s - values["epoch_s"] - 0.5) <= 1 else values["epoch_s"]
     elif "epoch_s" in values:
         values["epoch_s"] *= SECONDS_PER.get(unit, 1.0)
-    epoch = int(values["epoch"]) if "epoch" in values else None
-    for name in (*MEASURES, "train_s"):
-        if name in values:
-            yield name, Found(line, values[name], epoch, values.get("test_s"))
+    return values
 
 
 def _epochs(told: Sequence[Found], np: int, name: str) -> tuple[list[Found], list[str]]:

@@ -57,14 +57,7 @@ class Row(msgspec.Struct, kw_only=True):
     rate: float | None = None  # Of all processes together
     bare_rate: float | None = None  # Of all or of each: the table does not say
     step_s: float | None = None
-    claims: dict[str, float] = {}  # Speedups that the table states, by their names
-
-    @property
-    def wall_s(self) -> float | None:
-        """The whole job, if the row tells it."""
-        if self.train_s is None or self.init_s is None:
-            return self.total_s
-        return self.train_s + self.init_s + self.rest_s
+    speedup: float | None = None  # By the train time, as the table states it
 
 
 class Group(NamedTuple):
@@ -125,8 +118,6 @@ def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], lis
         meaning = meaning_of(heading) or Meaning("")
         if not meaning.name:
             left_out += [at] if heading or any(cells[at] for _, cells in table.rows) else []
-        elif meaning.name in found and meaning.name.startswith("speedup"):
-            left_out.append(at)
         elif meaning.name in found:
             first = plain(table.heading[found[meaning.name][0]], 40)
             raise UsageError(
@@ -156,12 +147,10 @@ def _row(line: int, cells: Sequence[str], columns: dict[str, tuple[int, float]],
     if values["np"] is None:
         raise UsageError(f"'{name}' line {line} says no number of processes: fill it in or remove the row")
     total, worker = values.pop("rate_total", None), values.pop("rate_worker", None)
-    claims = {meant: values.pop(meant) for meant in list(values) if meant.startswith("speedup_")}
     return Row(
         line=line,
         cells=tuple(cells),
         rate=total if total is not None else worker * values["np"] if worker is not None else None,
-        claims={meant.removeprefix("speedup_"): value for meant, value in claims.items() if value},
         **values,
     )
 
@@ -396,22 +385,20 @@ def _what_is_compared(curve: Curve, rows: Sequence[Row], *, is_work_told: bool) 
 
 
 def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """Report stated speedups that differ from those of the table's own times and rates."""
+    """Report stated speedups that differ from those of the table's own train times."""
     base = next((row for row in rows if (row.np, row.engine) == (curve.baseline_np, curve.baseline_engine)), None)
-    if base is None or len(rows) > len(curve.points) or any((row.launches or 1) > 1 for row in rows):
-        return []  # of repeated launches the mean of ratios is another number than the ratio of means
-    computed = {(point.np, point.engine): point.speedup for point in curve.points}
+    if base is None or curve.scaling == "weak":  # there people mean many things
+        return []
+    if len(rows) > len(curve.points) or any((row.launches or 1) > 1 for row in rows):
+        return []  # the mean of ratios is another number than the ratio of means
+    computed = {(point.np, point.engine): point.speedup.get("train") for point in curve.points}
+    at_base = base.speedup or 1.0
+    relative = "" if at_base == 1 else f" (and {at_base:g} at {base.np})"
     found = []
     for row in rows:
-        figures = {"steady": (row.rate, base.rate), "train": (base.train_s, row.train_s)}
-        figures["end_to_end"] = (base.wall_s, row.wall_s)
-        for name, claim in row.claims.items():
-            speedup, base_claim = computed[row.np, row.engine].get(name), base.claims.get(name, 1.0)
-            if speedup is None or (name != "steady" and curve.scaling == "weak"):  # there people mean many things
-                continue
-            if abs(claim / base_claim / speedup.value - 1) > _SLIP:
-                ratio = "/".join(f"{figure or 0.0:g}" for figure in figures[name])
-                relative = "" if base_claim == 1 else f" (and {base_claim:g} at {base.np})"
-                found.append(f"the table says {claim:g} at {row.np}{relative} where {ratio} is {speedup.value:.2f}")
+        train = computed[row.np, row.engine]
+        if row.speedup and train and abs(row.speedup / at_base / train.value - 1) > _SLIP:
+            ratio = f"{base.train_s:g}/{row.train_s:g} is {train.value:.2f}"
+            found.append(f"the table says {row.speedup:g} at {row.np}{relative} where {ratio}")
     more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
     return found[:_SHOWN] + more
