@@ -1,4 +1,4 @@
-"""Paths that users name: an error of the file system about one is a line for the user, wherever it comes up."""
+"""Paths that users name: an error of the file system about one is a line for the user; and TOML that users wrote."""
 
 import errno
 import functools

@@ -43,7 +43,7 @@ _KINDS = {
     "bare_rates": "rates without saying whose",
     "train_s": "a train time",
 }
-_SAME_EFFICIENCY = 0.01  # From this difference on that by the mean is shown next to that by the median
+_SAME_PACE = 0.01  # Efficiencies by the mean and by the median that differ by more are both shown
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
 
@@ -167,7 +167,7 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
     for np, sentence in uneven:
         point = next(point for point in curve.points if point.np == np)
         by_median, by_mean = point.efficiency, point.mean_efficiency
-        if by_median and by_mean and np != curve.baseline_np and abs(by_mean / by_median.value - 1) >= _SAME_EFFICIENCY:
+        if by_median and by_mean and np != curve.baseline_np and abs(by_mean / by_median.value - 1) >= _SAME_PACE:
             sentence += (
                 f"; efficiency is {100 * by_median.value:.0f} % by the median and {100 * by_mean:.0f} % by the mean"
             )

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from scalescope.errors import SeveralJobs, UsageError
 from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
-from scalescope.logs.files import UNDERSTOOD, head
+from scalescope.logs.files import UNDERSTOOD, head, record_kind
 from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.scaling import scaling_of
@@ -23,10 +21,6 @@ _RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, t
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
 _NAMES = {"measurement": "a measurement", "scaling": "a scaling record", "table": "a table", "log": "a log"}
-
-
-class _Header(msgspec.Struct):
-    kind: str = ""
 
 
 def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
@@ -81,10 +75,7 @@ def _record_in(path: Path) -> Path:
 
 
 def _record_kind(path: Path) -> Kind:
-    try:
-        kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        kind = ""
+    kind = record_kind(path)
     if kind == "measurement":
         return "measurement"
     if kind == "scaling":

@@ -13,9 +13,9 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
+from scalescope.logs.files import record_kind
 from scalescope.measurement.joining import Part, add_up, difference, join
 from scalescope.measurement.scaling import scaling_of
-from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, TraceFolder
@@ -47,10 +47,6 @@ RECORDS: dict[str, type[Any]] = {
     "tuning": Tuning,
     "autotune": Autotune,
 }  # Records that may be named themselves, by kind
-
-
-class _Header(msgspec.Struct):
-    kind: str = ""
 
 
 def read_results(paths: Sequence[str | Path]) -> list[Results]:
@@ -123,10 +119,7 @@ def _read(path: Path) -> Results:
         return _folder(path)
     if not path.exists():
         raise UsageError(f"'{plain(str(path))}' does not exist: name {_NAMES}")
-    kind = ""
-    if path.suffix == ".json":
-        with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
+    kind = record_kind(path) if path.suffix == ".json" else ""
     record: Any = load(path, RECORDS[kind]) if kind in RECORDS else explain([path])
     return of_record(record, path.name)
 

@@ -1,8 +1,7 @@
 """`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
 
-import contextlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,7 @@ from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
 from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.environment import save_plan, shown_commands, why_not_live
-from scalescope.jobs.folders import check_record, result_folder
+from scalescope.jobs.folders import check_record, interrupted_in, result_folder
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.measurement.resume import fingerprint_here, resumed_plan
@@ -43,7 +42,7 @@ def tune(request: TuneRequest, progress: Progress) -> Tuning:
     check_requirements(settings)
     prepare()  # now, and not while ranks wait for an answer
     here = fingerprint_here(request.command, request.device)
-    with result_folder("tune", request.folder) as folder, _says_where(folder):
+    with result_folder("tune", request.folder) as folder, interrupted_in(folder):
         if any(complete_lines(folder / SAMPLES)):
             resumable = resumed_as(load(folder / PLAN, TunePlan).request, folder) is not None
             resume = ", or resume with --resume" if resumable else ""
@@ -82,7 +81,7 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> T
     if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no search to resume: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
-    with resumed_plan(folder, TunePlan, "search") as plan, _says_where(folder):
+    with resumed_plan(folder, TunePlan, "search") as plan, interrupted_in(folder):
         request = msgspec.structs.replace(plan.request, folder=str(folder), budget_s=budget_s)
         settings, point = _settled(request)
         drop_torn_line(folder / SAMPLES)
@@ -116,14 +115,6 @@ def how_to_finish(plan: TunePlan, folder: Path) -> str:
     if resumed_as(plan.request, folder):
         return f"scalescope tune --resume {shlex.quote(str(folder))}"
     return "it cannot be resumed; type the same command with another folder (-o) to start over"
-
-
-@contextlib.contextmanager
-def _says_where(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
 
 
 def dry_run(request: TuneRequest) -> list[str]:
