@@ -55,7 +55,11 @@ def recognise(path: Path) -> Kind:
     if trainer_reader(path):
         return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
-        return _record_kind(path)
+        kind = record_kind(path)
+        if kind in ("measurement", "scaling"):
+            return "measurement" if kind == "measurement" else "scaling"
+        holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
+        raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")
     if path.suffix.lower() in _TABLE_ENDINGS:
         return "table"
     return "table" if any(map(is_heading, beginning.splitlines())) else "log"
@@ -72,13 +76,3 @@ def _record_in(path: Path) -> Path:
         f"the folder '{plain(str(path))}' holds no measurement.json: "
         "name one that scalescope measure wrote, or a table or logs in it"
     )
-
-
-def _record_kind(path: Path) -> Kind:
-    kind = record_kind(path)
-    if kind == "measurement":
-        return "measurement"
-    if kind == "scaling":
-        return "scaling"
-    holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
-    raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")

@@ -54,10 +54,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def online_space(
-    hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
+    training: Hello, survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
     """Space of what can change while a training runs; `search`: knobs that are searched on request only."""
-    training = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
     current = {**_defaults(training.engine), **training.current}
     surveyed = read_survey(survey) if survey else None
     dimensions, left_out = _dimensions(
