@@ -154,7 +154,7 @@ def _simulated_fit(rng: np.random.Generator, planted: float) -> tuple[float, flo
         seen, train_s = rate * rng.lognormal(0, 0.005), (planted + 30_000 / rate) * rng.lognormal(0, 0.005)
         parts = {"fixed": train_s - 30_000 / seen}
         observations.append(Observation(engine="", np=count, rate=seen, work=30_000.0, parts=parts))
-    fit = make_curve(observations, Frame(engine="", table=True)).fit
+    fit = make_curve(observations, Frame(engine="", work="fitted")).fit
     assert fit
     return fit.fixed_s, fit.work
 

@@ -1,7 +1,8 @@
-"""Paths that users name: an error of the file system about one is a line for the user, wherever it comes up."""
+"""Paths that users name: an error of the file system about one is a line for the user; and TOML that users wrote."""
 
 import errno
 import functools
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,16 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as problem:
         problem.filename = problem.filename or str(path)
         raise
+
+
+def read_toml(path: Path, known: str) -> dict[str, Any]:
+    """The TOML of a file; `known` is what to name instead of one that cannot be read."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}: name {known}") from None
+    except (ValueError, RecursionError) as problem:  # tomllib has no error of its own for numbers without end
+        raise UsageError(f"{path} is not TOML ({problem}): correct that place or name another file") from None
 
 
 def takes_paths(function: Callable[P, R]) -> Callable[P, R]:

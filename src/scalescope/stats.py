@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist, covariance, fmean, median, stdev, variance
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
 TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
@@ -64,6 +64,11 @@ class Interval(NamedTuple):
     low: float
     high: float
     is_range: bool  # Smallest to largest of fewer than FEWEST, instead of a t-interval
+
+    @property
+    def kind(self) -> Literal["t", "range"]:
+        """The same as records say it."""
+        return "range" if self.is_range else "t"
 
 
 def half_width(values: Sequence[float], level: float = MEASURED) -> float:
@@ -126,6 +131,11 @@ class Crossing(NamedTuple):
     low: float | None
     high: float | None
     is_range: bool
+
+    @property
+    def kind(self) -> Literal["t", "range"]:
+        """The same as records say it."""
+        return "range" if self.is_range else "t"
 
 
 def crossing(costs: Sequence[float], gains: Sequence[float]) -> Crossing:

@@ -59,13 +59,6 @@ def check_counts(counts: Sequence[int], option: str) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def check_count(count: int, option: str, most: int = LARGEST_COUNT) -> int:
-    """A number that is no larger than it can be."""
-    if count > most:
-        raise UsageError(f"{option} takes a whole number up to {most:,}, not {count}")
-    return count
-
-
 def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
     """The numbers that `...` stands for between the two numbers before it and the one after it."""
     try:

@@ -23,7 +23,8 @@ from autotune_logs import (
 )
 
 import needs
-from scalescope.logs.autotune import is_autotune_log, read_autotune
+from scalescope.logs.autotune import read_autotune
+from scalescope.logs.autotune_log import is_autotune_log
 from scalescope.records.autotune import Autotune
 from scalescope.records.store import load, save
 

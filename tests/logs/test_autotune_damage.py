@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalescope.errors import UsageError
-from scalescope.logs.autotune import is_autotune_log, read_autotune
+from scalescope.logs.autotune import read_autotune
+from scalescope.logs.autotune_log import is_autotune_log
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scalescope.records.scaling import LOSSES
 SECONDS = st.floats(0.01, 50)
 RUN = st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS)
 FRAME = Frame(engine="ddp")
-TABLE = Frame(engine="ddp", table=True)
+TABLE = Frame(engine="ddp", work="fitted")
 
 
 def test_each_speedup_answers_its_question() -> None:

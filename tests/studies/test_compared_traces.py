@@ -12,7 +12,8 @@ from scalescope.records.comparison import Pair
 from scalescope.records.explanation import Explanation, Finding, StepAccount
 from scalescope.records.results import Results
 from scalescope.records.timeline import Breakdown
-from scalescope.studies.compare import _block_means, compare
+from scalescope.stats import MEASURED, t_width
+from scalescope.studies.compare import compare
 
 
 def parts(step_s: float = 1.0, **more: Any) -> Breakdown:
@@ -42,19 +43,14 @@ def step(a: Explanation, b: Explanation) -> Pair:
 EXACT = traced(*[1.0] * 5)
 
 
-@pytest.mark.parametrize(
-    ("count", "means"),
-    [
-        (3, [0.0, 1.0, 2.0]),
-        (19, [float(at) for at in range(19)]),
-        (20, [0.5 + 2 * at for at in range(10)]),
-        (25, [0.5 + 2 * at for at in range(12)]),
-        (30, [1.0 + 3 * at for at in range(10)]),
-        (0, []),
-    ],
-)
-def test_steps_are_cut_into_ten_blocks_or_more_and_each_counts_once(count: int, means: list[float]) -> None:
-    assert list(_block_means(range(count))) == means
+@pytest.mark.parametrize(("count", "size"), [(19, 1), (20, 2), (25, 2), (30, 3)])
+def test_steps_are_cut_into_ten_blocks_or_more_and_each_counts_once(count: int, size: int) -> None:
+    seconds = [100.0 + at for at in range(count)]
+    means = [fmean(seconds[at : at + size]) for at in range(0, count - size + 1, size)]
+    half = t_width(len(means) - 1, MEASURED) * stdev(means) / len(means) ** 0.5
+    ratio = step(traced(*seconds), EXACT).ratio
+    assert ratio
+    assert (ratio.low, ratio.high) == pytest.approx((1 / (fmean(seconds) + half), 1 / (fmean(seconds) - half)))
 
 
 def test_a_steps_interval_is_that_of_the_means_of_its_blocks() -> None:

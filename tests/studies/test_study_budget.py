@@ -184,9 +184,9 @@ def test_time_that_the_plan_or_an_earlier_session_took_is_not_there_any_more() -
 
 def test_time_of_a_part_that_fails_counts_on_top_of_what_it_used_before() -> None:
     clock, first = Clock(), begun(600)
-    used = first.with_part(msgspec.structs.replace(first.part("tune"), used_s=10.0, why="old", without=("old",)))
+    used = first.with_part(msgspec.structs.replace(first.part("tune"), used_s=10.0, why="old"))
     part = conduct(used, Fake(clock, {"tune": WorkFailed("died")}), Told(), lambda study: None, clock).part("tune")
-    assert (part.state, part.used_s, part.why, part.without) == ("failed", 11.0, "died", ())
+    assert (part.state, part.used_s, part.why) == ("failed", 11.0, "died")
 
 
 def test_every_change_is_kept_as_it_comes() -> None:

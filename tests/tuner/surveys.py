@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from scalescope.tuner.controller_files import Hello
+
 MIB = 1024 * 1024
 
 
-def hello(ranks: int = 4, hosts: int = 1, **more: Any) -> dict[str, Any]:
+def hello(ranks: int = 4, hosts: int = 1, **more: Any) -> Hello:
     """Rank 0's first word."""
-    names = [f"host{rank * hosts // ranks}" for rank in range(ranks)]
-    return {"engine": "ddp", "world_size": ranks, "hosts": names, "backend": "gloo", **more}
+    names = tuple(f"host{rank * hosts // ranks}" for rank in range(ranks))
+    return Hello(**{"engine": "ddp", "world_size": ranks, "hosts": names, "backend": "gloo", **more})
 
 
 def survey(

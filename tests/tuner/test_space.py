@@ -1,10 +1,12 @@
 """Which settings are searched."""
 
+import msgspec
 import pytest
 
 from scalescope.engines import ENGINES, exchanging, find_engine, tunable
 from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
+from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.prior import profile_of, read_survey
 from scalescope.tuner.settings import fixed_knobs
 from scalescope.tuner.space import THREADS, Space, offline_space, online_space
@@ -69,11 +71,11 @@ def test_fixed_knobs_are_in_every_setting_and_not_searched() -> None:
     [
         (hello(4), "all ranks are on one host"),
         (hello(2, 2), "every host has one rank"),
-        ({**FOUR_ON_TWO, "hosts": ["a", "a", "a", "b"]}, "the hosts have unequal numbers of ranks"),
-        ({**FOUR_ON_TWO, "fixed": {"hierarchical_allreduce": "the script has a hook"}}, "the script has a hook"),
+        (msgspec.structs.replace(FOUR_ON_TWO, hosts=("a", "a", "a", "b")), "the hosts have unequal numbers of ranks"),
+        (hello(4, 2, fixed={"hierarchical_allreduce": "the script has a hook"}), "the script has a hook"),
     ],
 )
-def test_hierarchy_is_left_out_with_the_reason(word: dict, reason: str) -> None:
+def test_hierarchy_is_left_out_with_the_reason(word: Hello, reason: str) -> None:
     space = online_space(word, survey(), {})
     assert "hierarchical_allreduce" not in names(space)
     assert space.left_out["hierarchical_allreduce"] == reason

@@ -71,7 +71,8 @@ def explain(
         raise UsageError("--estimate goes with traces: name a trace or a folder of scalescope explain -- COMMAND")
     if export_to is not None:
         raise UsageError("--export goes with traces: name a trace, or -- and a command")
-    from scalescope.logs.autotune import is_autotune_log, read_autotune
+    from scalescope.logs.autotune import read_autotune
+    from scalescope.logs.autotune_log import is_autotune_log
     from scalescope.logs.sources import explain as explain_scaling
 
     if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):

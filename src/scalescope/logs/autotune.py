@@ -7,7 +7,6 @@ from statistics import median
 
 from scalescope.engines.horovod import HOROVOD
 from scalescope.logs.autotune_log import CYCLE, FUSION, Row, read_rows
-from scalescope.logs.autotune_log import is_autotune_log as is_autotune_log
 from scalescope.logs.autotune_noise import MOST, noise_and_surface
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
@@ -201,11 +200,11 @@ def _switch(name: str, settings: Sequence[Setting]) -> Switch:
         ratios += [on.score / off.score for on in switched for off in usual if _same_place(on.knobs, off.knobs)]
     if not ratios:
         return Switch(name=name, gain=None, pairs=0)
-    middle, low, high, is_range = of_logarithms(ratios)
-    interval = Estimate(
-        value=middle, low=low, high=high, interval="range" if is_range else "t", count=len(ratios), over="blocks"
+    found = of_logarithms(ratios)
+    gain = Estimate(
+        value=found.middle, low=found.low, high=found.high, interval=found.kind, count=len(ratios), over="blocks"
     )
-    return Switch(name=name, gain=interval, pairs=len(ratios))
+    return Switch(name=name, gain=gain, pairs=len(ratios))
 
 
 def _environment(knobs: Knobs, walked: set[str]) -> dict[str, str]:

@@ -10,13 +10,11 @@ _EXAMPLE = r"(?:examples?|ex|images?|imgs?|samples?|sequences?|tokens?|items?)"
 _COUNT = r"(?:(?:n|num|number|no|of|total|mpi) )*"
 # Headings are matched in lower case with single spaces, `/` as ` per `, without units of time and words such as mean.
 MEANINGS = {
+    "speedup": r"speed ?ups? train(?:ing)?",
     "recomputed": r"phase .*|.*efficiency.*|.* (?:low|high|ideal|linear)|interval|what|threads per rank|warmup steps"
-    r"|baseline (?:np|engine)|speed ?ups?",
+    r"|baseline (?:np|engine)|speed ?ups?(?: .*)?",
     "engine": r"engine|framework",
     "scaling": r"scaling",
-    "speedup_train": r"speed ?ups? train.*",
-    "speedup_steady": rf"speed ?ups? (?:steady|throughput|{_EXAMPLE}).*",
-    "speedup_end_to_end": r"speed ?ups? (?:end|total|wall).*",
     "global_batch": r"(?:global|total|effective) batch(?: ?size)?",
     "worker_batch": rf"(?:local )?batch(?: ?size)? per {_WORKER}|local batch(?: ?size)?",
     "batch": r"batch(?: ?size)?",
@@ -32,7 +30,6 @@ MEANINGS = {
     "init_s": r"(?:init(?:iali[sz]ation)?|setup|startup)(?: time)?",
     "train_s": r"(?:total )?train(?:ing)?(?: time)?",
     "total_s": r"(?:total|wall|elapsed|job|end to end)(?: ?clock)?(?: time)?|walltime",
-    "time": r"time|duration|runtime",
 }
 # Names to suggest when a table has none of them.
 KNOWN = "np (or gpus, ranks, workers), init_s, train_s, total_s, examples_per_s_per_worker, examples_per_s_total"

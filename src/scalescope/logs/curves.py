@@ -43,6 +43,7 @@ _KINDS = {
     "bare_rates": "rates without saying whose",
     "train_s": "a train time",
 }
+_SAME_PACE = 0.01  # Efficiencies by the mean and by the median that differ by more are both shown
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
 
@@ -120,16 +121,13 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
 
 def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
     """Report where the numbers of processes come from."""
-
-    def counted(counts: Sequence[int]) -> str:
-        apart = sorted(set(counts))
-        return plural(apart[0], "process") if len(apart) == 1 else f"{listed(apart)} processes"
-
-    named = [count for _, count, section in logs if section is None]
-    told = [f"the file names tell {counted(named)}; --np overrules them"] if named else []
-    headed = [(path, count) for path, count, section in logs if section is not None]
-    for path in dict.fromkeys(path for path, _ in headed):
-        told.append(f"headings in '{plain(path.name)}' tell {counted([count for of, count in headed if of == path])}")
+    told = []
+    by_name = {count for _, count, section in logs if section is None}
+    headed = {count for _, count, section in logs if section is not None}
+    for where, counts, more in (("the file names", by_name, "; --np overrules them"), ("headings", headed, "")):
+        if counts:
+            noun = "process" if counts == {1} else "processes"
+            told.append(f"{where} tell {listed(sorted(counts))} {noun}{more}")
     return told
 
 
@@ -163,27 +161,22 @@ def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
         )
         judged = steadiness(rest, noun=noun)
         if judged.kind != "even":
-            uneven.append((reading, judged.sentence))
+            uneven.append((reading.np, judged.sentence))
     curve = make_curve(observations, Frame(engine="", work_unit=f"{noun}s"))
-    said = [
-        f"on {plural(reading.np, 'process')} {sentence}{_by_mean(curve, reading.np)}" for reading, sentence in uneven
-    ]
+    said = []
+    for np, sentence in uneven:
+        point = next(point for point in curve.points if point.np == np)
+        by_median, by_mean = point.efficiency, point.mean_efficiency
+        if by_median and by_mean and np != curve.baseline_np and abs(by_mean / by_median.value - 1) >= _SAME_PACE:
+            sentence += (
+                f"; efficiency is {100 * by_median.value:.0f} % by the median and {100 * by_mean:.0f} % by the mean"
+            )
+        said.append(f"on {plural(np, 'process')} {sentence}")
     if noun == "step":
         return curve, [*said, "a step is taken as the same work at every number of processes, as with a shared batch"]
     more = [excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve)]
     assumed = "an epoch is taken as the same work at every number of processes"
     return curve, [each for each in (*more, *said, assumed) if each]
-
-
-def _by_mean(curve: Curve, np: int) -> str:
-    """Both efficiencies, where median and mean tell different stories."""
-    point = next(point for point in curve.points if point.np == np)
-    if not point.efficiency or not point.mean_efficiency or np == curve.baseline_np:
-        return ""
-    median_share, mean_share = point.efficiency.value, point.mean_efficiency
-    if abs(mean_share / median_share - 1) < 0.01:
-        return ""
-    return f"; efficiency is {100 * median_share:.0f} % by the median and {100 * mean_share:.0f} % by the mean"
 
 
 def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:

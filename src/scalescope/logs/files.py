@@ -3,8 +3,11 @@
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.named_paths import reading
@@ -12,6 +15,7 @@ from scalescope.text import plain, without_escapes
 
 LONGEST_LINE = 4096  # Characters of a line that are looked at
 _HEAD = 65_536
+_LARGEST = 1 << 25  # Bytes of a table
 _CHUNK = 1 << 20
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
@@ -54,12 +58,12 @@ def head(path: Path) -> str:
     return text
 
 
-def whole(path: Path, largest: int = 1 << 25) -> str:
+def whole(path: Path) -> str:
     """Read a small UTF-8 file, without its byte order mark."""
     head(path)
     shown = plain(str(path))
-    if path.stat().st_size > largest:
-        raise UsageError(f"'{shown}' is larger than {largest >> 20} MiB: keep the rows of the scaling table only")
+    if path.stat().st_size > _LARGEST:
+        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB: keep the rows of the scaling table only")
     with reading(path):
         data = path.read_bytes()
     try:
@@ -69,6 +73,17 @@ def whole(path: Path, largest: int = 1 << 25) -> str:
         raise UsageError(
             f"'{shown}' is not UTF-8 (line {line}): iconv -f latin1 -t utf-8 it into another file and name that"
         ) from None
+
+
+class _Header(msgspec.Struct):
+    kind: str = ""
+
+
+def record_kind(path: Path) -> str:
+    """The kind of scalescope record that a JSON file holds; empty for any other file."""
+    with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(path.read_bytes(), type=_Header).kind
+    return ""
 
 
 def lines(path: Path) -> Iterator[Line]:

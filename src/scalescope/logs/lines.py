@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from scalescope.logs.files import head, lines
 from scalescope.text import plain
 from scalescope.units import SECONDS_PER, is_possible, parse_clock
 
-_LOOKED_AT = 2000  # Lines among which a typical one is looked for
+_LOOKED_AT = 2000  # Lines, of which the middle one stands in an error
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _CLOCK = r"\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?"
 _EPOCH = r"(?<![a-z])epoch[\s:#=\[(_-]{0,8}(?P<epoch>\d{1,9})\b(?:\s?(?:/|of)\s?\d{1,9})?"
@@ -114,9 +114,8 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
     told, sample = _find(path, pattern, section)
     if not told:
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
-        raise UsageError(
-            f"no line of '{name}' matches {tried}; a line there is '{plain(_typical(sample), 80)}': write {EXAMPLE}"
-        )
+        typical = f"; a line there is '{plain(sample[len(sample) // 2], 80)}'" if sample else ""
+        raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
     for measure in ("epoch_s", "step_s", "train_s"):
         for each in told.get(measure, ()):
             if each.value <= 0:
@@ -142,33 +141,35 @@ def read_log(path: Path, np: int, pattern: str, section: Section | None = None) 
 
 
 def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[Found]], list[str]]:
-    """Collect the numbers that lines tell, by name, and some of the lines."""
+    """Collect the numbers that lines tell, by name, and some lines that hold a number."""
     patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
     told: dict[str, list[Found]] = {}
     sample: list[str] = []
     for number, text in lines(path):
         if section and not section.first <= number < section.end:
             continue
-        if len(sample) < _LOOKED_AT:
+        if len(sample) < _LOOKED_AT and re.search(r"\d", text):
             sample.append(text)
         lower = text.lower()
         if not pattern and not any(word in lower for word in _TELLING):
             continue
         match = next((match for each in patterns if (match := each.search(text))), None)
-        for name, found in _told(match, number) if match else ():
-            if found.value <= 0 and name.startswith("examples"):
-                continue  # some trainings print a rate of 0 before their first step
-            for value in (found.value, found.test_s):
-                if value and not is_possible(abs(value)):
+        values = _values(match, number) if match else {}
+        epoch = int(values["epoch"]) if "epoch" in values else None
+        for name in values.keys() & {*MEASURES, "train_s"}:
+            value, test_s = values[name], values.get("test_s")
+            for each in (value, test_s):
+                if each and not is_possible(abs(each)):
                     raise UsageError(
-                        f"'{plain(path.name)}' line {number} says {value:g} for {name}, which no training has: "
+                        f"'{plain(path.name)}' line {number} says {each:g} for {name}, which no training has: "
                         "remove that line"
                     )
-            told.setdefault(name, []).append(found)
+            if value > 0 or not name.startswith("examples"):  # some trainings print a rate of 0 before their first step
+                told.setdefault(name, []).append(Found(number, value, epoch, test_s))
     return told, sample
 
 
-def _told(match: re.Match[str], line: int) -> Iterator[tuple[str, Found]]:
+def _values(match: re.Match[str], line: int) -> dict[str, float]:
     """The numbers in a line by their names, times in seconds."""
     groups = {name: text for name, text in match.groupdict().items() if text}
     unit = groups.pop("unit", "s").lower()
@@ -186,18 +187,7 @@ def _told(match: re.Match[str], line: int) -> Iterator[tuple[str, Found]]:
         values["epoch_s"] = fine_s if abs(fine_s - values["epoch_s"] - 0.5) <= 1 else values["epoch_s"]
     elif "epoch_s" in values:
         values["epoch_s"] *= SECONDS_PER.get(unit, 1.0)
-    epoch = int(values["epoch"]) if "epoch" in values else None
-    for name in (*MEASURES, "train_s"):
-        if name in values:
-            yield name, Found(line, values[name], epoch, values.get("test_s"))
-
-
-def _typical(sample: Sequence[str]) -> str:
-    """A line that a pattern would be written for: with a number and a telling word, from the middle."""
-    numbered = [text for text in sample if any(character.isdigit() for character in text)]
-    telling = [text for text in numbered if re.search("epoch|step|time|sec|iter|loss", text, re.IGNORECASE)]
-    lines_ = telling or numbered or sample
-    return lines_[len(lines_) // 2] if lines_ else ""
+    return values
 
 
 def _epochs(told: Sequence[Found], np: int, name: str) -> tuple[list[Found], list[str]]:

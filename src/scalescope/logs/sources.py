@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from scalescope.errors import SeveralJobs, UsageError
 from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
-from scalescope.logs.files import UNDERSTOOD, head
+from scalescope.logs.files import UNDERSTOOD, head, record_kind
 from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import trainer_reader
 from scalescope.measurement.scaling import scaling_of
@@ -23,10 +21,6 @@ _RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, t
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
 _NAMES = {"measurement": "a measurement", "scaling": "a scaling record", "table": "a table", "log": "a log"}
-
-
-class _Header(msgspec.Struct):
-    kind: str = ""
 
 
 def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
@@ -61,7 +55,11 @@ def recognise(path: Path) -> Kind:
     if trainer_reader(path):
         return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
-        return _record_kind(path)
+        kind = record_kind(path)
+        if kind in ("measurement", "scaling"):
+            return "measurement" if kind == "measurement" else "scaling"
+        holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
+        raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")
     if path.suffix.lower() in _TABLE_ENDINGS:
         return "table"
     return "table" if any(map(is_heading, beginning.splitlines())) else "log"
@@ -78,16 +76,3 @@ def _record_in(path: Path) -> Path:
         f"the folder '{plain(str(path))}' holds no measurement.json: "
         "name one that scalescope measure wrote, or a table or logs in it"
     )
-
-
-def _record_kind(path: Path) -> Kind:
-    try:
-        kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        kind = ""
-    if kind == "measurement":
-        return "measurement"
-    if kind == "scaling":
-        return "scaling"
-    holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
-    raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")

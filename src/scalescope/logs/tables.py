@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +18,7 @@ from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.run import TRAIN
-from scalescope.records.scaling import Curve, Scaling, ScalingPoint
+from scalescope.records.scaling import Curve, Scaling
 from scalescope.stats import fit_line
 from scalescope.text import plain, plural
 from scalescope.units import is_possible
@@ -31,14 +32,7 @@ _TELLING = ("rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "ste
 _ROUNDING = 0.01  # Of the total: people round their times
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
 _SLIP = 0.01  # What a table states is mentioned when it differs by more
-_OFF = 0.05  # A fit whose work differs by more from what the table tells does not describe it
 _SHOWN = 3
-# What each speedup is a ratio of, and whether more is faster.
-_FIGURES: dict[str, tuple[Callable[["Row"], float | None], bool]] = {
-    "steady": (lambda row: row.rate, True),
-    "train": (lambda row: row.train_s, False),
-    "end_to_end": (lambda row: row.wall_s, False),
-}
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -56,26 +50,14 @@ class Row(msgspec.Struct, kw_only=True):
     launches: int | None = None  # That the row sums up; None: it is one
     init_s: float | None = None
     train_s: float | None = None
-    rest_s: float | None = None  # Of the total, beyond init and train; None without a total
-    total_s: float | None = None  # After `_complete` only where it is all that is known
+    total_s: float | None = None
+    rest_s: float = 0.0  # Of the total, beyond init and train
     fixed_s: float | None = None  # Of the train time, in tables of our own
     steps: float | None = None
     rate: float | None = None  # Of all processes together
     bare_rate: float | None = None  # Of all or of each: the table does not say
     step_s: float | None = None
-    claims: dict[str, float] = {}  # Speedups that the table states, by the column's meaning
-
-    @property
-    def longest_s(self) -> float | None:
-        """The train time, or else the total."""
-        return self.train_s if self.train_s is not None else self.total_s
-
-    @property
-    def wall_s(self) -> float | None:
-        """The whole job, if the row tells it."""
-        if self.train_s is None or self.init_s is None:
-            return self.total_s
-        return self.train_s + self.init_s + (self.rest_s or 0.0)
+    speedup: float | None = None  # By the train time, as the table states it
 
 
 class Group(NamedTuple):
@@ -95,15 +77,26 @@ def read_table(path: Path) -> Scaling:
         UsageError: It holds no scaling table, or a cell makes no sense; it names the next action.
     """
     name = plain(path.name)
-    rows, rate_heading, findings, warnings = _rows(cells_of(path, name), name)
-    groups = _groups(rows)
-    curves, said = [], _total_rates(groups, rate_heading)
+    table = cells_of(path, name)
+    columns, left_out = _columns(table, name)
+    rows = [_row(line, cells, columns, table, name) for line, cells in table.rows]
+    findings = [slip for row in rows if (slip := _complete(row, name))]
+    if left_out:
+        names = ", ".join(f"'{plain(table.heading[at], 40)}'" for at in left_out)
+        findings.insert(0, f"not understood and left out: {'column' if len(left_out) == 1 else 'columns'} {names}")
+    groups, curves, said = _groups(rows), [], []
+    if "bare_rate" in columns:
+        said += _total_rates(groups, plain(table.heading[columns["bare_rate"][0]], 40))
+    warnings = _unlike_rows(rows, table.heading, left_out)
     for group in groups:
-        unit, assumed = _rates_from_times(group)
-        curve = _curve(group, unit)
+        curve, assumed = _curve(group)
         curves.append(curve)
-        said += [*assumed, *_what_is_compared(curve, group.rows), *_slips(curve, group.rows)]
-        warnings += [*_without_partner(group, curve), *_lack_of_fit(curve, group.rows)]
+        said += [*assumed, *_slips(curve, group.rows)]
+        if curve.fit and curve.fit.lack:
+            warnings.append(
+                "one fixed cost for all numbers of processes does not describe this table: "
+                f"{curve.fit.lack}; do not rely on the fit"
+            )
     return Scaling(
         what=name,
         source="table",
@@ -117,85 +110,49 @@ def read_table(path: Path) -> Scaling:
 # From cells to rows
 
 
-def _rows(table: Cells, name: str) -> tuple[list[Row], str, list[str], list[str]]:
-    """Rows with meaning; what the table calls its rate; what was assumed; warnings."""
-    columns, left_out = _columns(table, name)
-    findings = []
-    if left_out:
-        names = ", ".join(f"'{plain(table.heading[at], 40)}'" for at in left_out)
-        findings.append(f"not understood and left out: {'column' if len(left_out) == 1 else 'columns'} {names}")
-    rows = []
-    for line, cells in table.rows:
-        values: dict[str, float | None] = {}
-        labels = {label: plain(cells[columns[label][0]], 40) for label in ("engine", "scaling") if label in columns}
-        scaling = labels.get("scaling", "").lower().strip("-")
-        if scaling not in ("", "strong", "weak"):
-            raise UsageError(
-                f"'{name}' line {line}, column '{table.heading[columns['scaling'][0]]}': '{scaling}' is neither strong "
-                "nor weak: write one of them or nothing"
-            )
-        for meant, (at, scale) in columns.items():
-            if meant not in labels:
-                where = f"'{name}' line {line}, column '{plain(table.heading[at], 40)}'"
-                values[meant] = _number(cells[at], meant, scale, where)
-        np = values.pop("np")
-        if np is None:
-            raise UsageError(f"'{name}' line {line} says no number of processes: fill it in or remove the row")
-        total, worker = values.pop("rate_total", None), values.pop("rate_worker", None)
-        stated = {meant: values.pop(meant) for meant in list(values) if meant.startswith("speedup")}
-        row = Row(
-            line=line,
-            cells=tuple(cells),
-            np=int(np),
-            engine=labels.get("engine", ""),
-            scaling=scaling,
-            rate=total if total is not None else worker * np if worker is not None else None,
-            claims={meant: value for meant, value in stated.items() if value},
-            **values,  # type: ignore[arg-type]
-        )
-        findings += _complete(row, name)
-        rows.append(row)
-    if any(row.train_s is not None for row in rows):  # then totals of single rows are of no use
-        for row in rows:
-            row.total_s = None
-    heading = plain(table.heading[columns["bare_rate"][0]], 40) if "bare_rate" in columns else ""
-    return rows, heading, findings, _told_apart(rows, table.heading, left_out)
-
-
 def _columns(table: Cells, name: str) -> tuple[dict[str, tuple[int, float]], list[int]]:
     """Locate columns by meaning, with the factor of their cells; then list those without a meaning."""
     found: dict[str, tuple[int, float]] = {}
     left_out = []
-    meanings = [meaning_of(heading) or Meaning("") for heading in table.heading]
-    for at, (heading, meaning) in enumerate(zip(table.heading, meanings, strict=True)):
-        cells = [cells[at] for _, cells in table.rows]
-        if meaning.name == "recomputed":
-            continue
+    for at, heading in enumerate(table.heading):
+        meaning = meaning_of(heading) or Meaning("")
         if not meaning.name:
-            left_out += [at] if heading or any(cells) else []
-        elif meaning.name in found and meaning.name.startswith("speedup"):
-            left_out.append(at)
+            left_out += [at] if heading or any(cells[at] for _, cells in table.rows) else []
         elif meaning.name in found:
             first = plain(table.heading[found[meaning.name][0]], 40)
             raise UsageError(
                 f"'{name}': the columns '{first}' and '{plain(heading, 40)}' both mean {meaning.name}: "
                 "rename or remove one"
             )
-        else:
+        elif meaning.name != "recomputed":
             found[meaning.name] = at, meaning.scale
-    if "time" in found:
-        at, _ = found.pop("time")
-        if not set(_TELLING) & set(found):
-            raise UsageError(
-                f"'{name}': column '{plain(table.heading[at], 40)}' does not say which time it is: name it train_s for "
-                "the training's, total_s for the whole job's, step_s for a step's"
-            )
-        left_out.append(at)
     if "np" not in found:
         raise UsageError(f"'{name}' has no column of process counts: name one np, or gpus, ranks or workers")
     if not set(_TELLING) & set(found):
         raise UsageError(f"'{name}' has neither times nor rates: name its columns {KNOWN}")
     return found, left_out
+
+
+def _row(line: int, cells: Sequence[str], columns: dict[str, tuple[int, float]], table: Cells, name: str) -> Row:
+    """The values of a row as the table has them."""
+    values: dict[str, Any] = {}
+    for meant, (at, scale) in columns.items():
+        where = f"'{name}' line {line}, column '{plain(table.heading[at], 40)}'"
+        words = meant in ("engine", "scaling")
+        values[meant] = plain(cells[at], 40) if words else _number(cells[at], meant, scale, where)
+        if meant == "scaling":
+            values[meant] = values[meant].lower().strip("-")
+            if values[meant] not in ("", "strong", "weak"):
+                raise UsageError(f"{where}: '{values[meant]}' is neither strong nor weak: write one of them or nothing")
+    if values["np"] is None:
+        raise UsageError(f"'{name}' line {line} says no number of processes: fill it in or remove the row")
+    total, worker = values.pop("rate_total", None), values.pop("rate_worker", None)
+    return Row(
+        line=line,
+        cells=tuple(cells),
+        rate=total if total is not None else worker * values["np"] if worker is not None else None,
+        **values,
+    )
 
 
 def _number(cell: str, meant: str, scale: float, where: str) -> float | None:
@@ -222,32 +179,30 @@ def _number(cell: str, meant: str, scale: float, where: str) -> float | None:
     return value * scale
 
 
-def _complete(row: Row, table: str) -> list[str]:
+def _complete(row: Row, table: str) -> str:
     """Add the time of init, train and total that follows from two others; a sentence when they contradict."""
-    train_s, init_s, total_s = row.train_s, row.init_s, row.total_s
+    init_s, train_s, total_s = row.init_s, row.train_s, row.total_s
     if total_s is None or (train_s is None and init_s is None):
         row.init_s = init_s if train_s is not None else None
-        return []
-    row.total_s = None
-    if train_s is None or init_s is None:
-        known, known_s = ("train", train_s) if train_s is not None else ("init", init_s or 0.0)
-        left_s = total_s - known_s
-        if left_s < 0 or (train_s is None and left_s == 0):
-            raise UsageError(
-                f"'{table}' line {row.line}: the total of {total_s:g} s is less than the {known} time "
-                f"of {known_s:g} s: correct the row"
-            )
-        row.train_s, row.init_s = train_s or left_s, left_s if init_s is None else init_s
-        row.rest_s = 0.0
-        return []
-    rest_s = total_s - init_s - train_s
-    row.rest_s = rest_s if rest_s > _ROUNDING * total_s else 0.0
-    if rest_s >= -_ROUNDING * total_s:
-        return []
-    return [f"the table says {total_s:g} s in all at {row.np} where {init_s:g} + {train_s:g} is {init_s + train_s:g}"]
+        return ""
+    if init_s is not None and train_s is not None:
+        rest_s = total_s - init_s - train_s
+        row.rest_s = rest_s if rest_s > _ROUNDING * total_s else 0.0
+        contradicts = rest_s < -_ROUNDING * total_s
+        told = f"the table says {total_s:g} s in all at {row.np} where {init_s:g} + {train_s:g}"
+        return f"{told} is {init_s + train_s:g}" if contradicts else ""
+    known, known_s = ("train", train_s) if train_s is not None else ("init", init_s or 0.0)
+    left_s = total_s - known_s
+    if left_s < 0 or (train_s is None and left_s == 0):
+        raise UsageError(
+            f"'{table}' line {row.line}: the total of {total_s:g} s is less than the {known} time "
+            f"of {known_s:g} s: correct the row"
+        )
+    row.train_s, row.init_s = train_s or left_s, left_s if init_s is None else init_s
+    return ""
 
 
-def _told_apart(rows: Sequence[Row], heading: Sequence[str], left_out: Sequence[int]) -> list[str]:
+def _unlike_rows(rows: Sequence[Row], heading: Sequence[str], left_out: Sequence[int]) -> list[str]:
     """Warnings of rows that count as repeated launches although words in a column that was left out differ."""
     first: dict[tuple[object, ...], Row] = {}
     warnings = {}
@@ -295,13 +250,11 @@ def _batch(row: Row) -> tuple[float | None, float | None]:
     `batch` is that. Without a scaling, rows with the same number are one curve.
     """
     each = row.worker_batch or (row.global_batch / row.np if row.global_batch else None)
-    if row.scaling == "strong":
-        total = row.global_batch or (each * row.np if each else row.batch)
-        return (round(total, 6), total / row.np) if total else (None, None)
-    if row.scaling == "weak":
-        each = each or row.batch
-        return (round(each, 6) if each else None), each
-    return row.worker_batch or row.global_batch or row.batch, each
+    if not row.scaling:
+        return row.worker_batch or row.global_batch or row.batch, each
+    strong = row.scaling == "strong"
+    each = each or (row.batch and (row.batch / row.np if strong else row.batch))
+    return (round(each * row.np if strong else each, 6) if each else None), each
 
 
 def _total_rates(groups: Sequence[Group], heading: str) -> list[str]:
@@ -321,28 +274,27 @@ def _total_rates(groups: Sequence[Group], heading: str) -> list[str]:
     return [sentence]
 
 
-def _rates_from_times(group: Group) -> tuple[str, list[str]]:
-    """Take steps per second where there are no rates; the unit of work, and a sentence on what had to be assumed."""
-    if any(row.rate is not None for row in group.rows):
-        return "samples", []
-    timed = [row for row in group.rows if row.step_s]
-    batches = all(row.worker_batch for row in timed)
-    for row in timed:
-        samples = row.np * (row.worker_batch or 1.0) if batches else row.np if group.scaling == "weak" else 1
-        row.rate = samples / (row.step_s or 1.0)
-    if not timed or batches:
-        return "samples", []
-    said = "a step is taken as the same work at every number of processes; add a column scaling, weak, if it is not"
-    return "steps", [] if group.scaling else [said]
-
-
-def _curve(group: Group, unit: str) -> Curve:
-    works, certain = _works(group)
-    rounds: dict[tuple[str, int], int] = {}
+def _curve(group: Group) -> tuple[Curve, list[str]]:
+    """The curve of a group, and what had to be assumed for it."""
+    rows, unit, said = group.rows, "samples", []
+    if not any(row.rate for row in rows):  # then step times tell them
+        timed = [row for row in rows if row.step_s]
+        unit = "samples" if all(row.worker_batch for row in timed) else "steps"
+        if unit == "steps" and not group.scaling:
+            same = "a step is taken as the same work at every number of processes"
+            said.append(f"{same}; add a column scaling, weak, if it is not")
+        for row in timed:
+            each = row.np if group.scaling == "weak" else 1
+            row.rate = (row.np * (row.worker_batch or 0.0) if unit == "samples" else each) / (row.step_s or math.inf)
+    works, known = _works(group)
+    # Repetitions are compared in their order, or as groups where one size has more of them.
+    repeated = Counter((row.engine, row.np) for row in rows)
+    in_order = len(set(repeated.values())) == 1
+    made: Counter[tuple[str, int]] = Counter()
     observations = []
-    for row, work in zip(group.rows, works, strict=True):
-        rounds[row.engine, row.np] = rounds.get((row.engine, row.np), 0) + 1
-        observations.append(_observation(row, work, rounds[row.engine, row.np], group.scaling, unit))
+    for row, work in zip(rows, works, strict=True):
+        made[row.engine, row.np] += 1
+        observations.append(_observation(row, work, made[row.engine, row.np] if in_order else row.line, unit))
     frame = Frame(
         engine=group.engine,
         scaling=group.scaling,
@@ -350,85 +302,60 @@ def _curve(group: Group, unit: str) -> Curve:
         work_unit=unit,
         baseline_engine=group.baseline_engine,
         baseline_np=1 if group.baseline_engine else None,
-        table=not _is_ours(group.rows),
+        work=known,
     )
     curve = make_curve(observations, frame)
-    only_total = any(row.total_s is not None for row in group.rows)
-    without_rate = {(row.np, row.engine) for row in group.rows if row.rate is None}
-    if (curve.baseline_np, curve.baseline_engine) in without_rate:
-        without_rate = {(point.np, point.engine) for point in curve.points}
-    told: dict[tuple[int | None, str], set[frozenset[str]]] = {}  # Parts of the time that rows tell
-    for each in observations:
-        told.setdefault((each.np, each.engine), set()).add(frozenset(each.parts))
-    of_baseline = told.get((curve.baseline_np, curve.baseline_engine), set())
-    points = [
-        _only_known(
-            point,
-            certain=certain,
-            rate=(point.np, point.engine) not in without_rate,
-            train=not only_total,
-            parts=len(told[point.np, point.engine] | of_baseline) <= 1,
-        )
-        for point in curve.points
-    ]
-    fit = curve.fit if certain and not without_rate and not only_total else None
-    return msgspec.structs.replace(curve, points=tuple(points), fit=fit)
+    return curve, [*said, *_what_is_compared(curve, rows, is_work_told=known == "told")]
 
 
-def _works(group: Group) -> tuple[list[float], bool]:
-    """Estimate the work of each row; the flag is False for a placeholder.
+def _works(group: Group) -> tuple[list[float], Literal["told", "fitted", "unknown"]]:
+    """The work of each row, and how it is known.
 
-    Steps times samples in tables of our own; or else what describes times and rates best: T = F + work / rate.
+    Steps times batch, or else what describes times and rates best: T = F + work / rate. Failing that all rows of strong
+    scaling do the same.
     """
     rows = group.rows
+    # Samples, or in a table of ours that knows none what a step is worth at the rate.
+    per_step = [(row.worker_batch or 0.0) * row.np or (row.step_s or 0.0) * (row.rate or 0.0) for row in rows]
+    told = [(row.steps or 0.0) * work for row, work in zip(rows, per_step, strict=True)]
+    if all(told):
+        return told, "told"
     fewest = min(row.np for row in rows)
     shares = [row.np / fewest if group.scaling == "weak" else 1.0 for row in rows]
-    if _is_ours(rows):
-        # In the unit of the rate: samples, or else what a step is worth at that rate.
-        steps = [row.global_batch or (row.step_s or 0.0) * (row.rate or 0.0) for row in rows]
-        return [(row.steps or 0.0) * work for row, work in zip(rows, steps, strict=True)], True
     known = [
-        (share / row.rate, row.longest_s) for row, share in zip(rows, shares, strict=True) if row.rate and row.longest_s
+        (share / row.rate, row.train_s) for row, share in zip(rows, shares, strict=True) if row.rate and row.train_s
     ]
     per_work = [x for x, _ in known]
     if known and max(per_work) > _APART * min(per_work):
         line = fit_line(per_work, [seconds for _, seconds in known])
         if line and line.slope > 2 * (line.slope_error or 0.0):
-            return [line.slope * share for share in shares], True
-    smallest = next((row for row in rows if row.np == fewest and row.rate and row.longest_s), None)
-    work = (smallest.longest_s or 1.0) * (smallest.rate or 1.0) if smallest else 1.0
-    return [work * share for share in shares], False
+            return [line.slope * share for share in shares], "fitted"
+    smallest = next((row for row in rows if row.np == fewest and row.rate and row.train_s), None)
+    work = (smallest.train_s or 1.0) * (smallest.rate or 1.0) if smallest else 1.0
+    return [work * share for share in shares], "unknown"
 
 
-def _is_ours(rows: Sequence[Row]) -> bool:
-    """Check for a table of our own: steps and one-time cost are known, and there is nothing to fit."""
-    return all(row.fixed_s is not None and row.steps and row.rate and row.step_s for row in rows)
-
-
-def _observation(row: Row, work: float, number: int, scaling: str, unit: str) -> Observation:
+def _observation(row: Row, work: float, number: int, unit: str) -> Observation:
     parts, phases = {}, {}
-    rate, longest_s = row.rate, row.longest_s
-    if rate is None and scaling == "weak" and longest_s:
-        rate = work / longest_s  # then the time is taken to grow with the work
-    if rate and longest_s is not None:
-        beyond_s = longest_s - work / rate
+    if row.rate and row.train_s is not None:
+        beyond_s = row.train_s - work / row.rate
         parts["fixed"] = beyond_s if row.fixed_s is None else row.fixed_s
         if row.fixed_s is not None:
             parts["uneven"] = beyond_s - row.fixed_s
-    if row.init_s is not None:
+    if row.init_s is not None and row.train_s is not None:
         parts["init"] = row.init_s
-    if row.rest_s or row.total_s is not None:
-        parts["launch"] = row.rest_s or 0.0
-    if row.init_s is not None and row.train_s is not None:  # what the row itself splits its time into
-        phases = {"init": row.init_s, TRAIN: row.train_s} | ({"launch": row.rest_s} if row.rest_s else {})
+        phases = {"init": row.init_s, TRAIN: row.train_s}
+    if row.rest_s:
+        parts["launch"] = phases["launch"] = row.rest_s
     return Observation(
         engine=row.engine,
         np=row.np,
         round=number,
-        rate=rate,
+        rate=row.rate,
         work=work,
         parts=parts,
-        whole_train_s=longest_s if rate is None else None,
+        whole_train_s=None if row.rate else row.train_s,
+        whole_wall_s=row.total_s if row.train_s is None else None,
         nodes=row.nodes,
         batch=row.worker_batch,
         step_s=row.step_s,
@@ -438,27 +365,10 @@ def _observation(row: Row, work: float, number: int, scaling: str, unit: str) ->
     )
 
 
-def _only_known(point: ScalingPoint, *, certain: bool, rate: bool, train: bool, parts: bool) -> ScalingPoint:
-    """The point without what follows from placeholders instead of known work, rates or train times."""
-
-    def but(values: dict[str, object], name: str) -> dict[str, object]:
-        return {key: value for key, value in values.items() if key != name}
-
-    changes: dict[str, object] = {}
-    if not (certain and rate):
-        changes |= {"fixed_s": None, "one_time_s": None, "longer_for_90": {}, "break_even": {}}
-    if not (rate and train and parts):
-        changes["waterfall"] = ()
-    if not rate:
-        changes |= {"efficiency": None, "speedup": but({**point.speedup}, "steady")}
-    if not train:
-        point = msgspec.structs.replace(point, **changes)
-        changes = {name: but({**getattr(point, name)}, "train") for name in ("speedup", "longer_for_90", "break_even")}
-        changes |= {"train_s": None, "fixed_s": None, "one_time_s": None}
-    return msgspec.structs.replace(point, **changes)
+# What had to be assumed, and what the table got wrong
 
 
-def _what_is_compared(curve: Curve, rows: Sequence[Row]) -> list[str]:
+def _what_is_compared(curve: Curve, rows: Sequence[Row], *, is_work_told: bool) -> list[str]:
     """State what speedups are relative to, and which work is taken to be the same."""
     if curve.baseline_np is None:
         only = plural(curve.points[0].np, "process")
@@ -466,67 +376,29 @@ def _what_is_compared(curve: Curve, rows: Sequence[Row]) -> list[str]:
     said = []
     if curve.baseline_np > 1:
         said.append(f"there is no row for 1 process: speedups are relative to {curve.baseline_np}")
-    if not any(row.longest_s for row in rows):
-        return said
-    if curve.scaling:
-        separated = curve.scaling == "strong" or curve.fit is not None
-        return said if separated else [*said, "times are taken to grow with the work: no fixed cost can be told apart"]
-    return [*said, "every row is taken to do the same work in all; a column scaling can say strong or weak"]
-
-
-def _without_partner(group: Group, curve: Curve) -> list[str]:
-    """Repetitions are compared in order: which have none to be compared with."""
-    counts: dict[tuple[int, str], int] = {}
-    for row in group.rows:
-        counts[row.np, row.engine] = counts.get((row.np, row.engine), 0) + 1
-    base = counts.get((curve.baseline_np or 0, curve.baseline_engine), 0)
-    return [
-        f"{plural(count, 'row')} for {np} and {base} for {curve.baseline_np}: repetitions are compared in order, "
-        f"the first {base} of them"
-        for (np, _), count in counts.items()
-        if curve.baseline_np is not None and count > base
-    ]
-
-
-def _lack_of_fit(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """One line where the fit's single cost for all numbers of processes does not describe the table."""
-    fit = curve.fit
-    if fit is None:
-        return []
-    base = [row for row in rows if row.np == curve.baseline_np]
-    told = [row.steps * row.global_batch for row in base if row.steps and row.global_batch]
-    lack = fit.lack
-    if not lack and told and abs(fit.work / told[0] - 1) > _OFF:
-        lack = f"it takes {fit.work:,.4g} {curve.work_unit} of work for steps times batch, {told[0]:,.4g}"
-    if not lack:
-        return []
-    return [f"one fixed cost for all numbers of processes does not describe this table: {lack}; do not rely on the fit"]
+    if not is_work_told and any(row.train_s or row.total_s for row in rows):
+        if not curve.scaling:
+            said.append("every row is taken to do the same work in all; a column scaling can say strong or weak")
+        elif curve.scaling == "weak" and curve.fit is None:
+            said.append("times are taken to grow with the work: no fixed cost can be told apart")
+    return said
 
 
 def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """Report stated speedups that differ from those of the table's own times and rates."""
-    baseline = (curve.baseline_np, curve.baseline_engine)
-    base = next((row for row in rows if (row.np, row.engine) == baseline), None)
-    repeated = any((row.launches or 1) > 1 for row in rows) or len({(row.np, row.engine) for row in rows}) < len(rows)
-    if base is None or repeated:
+    """Report stated speedups that differ from those of the table's own train times."""
+    base = next((row for row in rows if (row.np, row.engine) == (curve.baseline_np, curve.baseline_engine)), None)
+    if base is None or curve.scaling == "weak":  # there people mean many things
+        return []
+    if len(rows) > len(curve.points) or any((row.launches or 1) > 1 for row in rows):
         return []  # the mean of ratios is another number than the ratio of means
-    computed = {(point.np, point.engine): point.speedup for point in curve.points}
+    computed = {(point.np, point.engine): point.speedup.get("train") for point in curve.points}
+    at_base = base.speedup or 1.0
+    relative = "" if at_base == 1 else f" (and {at_base:g} at {base.np})"
     found = []
-    for claimed in dict.fromkeys(name for row in rows for name in row.claims):
-        name = claimed.removeprefix("speedup_")
-        if name != "steady" and curve.scaling == "weak":  # there people mean many things
-            continue
-        figure, more_is_faster = _FIGURES[name]
-        base_claim, base_figure = base.claims.get(claimed, 1.0), figure(base)
-        for row in rows:
-            own, speedup = figure(row), computed[row.np, row.engine].get(name)
-            if claimed not in row.claims or speedup is None or own is None or base_figure is None:
-                continue
-            if abs(row.claims[claimed] / base_claim / speedup.value - 1) > _SLIP:
-                ratio = f"{own:g}/{base_figure:g}" if more_is_faster else f"{base_figure:g}/{own:g}"
-                relative = "" if base_claim == 1 else f" (and {base_claim:g} at {base.np})"
-                found.append(
-                    f"the table says {row.claims[claimed]:g} at {row.np}{relative} where {ratio} is {speedup.value:.2f}"
-                )
+    for row in rows:
+        train = computed[row.np, row.engine]
+        if row.speedup and train and abs(row.speedup / at_base / train.value - 1) > _SLIP:
+            ratio = f"{base.train_s:g}/{row.train_s:g} is {train.value:.2f}"
+            found.append(f"the table says {row.speedup:g} at {row.np}{relative} where {ratio}")
     more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
     return found[:_SHOWN] + more

@@ -7,7 +7,6 @@ work: then T = F + D / rate is fitted, with one cost F for all numbers of proces
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from scalescope.stats import MEASURED, Line, crossing, fit_line, of_values, t_wi
 LONGER = (3, 10, 31, 100)  # Runs this many times longer are predicted
 _ENOUGH = 0.9  # Of the steady speedup: when a run is long enough
 _MISFIT = 0.1  # Of a row's time: a fit that is off by more does not describe it
-Kind = Literal["t", "range"]
 
 
 def one_time(group: Sequence[Observation]) -> Estimate | None:
@@ -31,8 +29,7 @@ def one_time(group: Sequence[Observation]) -> Estimate | None:
 def _estimate(values: Sequence[float], least: float = -math.inf) -> Estimate:
     found = of_values(values)
     middle, low, high = (max(each, least) for each in found[:3])
-    kind: Kind = "range" if found.is_range else "t"
-    return Estimate(value=middle, low=low, high=high, interval=kind, count=len(values))
+    return Estimate(value=middle, low=low, high=high, interval=found.kind, count=len(values))
 
 
 def _pairs(group: Sequence[Observation], baseline: Sequence[Observation]) -> list[tuple[Observation, Observation]]:
@@ -68,9 +65,8 @@ def break_even(group: Sequence[Observation], baseline: Sequence[Observation]) ->
         once = [(own.once_s(name), base.once_s(name)) for own, base in pairs]
         costs = [own_s - base_s for own_s, base_s in once if own_s is not None and base_s is not None]
         if costs and len(costs) == len(gains):
-            value, low, high, is_range = crossing(costs, gains)
-            kind: Kind = "range" if is_range else "t"
-            found[name] = BreakEven(value=value, low=low, high=high, interval=kind, count=len(costs))
+            at = crossing(costs, gains)
+            found[name] = BreakEven(value=at.middle, low=at.low, high=at.high, interval=at.kind, count=len(costs))
     return found
 
 

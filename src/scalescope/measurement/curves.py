@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
+from typing import Literal
 
 import msgspec
 
@@ -22,7 +23,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     baseline_engine: str = ""  # Empty: the curve's own engine
     baseline_np: int | None = None  # None: the smallest there is, if there are several
     target: float | None = None  # How well ratios had to be known before observing stopped
-    table: bool = False  # Times and rates come from a table, which may not tell the work: then both are fitted
+    # told: by the source; fitted: to times and rates of a table, whose fit is shown; unknown: no one-time cost follows
+    work: Literal["told", "fitted", "unknown"] = "told"
 
 
 def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
@@ -44,7 +46,7 @@ def make_curve(observations: Sequence[Observation], frame: Frame) -> Curve:
         baseline_engine=baseline_engine if baseline else "",
         work_unit=frame.work_unit,
         points=tuple(points),
-        fit=fit_fixed_cost(observations, baseline) if baseline and frame.table else None,
+        fit=fit_fixed_cost(observations, baseline) if baseline and frame.work == "fitted" else None,
     )
 
 
@@ -65,7 +67,7 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         )
     by_mean = _ratio(group, baseline, lambda each, work: work / each.mean_rate if each.mean_rate else None, frame)
     by_median = _ratio(group, baseline, lambda each, work: work / each.median_rate if each.median_rate else None, frame)
-    is_baseline = bool(baseline) and first is baseline[0]
+    is_baseline, is_work_known = bool(baseline) and first is baseline[0], frame.work != "unknown"
     return ScalingPoint(
         engine=first.engine,
         np=first.np,
@@ -87,11 +89,11 @@ def _point(group: Sequence[Observation], baseline: Sequence[Observation], frame:
         warmup_steps=round(median(each.warmup_steps or 0 for each in group))
         if first.warmup_steps is not None
         else None,
-        fixed_s=_mean([each.excess_s for each in group]),
+        fixed_s=_mean([each.excess_s for each in group]) if is_work_known else None,
         waterfall=_waterfall(group, baseline, ideal, frame),
-        one_time_s=one_time(group),
-        longer_for_90={} if is_baseline else how_much_longer(group, baseline),
-        break_even={} if is_baseline else break_even(group, baseline),
+        one_time_s=one_time(group) if is_work_known else None,
+        longer_for_90=how_much_longer(group, baseline) if is_work_known and not is_baseline else {},
+        break_even=break_even(group, baseline) if is_work_known and not is_baseline else {},
         notes=tuple(dict.fromkeys(note for each in group for note in each.notes)),
     )
 
@@ -120,9 +122,11 @@ def _waterfall(
     group: Sequence[Observation], baseline: Sequence[Observation], ideal: float, frame: Frame
 ) -> tuple[Loss, ...]:
     """From the ideal to the real speedup: each loss is the fall when one more part of the time is counted."""
-    if not baseline or not all(each.rate for each in [*group, *baseline]):
+    both = [*group, *baseline]
+    told = {frozenset(each.parts) - {"uneven"} for each in both}  # rows of a table may tell different parts
+    if not baseline or len(told) > 1 or not all(each.rate for each in both):
         return ()
-    present = {name for each in [*group, *baseline] for name in each.parts}
+    present = {name for each in both for name in each.parts}
     counted: list[str] = []
     level, losses = ideal, []
     for name in LOSSES:

@@ -26,6 +26,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     work: float  # Done between the first step and the last
     parts: dict[str, float] = {}  # Seconds beyond steady steps, by the names in PARTS
     whole_train_s: float | None = None  # The train time, when the rate is not known and it cannot be put together
+    whole_wall_s: float | None = None  # The time of the whole job, when no train time is known
     mean_rate: float | None = None  # The steady rate by mean steps
     median_rate: float | None = None  # And by median steps
     by_median: bool = False  # `rate` is that of the median epoch or step, as in logs
@@ -54,21 +55,21 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def knows_end(self) -> bool:
-        """True where the source tells how long the whole job took."""
+        """True where the source tells how long the whole job took, and what of it was the training."""
         return self.knows_train and any(part in self.parts for part in END_PARTS)
 
     def train_for(self, work: float) -> float | None:
-        """From the first step to the last, had it done this much."""
-        if not self.knows_train:
-            return None
-        return self.whole_train_s if self.rate is None else self.seconds(TRAIN_PARTS, work)
+        """From the first step to the last, had it done this much; without a rate the time grows with the work."""
+        if self.rate is not None:
+            return self.seconds(TRAIN_PARTS, work) if self.knows_train else None
+        return None if self.whole_train_s is None else self.whole_train_s * work / self.work
 
     def wall_for(self, work: float) -> float | None:
         """From the launch to the end, had it done this much."""
         train_s = self.train_for(work)
-        if train_s is None or not self.knows_end:
-            return None
-        return train_s + sum(self.parts.get(part, 0.0) for part in END_PARTS)
+        if train_s is None:
+            return None if self.whole_wall_s is None else self.whole_wall_s * work / self.work
+        return train_s + sum(self.parts.get(part, 0.0) for part in END_PARTS) if self.knows_end else None
 
     @property
     def train_s(self) -> float | None:

@@ -103,9 +103,17 @@ def why_it_stopped(
 
 
 def _vague(planned: Sequence[Point], runs: Sequence[Run], request: MeasureRequest) -> set[Point]:
-    """Points whose steady speedup, or step time when there is nothing to compare with, is not known enough."""
-    series = series_of(planned, request.scaling, runs)
-    return {each.point for each in series if is_vague(each, request.precision or 0)}
+    """Points whose steady speedup, or step time when there is nothing to compare with, is not known enough.
+
+    Its interval is too wide, or one launch is an outlier and there are too few.
+    """
+    found = set()
+    for series in series_of(planned, request.scaling, runs):
+        values = list(series.ratios.values())
+        few = len(values) < ENOUGH_WITH_OUTLIER and bool(outlier_rounds(series))
+        if few or relative_half_width(values, looked=True) > (request.precision or 0):
+            found.add(series.point)
+    return found
 
 
 def baseline_of(point: Point, scaling: str, points: Iterable[Point]) -> Point | None:
@@ -145,13 +153,6 @@ def series_of(points: Sequence[Point], scalings: Sequence[str], runs: Sequence[R
         if (point, base) in pairs and point != base
     ]
     return found + [Series(point, None, times) for point, times in steps.items() if point not in compared]
-
-
-def is_vague(series: Series, precision: float) -> bool:
-    """True when more launches are needed: its interval is too wide, or one is an outlier and there are too few."""
-    values = list(series.ratios.values())
-    few = len(values) < ENOUGH_WITH_OUTLIER and bool(outlier_rounds(series))
-    return few or relative_half_width(values, looked=True) > precision
 
 
 def outlier_rounds(series: Series, tests: int = 1) -> list[int]:

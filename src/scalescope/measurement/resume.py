@@ -157,7 +157,8 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
         changes = {**changes, "launches": None}
     with resumed_plan(folder, Plan, "measurement") as plan:
         request = msgspec.structs.replace(plan.request, folder=str(folder), **with_more(plan.request, changes))
-        runs, added = tuple(load_lines(folder / "runs.jsonl", Run)), _added(request, plan.request)
+        runs = tuple(load_lines(folder / "runs.jsonl", Run))
+        added = any(getattr(request, name) != getattr(plan.request, name) for name in _MORE if name != "hosts")
         if added:
             check_added(request, plan.request, folder)
         if runs and (added or runs[-1].batch_job != batch_job()):
@@ -201,10 +202,6 @@ def with_more(before: MeasureRequest, changes: Mapping[str, object]) -> dict[str
     return asked
 
 
-def _added(request: MeasureRequest, before: MeasureRequest) -> bool:
-    return any(getattr(request, name) != getattr(before, name) for name in _MORE if name != "hosts")
-
-
 def check_added(request: MeasureRequest, before: MeasureRequest, folder: Path) -> None:
     """UsageError when added points cannot be launched, or not with the threads of those before."""
     settings, most = resolve_here(request, folder), max(request.np)
@@ -226,7 +223,7 @@ def resumed_plan(folder: Path, plan_type: type[AnyRecord], what: str) -> Iterato
     """The plan of a locked folder, in the directory it was begun in, after ranks that outlived an interruption ended.
 
     Args:
-        folder: Where `what`, a measurement or a study, was begun.
+        folder: Where `what`, a measurement, a search or a study, was begun.
         plan_type: Of its plan.
         what: In the words of the user.
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.named_paths import read_toml
 from scalescope.records.cluster import BACKENDS, Algorithm, Among, Cluster, Costs, Device, Gpu, Operation, Overlap
 from scalescope.records.store import check_header, write_whole
 from scalescope.text import did_you_mean, plain
@@ -64,13 +64,7 @@ def load_cluster(path: Path) -> Cluster:
     Raises:
         UsageError: It cannot be read, or something in it is wrong: one line that names the file and the place.
     """
-    try:
-        document = tomllib.loads(path.read_bytes().decode())
-    except OSError as problem:
-        known = "name a cluster.toml, which scalescope probe -o FOLDER writes of a machine"
-        raise UsageError(f"cannot read {path}: {problem.strerror}: {known}") from None
-    except (ValueError, RecursionError) as problem:  # tomllib has no error of its own for numbers without end
-        raise UsageError(f"{path} is not TOML ({problem}): correct that place or name another file") from None
+    document = read_toml(path, "a cluster.toml, which scalescope probe -o FOLDER writes of a machine")
     check_header(document.get("kind", "cluster"), document.get("version", 1), Cluster, str(path))
     try:
         fields = _as_fields(document)

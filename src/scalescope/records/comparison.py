@@ -6,6 +6,7 @@ import msgspec
 
 from scalescope.records.store import Record
 
+TOLERANCE = 0.05  # A change within this fraction is none, unless another one is asked for
 # Of B against A. undecided: the interval allows more than one of the others, or there is none.
 Verdict = Literal["faster", "slower", "same", "undecided"]
 

@@ -27,6 +27,7 @@ from scalescope.options import (
     choice,
     count,
 )
+from scalescope.records.comparison import TOLERANCE
 from scalescope.records.job import HOSTS, Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import Record
@@ -513,7 +514,7 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     b: A[str, Opt("After.", FILE, argument=True)]
-    tolerance: A[float, Opt("A change within this fraction is none.", FRACTION)] = 0.05
+    tolerance: A[float, Opt("A change within this fraction is none.", FRACTION)] = TOLERANCE
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):

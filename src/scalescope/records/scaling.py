@@ -50,8 +50,7 @@ def estimate(values: Sequence[float | None], *, target: float | None = None) -> 
         return None
     found = of_logarithms(known, target=target)
     value = median(known) if found.is_range else found.middle
-    kind: Literal["t", "range"] = "range" if found.is_range else "t"
-    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=len(known))
+    return Estimate(value=value, low=found.low, high=found.high, interval=found.kind, count=len(known))
 
 
 def estimate_apart(ones: Sequence[float | None], others: Sequence[float | None]) -> Estimate | None:
@@ -61,8 +60,7 @@ def estimate_apart(ones: Sequence[float | None], others: Sequence[float | None])
         return None
     found = of_ratio(known, rest)
     value = median(known) / median(rest) if found.is_range else found.middle
-    kind: Literal["t", "range"] = "range" if found.is_range else "t"
-    return Estimate(value=value, low=found.low, high=found.high, interval=kind, count=min(len(known), len(rest)))
+    return Estimate(value=value, low=found.low, high=found.high, interval=found.kind, count=min(len(known), len(rest)))
 
 
 class BreakEven(msgspec.Struct, frozen=True, kw_only=True):

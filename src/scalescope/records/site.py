@@ -2,13 +2,13 @@
 
 import re
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.named_paths import read_toml
 from scalescope.text import did_you_mean, is_one_line, plain
 from scalescope.units import parse_seconds
 
@@ -44,14 +44,7 @@ def load_site(path: str) -> Site:
     Raises:
         UsageError: It cannot be read, or something in it is wrong: one line that names the file and the place.
     """
-    try:
-        document = tomllib.loads(Path(path).read_bytes().decode())
-    except OSError as problem:
-        raise UsageError(
-            f"cannot read {path}: {problem.strerror}: name a file such as examples/sites/gpu.toml"
-        ) from None
-    except (ValueError, RecursionError) as problem:
-        raise UsageError(f"{path} is not TOML ({problem}): correct that place or name another file") from None
+    document = read_toml(Path(path), "a file such as examples/sites/gpu.toml")
     for key in document:
         if key not in KEYS:
             raise UsageError(

@@ -243,7 +243,7 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Step time of the default over that of the finalist, minus 1, with its interval."""
 
-    value: float  # Of a winner shrunk: who stops when it looks well sees too much
+    value: float  # Of a winner shrunk, because early stopping overstates gains
     low: float
     high: float
     pairs: int  # Pairs of blocks or of launches behind it

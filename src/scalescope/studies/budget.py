@@ -10,7 +10,7 @@ import msgspec
 from scalescope.errors import ScalescopeError
 from scalescope.progress import Kind, Progress
 from scalescope.records.study import Study, StudyPart
-from scalescope.text import listed, plain
+from scalescope.text import plain
 from scalescope.units import format_seconds
 
 PAGE_S = 8.0  # To read the results and write the page, after all parts
@@ -66,7 +66,7 @@ def planned(study: Study, work: Work, left_s: float) -> Study:
             state, why = "left out", _no_room(study, seconds, left_s)
         else:
             left_s -= seconds
-        study = study.with_part(msgspec.structs.replace(part, planned_s=seconds, state=state, why=why, without=()))
+        study = study.with_part(msgspec.structs.replace(part, planned_s=seconds, state=state, why=why))
     return study
 
 
@@ -78,8 +78,7 @@ def plan_lines(study: Study, left_s: float) -> list[str]:
     for part in study.parts:
         about = format_seconds(part.planned_s) if part.planned_s else ""
         about = {"left out": "left out", "done": "finished", "not needed": "not needed"}.get(part.state, about)
-        without = f"; without {listed(part.without)}" if part.without else ""
-        lines.append(f"  {part.name:<9}{about:>10}  {part.what}{without}")
+        lines.append(f"  {part.name:<9}{about:>10}  {part.what}")
     return lines
 
 
@@ -105,7 +104,7 @@ def conduct(
     while pending:
         name = pending.pop(0)
         left_s, seconds = ends - clock(), work.seconds(name)
-        part = msgspec.structs.replace(study.part(name), planned_s=seconds, why="", without=())
+        part = msgspec.structs.replace(study.part(name), planned_s=seconds, why="")
         if why := work.skip_reason(name):
             part = msgspec.structs.replace(part, state="not needed", planned_s=0.0, why=why)
         elif seconds > left_s and name not in _ALWAYS:

@@ -1,12 +1,12 @@
 """Two results side by side: the times that both have, how they differ, and whether that is more than noise."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
 from scalescope.errors import UsageError
-from scalescope.records.comparison import Comparison, Pair, Ratio, Verdict
+from scalescope.records.comparison import TOLERANCE, Comparison, Pair, Ratio, Verdict
 from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Prediction
@@ -17,7 +17,6 @@ from scalescope.records.tuning import Tuning
 from scalescope.stats import FEWEST, PREDICTED, half_width, normal_width
 from scalescope.text import plain, plural
 
-TOLERANCE = 0.05
 _FEWEST_OF_A_RANGE = 3  # Launches below which a range says nothing
 _BLOCKS = 10  # Into which the steps of a trace are cut: neighbouring steps are alike
 _VISIBLE = 0.005  # Parts below it in both steps are left out
@@ -81,8 +80,14 @@ def _pair(what: str, a: Timed, b: Timed, tolerance: float, *, is_part: bool = Fa
     note = a.note or b.note
     if a.value <= 0 or b.value <= 0:
         return Pair(what=what, a=a.value, b=b.value, ratio=None, verdict="undecided", is_part=is_part, note=note)
-    ratio = _ratio(a, b)
-    verdict: Verdict = "undecided" if note else _verdict(ratio, tolerance)
+    ratio, most = _ratio(a, b), 1 + tolerance
+    verdict: Verdict = "undecided"  # an interval that reaches over the tolerance decides nothing
+    if not note and ratio.low > most:
+        verdict = "slower"
+    elif not note and ratio.high < 1 / most:
+        verdict = "faster"
+    elif not note and 1 / most <= ratio.low and ratio.high <= most:
+        verdict = "same"
     return Pair(what=what, a=a.value, b=b.value, ratio=ratio, verdict=verdict, is_part=is_part, note=note)
 
 
@@ -92,16 +97,6 @@ def _ratio(a: Timed, b: Timed) -> Ratio:
     down = math.hypot(math.log(b.value / max(b.low, 1e-12)), math.log(max(a.high, a.value) / a.value))
     up = math.hypot(math.log(max(b.high, b.value) / b.value), math.log(a.value / max(a.low, 1e-12)))
     return Ratio(value=value, low=value * math.exp(-down), high=value * math.exp(up))
-
-
-def _verdict(ratio: Ratio, tolerance: float) -> Verdict:
-    """The verdict of the whole interval: one that reaches over the tolerance decides nothing."""
-    most = 1 + tolerance
-    if ratio.low > most:
-        return "slower"
-    if ratio.high < 1 / most:
-        return "faster"
-    return "same" if 1 / most <= ratio.low and ratio.high <= most else "undecided"
 
 
 def _of_scalings(a: Scaling, b: Scaling) -> tuple[Times, Times]:
@@ -235,16 +230,12 @@ def _part(explanation: Explanation, field: str) -> Timed:
     for step in explanation.steps:
         by_step.setdefault(step.index, []).append(getattr(step.parts, field) or 0.0)
     series = [fmean(values) for _, values in sorted(by_step.items())][explanation.warmup_steps :]
-    blocks = _block_means(series)
+    size = max(1, len(series) // _BLOCKS)
+    blocks = [fmean(series[at : at + size]) for at in range(0, len(series) - size + 1, size)]
     if len(blocks) < FEWEST:
         return Timed(mean, mean, mean, f"fewer than {FEWEST} steady steps: trace more")
     half = half_width(blocks)
     return Timed(mean, max(mean - half, 1e-12), mean + half)
-
-
-def _block_means(series: Sequence[float]) -> list[float]:
-    size = max(1, len(series) // _BLOCKS)
-    return [fmean(series[at : at + size]) for at in range(0, len(series) - size + 1, size)]
 
 
 def _findings(a: Explanation, b: Explanation) -> list[str]:

@@ -13,9 +13,9 @@ from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
+from scalescope.logs.files import record_kind
 from scalescope.measurement.joining import Part, add_up, difference, join
 from scalescope.measurement.scaling import scaling_of
-from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, TraceFolder
@@ -49,10 +49,6 @@ RECORDS: dict[str, type[Any]] = {
 }  # Records that may be named themselves, by kind
 
 
-class _Header(msgspec.Struct):
-    kind: str = ""
-
-
 def read_results(paths: Sequence[str | Path]) -> list[Results]:
     """One Results per training, in the order of the paths.
 
@@ -66,12 +62,17 @@ def read_results(paths: Sequence[str | Path]) -> list[Results]:
     found: list[Results] = []
     for path in map(Path, paths):
         new = _read(path)
-        reasons = {index: _why_apart(old, new) for index, old in enumerate(found) if _make_one_curve(old, new)}
+        reasons = {at: difference(_part(old), _part(new)) for at, old in enumerate(found) if _make_one_curve(old, new)}
         if "" in reasons.values():
-            curve = next(index for index, why in reasons.items() if not why)
-            found[curve] = _joined_curves(found[curve], new)
+            curve = next(at for at, why in reasons.items() if not why)
+            measurement = join(_part(found[curve]), _part(new))
+            both = _joined(found[curve], new)
+            found[curve] = msgspec.structs.replace(both, measurement=measurement, scaling=scaling_of(measurement))
             continue
-        new = msgspec.structs.replace(new, apart=tuple(reasons.values()))
+        apart = [
+            f"{new.name} is not joined with {found[at].name}: it was measured with {why}" for at, why in reasons.items()
+        ]
+        new = msgspec.structs.replace(new, apart=tuple(apart))
         at = next((at for at, old in enumerate(found) if _belong_together(old, new, alone=len(found) == 1)), None)
         if at is None:
             found.append(new)
@@ -98,24 +99,11 @@ def _make_one_curve(old: Results, new: Results) -> bool:
     return same_training(one.what, other.what) and add_up(one, other)
 
 
-def _why_apart(old: Results, new: Results) -> str:
-    """Why two parts of a curve cannot be joined; empty: they can."""
-    why = difference(_part(old), _part(new))
-    return f"{new.name} is not joined with {old.name}: it was measured with {why}" if why else ""
-
-
 def _part(results: Results) -> Part:
     """The measurement of results, with the plan of its folder."""
     assert results.measurement
     folder = next((each.folder for each in results.done if each.verb == "measure"), "")
     return Part(results.name, results.measurement, _plan(Path(folder), Plan) if folder else None)
-
-
-def _joined_curves(old: Results, new: Results) -> Results:
-    """Both, with the launches of both in one measurement."""
-    measurement = join(_part(old), _part(new))
-    both = _joined(old, new)
-    return msgspec.structs.replace(both, measurement=measurement, scaling=scaling_of(measurement))
 
 
 def _joined(old: Results, new: Results) -> Results:
@@ -131,10 +119,7 @@ def _read(path: Path) -> Results:
         return _folder(path)
     if not path.exists():
         raise UsageError(f"'{plain(str(path))}' does not exist: name {_NAMES}")
-    kind = ""
-    if path.suffix == ".json":
-        with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            kind = msgspec.json.decode(path.read_bytes(), type=_Header).kind
+    kind = record_kind(path) if path.suffix == ".json" else ""
     record: Any = load(path, RECORDS[kind]) if kind in RECORDS else explain([path])
     return of_record(record, path.name)
 

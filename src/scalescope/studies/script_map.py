@@ -11,7 +11,7 @@ from scalescope.estimation.verification import check_of, corrected
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
-from scalescope.records.profile import Contention, ModelProfile, WorkloadSpec
+from scalescope.records.profile import Contention, ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.run import Measurement
 from scalescope.simulator.grid import Question, predict
 from scalescope.tuner.prior import Survey, profile_of, read_survey
@@ -50,7 +50,7 @@ def profile_of_script(what: str, found: Mapping[Place, Mapping[str, Any]]) -> Mo
     )
 
 
-def _point(batch: int, survey: Survey) -> Any:
+def _point(batch: int, survey: Survey) -> ProfilePoint:
     """Input and everything else between two steps is part of the forward, as it delays it."""
     point = profile_of(survey).points[0]
     step_s = max(survey.step_s, point.step_s)

@@ -1,21 +1,19 @@
 """`tune`: from a request to a decision, online, by relaunch, or through Horovod's own autotune."""
 
-import contextlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
-from scalescope.jobs.folders import check_record, held, result_folder
+from scalescope.jobs.environment import save_plan, shown_commands, why_not_live
+from scalescope.jobs.folders import check_record, interrupted_in, result_folder
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.request import FEWEST_STEPS
-from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.resume import check_resume, fingerprint_here
+from scalescope.measurement.resume import fingerprint_here, resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
@@ -44,7 +42,7 @@ def tune(request: TuneRequest, progress: Progress) -> Tuning:
     check_requirements(settings)
     prepare()  # now, and not while ranks wait for an answer
     here = fingerprint_here(request.command, request.device)
-    with result_folder("tune", request.folder) as folder, _says_where(folder):
+    with result_folder("tune", request.folder) as folder, interrupted_in(folder):
         if any(complete_lines(folder / SAMPLES)):
             resumable = resumed_as(load(folder / PLAN, TunePlan).request, folder) is not None
             resume = ", or resume with --resume" if resumable else ""
@@ -83,31 +81,23 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> T
     if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no search to resume: name the folder that was given with -o")
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
-    with held(folder), _says_where(folder):
-        plan = load_plan(folder, TunePlan)
+    with resumed_plan(folder, TunePlan, "search") as plan, interrupted_in(folder):
         request = msgspec.structs.replace(plan.request, folder=str(folder), budget_s=budget_s)
-        if not Path(plan.cwd).is_dir():
-            raise UsageError(f"{plan.cwd}, where the search was started, does not exist: create it, or start anew")
-        with contextlib.chdir(plan.cwd):
-            begun_on, moved = check_resume(plan.fingerprint, request, folder)
-            settings, point = _settled(request)
-            drop_torn_line(folder / SAMPLES)
-            finished = load_lines(folder / SAMPLES, Sample)
-            method = resumed_as(request, folder)
-            if method is None:
-                raise UsageError(
-                    "--resume needs an --offline search, or one that compared a setting with the default: start anew"
-                )
-            notes = tuple(dict.fromkeys((*plan.notes, *moved)))
-            plan = msgspec.structs.replace(plan, fingerprint=begun_on, notes=notes)
-            save_plan(plan, folder)
-            end_orphans(str(folder), request.hosts, request.ssh)
-            settings = msgspec.structs.replace(settings, cwd=plan.cwd)
-            if method == "online":
-                found = tune_online(request, settings, point, folder, progress, finished=finished)
-            else:
-                found = tune_offline(request, settings, point, folder, progress, finished, notes)
-            return in_folder(found, folder)
+        settings, point = _settled(request)
+        drop_torn_line(folder / SAMPLES)
+        finished = load_lines(folder / SAMPLES, Sample)
+        method = resumed_as(request, folder)
+        if method is None:
+            raise UsageError(
+                "--resume needs an --offline search, or one that compared a setting with the default: start anew"
+            )
+        save_plan(plan, folder)
+        settings = msgspec.structs.replace(settings, cwd=plan.cwd)
+        if method == "online":
+            found = tune_online(request, settings, point, folder, progress, finished=finished)
+        else:
+            found = tune_offline(request, settings, point, folder, progress, finished, plan.notes)
+        return in_folder(found, folder)
 
 
 def resumed_as(request: TuneRequest, folder: Path) -> Method | None:
@@ -125,14 +115,6 @@ def how_to_finish(plan: TunePlan, folder: Path) -> str:
     if resumed_as(plan.request, folder):
         return f"scalescope tune --resume {shlex.quote(str(folder))}"
     return "it cannot be resumed; type the same command with another folder (-o) to start over"
-
-
-@contextlib.contextmanager
-def _says_where(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
 
 
 def dry_run(request: TuneRequest) -> list[str]:

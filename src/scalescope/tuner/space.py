@@ -18,7 +18,7 @@ from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
 from scalescope.text import knob_name
 from scalescope.tuner.controller_files import Hello
-from scalescope.tuner.prior import HIERARCHICAL, predict, profile_of, read_survey
+from scalescope.tuner.prior import HIERARCHICAL, Survey, predict, profile_of, read_survey
 from scalescope.tuner.settings import THREADS as THREADS_KNOB
 from scalescope.tuner.settings import fixed_knobs, knob_texts
 
@@ -54,20 +54,19 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def online_space(
-    hello: Hello | Mapping[str, Any], survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
+    training: Hello, survey: Mapping[str, Any] | None, fixed: Values, search: Collection[str] = ()
 ) -> Space:
     """Space of what can change while a training runs; `search`: knobs that are searched on request only."""
-    training = hello if isinstance(hello, Hello) else msgspec.convert(dict(hello), Hello)
     current = {**_defaults(training.engine), **training.current}
-    tensors = len(read_survey(survey).gradients) if survey else 0
+    surveyed = read_survey(survey) if survey else None
     dimensions, left_out = _dimensions(
         training.engine,
         training.hosts,
         training.world_size,
         current,
         search,
+        surveyed,
         backend=training.backend,
-        tensors=tensors,
         nccl_build=training.nccl_build,
     )
     live = {knob.name for knob in find_engine(training.engine).knobs if knob.changes == "live"}
@@ -75,7 +74,7 @@ def online_space(
         dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
     left_out.update(training.fixed)
-    return _space(training.engine, dimensions, left_out, fixed, current, survey)
+    return _space(training.engine, dimensions, left_out, fixed, current, surveyed)
 
 
 def offline_space(
@@ -103,10 +102,9 @@ def offline_space(
         backend: Backend of the ranks' messages.
         nccl_build: Whether the engine reduces through NCCL.
     """
-    current = _defaults(engine)
-    tensors = len(read_survey(survey).gradients) if survey else 0
+    current, surveyed = _defaults(engine), read_survey(survey) if survey else None
     dimensions, left_out = _dimensions(
-        engine, hosts, len(hosts), current, search, backend=backend, tensors=tensors, nccl_build=nccl_build
+        engine, hosts, len(hosts), current, search, surveyed, backend=backend, nccl_build=nccl_build
     )
     most = host.threads_per_rank(cores, max(Counter(hosts).values(), default=1))
     counts = tuple(sorted({threads, *(2**power for power in range(16) if 2**power <= most)}))
@@ -114,7 +112,7 @@ def offline_space(
         dimensions[THREADS] = counts
     else:
         left_out[THREADS] = f"{cores} cores leave one to every rank"
-    return _space(engine, dimensions, left_out, fixed, {**current, THREADS: threads}, survey)
+    return _space(engine, dimensions, left_out, fixed, {**current, THREADS: threads}, surveyed)
 
 
 def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) -> tuple[str, ...]:
@@ -141,10 +139,10 @@ def _dimensions(
     ranks: int,
     current: Values,
     search: Collection[str],
+    surveyed: Survey | None,
     *,
     backend: str,
-    tensors: int = 0,
-    nccl_build: bool = False,
+    nccl_build: bool,
 ) -> tuple[Dimensions, dict[str, str]]:
     """Values to try of every knob that can matter here, and why other knobs are left out."""
     dimensions: Dimensions = {}
@@ -168,6 +166,7 @@ def _dimensions(
     if CAP in dimensions:
         caps = _ascending(*dimensions[CAP], current[CAP])
         dimensions |= {CAP: caps, FIRST: _ascending(*dimensions[FIRST], current[FIRST], *caps)}
+    tensors = len(surveyed.gradients) if surveyed else 0
     if CACHE in dimensions and tensors > int(current[CACHE]):
         dimensions[CACHE] += (2 ** (tensors - 1).bit_length(),)
     return dimensions, left_out
@@ -191,14 +190,13 @@ def _space(
     left_out: dict[str, str],
     fixed: Values,
     current: Values,
-    survey: Mapping[str, Any] | None,
+    surveyed: Survey | None,
 ) -> Space:
     """All combinations, those that do the same only once: the one nearest to the default stands for them."""
     fixed = fixed_knobs(engine, knob_texts(fixed))  # checked
     reasons = {**left_out, **{name: "fixed" for name in fixed if name in dimensions or name in left_out}}
     free = {name: values for name, values in dimensions.items() if name not in reasons}
     start = {**current, **fixed}
-    surveyed = read_survey(survey) if survey else None
     profile = profile_of(surveyed) if surveyed and surveyed.gradients else None
     found: dict[Hashable, Values] = {}
     for complete in _combinations(engine, free, start):
