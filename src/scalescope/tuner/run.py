@@ -9,11 +9,11 @@ import msgspec
 
 from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.collect import FEWEST_STEPS
 from scalescope.jobs.environment import load_plan, save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, held, result_folder
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
+from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.resume import check_resume, fingerprint_here
 from scalescope.progress import Progress
