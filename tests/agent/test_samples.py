@@ -75,7 +75,8 @@ for epoch in range({passes}):
     log = forked(BEGINNING + LOADER + script)
     assert len(log.steps()) == passes * length * 4 / 5
     counted = [step.samples for step in log.steps() if step.samples]
-    assert fmean(counted) == pytest.approx(20, abs=0.4)
+    # 19.5 where steps are so short that only the first 32 are looked at: the first skipped batch comes after four steps
+    assert fmean(counted) == pytest.approx(20, abs=0.6)
 
 
 @pytest.mark.parametrize("has_loader", [False, True], ids=["call", "loader"])
