@@ -7,7 +7,7 @@ import numpy as np
 
 from scalescope.intervals import Times
 from scalescope.records.explanation import HorovodAccount
-from scalescope.traces.horovod.steps import CYCLES_S
+from scalescope.traces.horovod.accounting import CYCLES_S
 from scalescope.traces.lateness import stands_out
 from scalescope.traces.trace import Trace
 from scalescope.units import format_share

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
-from scalescope.traces.event_stream import BEFORE, beginning_of
+from scalescope.traces.event_stream import BEFORE, TraceBytes, beginning_of
 from scalescope.traces.horovod import reading as horovod
 from scalescope.traces.kineto import reading as kineto
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Trace
-from scalescope.traces.trace_bytes import TraceBytes
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from statistics import median
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
 from scalescope.records.explanation import Finding, HorovodAccount
-from scalescope.traces.horovod.steps import CYCLES_S
+from scalescope.traces.horovod.accounting import CYCLES_S
 from scalescope.units import format_bytes, format_seconds, format_share
 
 _INPUT_SHARE = 0.05

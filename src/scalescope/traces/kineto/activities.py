@@ -3,13 +3,24 @@
 from array import array
 from collections.abc import Iterable, Mapping
 
-import msgspec
 import numpy as np
 
-from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, bridged, common, joined, union, without
+from scalescope.intervals import (
+    EVER,
+    NOTHING,
+    Intervals,
+    Moments,
+    Times,
+    bridged,
+    common,
+    holding,
+    joined,
+    union,
+    without,
+)
 from scalescope.records.timeline import Activity, Span
 from scalescope.traces.kineto.collector import BRIDGED_S, Collector
-from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Correlated, Event
+from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Event, correlation_of
 from scalescope.traces.kineto.events import of_device as meaning_on_device
 from scalescope.traces.trace import Activities, Parts, exposed_of, parts_of
 
@@ -214,7 +225,6 @@ class _DeviceWork:
         self._call_s = array("d")
         self._call_correlation = array("q")
         self._call_lane: list[int | str] = []
-        self._decode = msgspec.json.Decoder(Correlated).decode
 
     def take(self, events: list[Event], zero_us: float, start_s: float, end_s: float) -> None:
         """Takes in work of the window, and the calls that may have launched it."""
@@ -222,7 +232,7 @@ class _DeviceWork:
         earliest = zero_us + launched_since(start_s, end_s) * 1e6
         for event in events:
             category = CATEGORY[event.cat]
-            if category == CALL and earliest < event.ts < last and (number := self._number(event)) >= 0:
+            if category == CALL and earliest < event.ts < last and (number := correlation_of(event)) >= 0:
                 self._call_s.append((event.ts - zero_us) * 1e-6)
                 self._call_correlation.append(number)
                 self._call_lane.append(event.tid)
@@ -234,15 +244,8 @@ class _DeviceWork:
             ):
                 self.start_s.append((event.ts - zero_us) * 1e-6)
                 self._end_s.append((event.ts + event.dur - zero_us) * 1e-6)
-                self._correlation.append(self._number(event))
+                self._correlation.append(correlation_of(event))
                 self._streams.append(event.tid)
-
-    def _number(self, event: Event) -> int:
-        try:
-            number = self._decode(event.args).correlation
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return -1
-        return number if 0 <= number < 1 << 62 else -1
 
     def activities(self, found: Collector) -> dict[Activity, Intervals]:
         """Backward is what the autograd engine launched, the optimizer what was launched in Optimizer.step."""
@@ -252,12 +255,12 @@ class _DeviceWork:
         backward, copies = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=bool)
         for lane in found.training:
             here = lanes == lane
-            backward[here] = _inside(found.backward.of(lane), launched[here])
-            copies[here] = _inside(found.copies.of(lane), launched[here]) & ~backward[here]
+            backward[here] = holding(*found.backward.of(lane), launched[here]) >= 0
+            copies[here] = (holding(*found.copies.of(lane), launched[here]) >= 0) & ~backward[here]
         if found.launched:
-            backward, optimizers = _inside(found.launched["backward"], launched), found.launched["optimizer"]
+            backward, optimizers = (holding(*found.launched["backward"], launched) >= 0), found.launched["optimizer"]
         own = np.array([stream not in found.exchange_streams for stream in self._streams])
-        optimizer = ~backward & ~copies & _inside(optimizers, launched)
+        optimizer = ~backward & ~copies & (holding(*optimizers, launched) >= 0)
         known = np.isfinite(launched)
         kinds: dict[Activity, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {
             "forward": known & ~backward & ~copies & ~optimizer & own,
@@ -284,10 +287,3 @@ class _DeviceWork:
             threads[:] = self._call_lane
             lanes[matched] = threads[order][at][matched]
         return launched, lanes
-
-
-def _inside(moments: Intervals, times: Times) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    if not len(moments.starts):
-        return np.zeros(len(times), dtype=bool)
-    at = np.searchsorted(moments.starts, times, side="right") - 1
-    return np.asarray((at >= 0) & (times <= moments.ends[np.maximum(at, 0)]))

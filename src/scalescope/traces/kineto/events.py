@@ -13,6 +13,7 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
+from scalescope.traces.event_stream import UNREADABLE
 
 NOT_A_NUMBER = math.nan
 
@@ -28,11 +29,11 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class Correlated(msgspec.Struct, gc=False):
-    """The arguments of a kernel, or of the call that launched it, as far as they tie both together."""
-
+class _Correlated(msgspec.Struct, gc=False):
     correlation: int = -1
 
+
+_correlated = msgspec.json.Decoder(_Correlated).decode
 
 _REMEMBERED = 1 << 16  # Names; a trace has millions of events and few names
 OPERATOR, DEVICE_WORK, HOST_MARK, DEVICE_MARK, CALL = range(1, 6)  # Categories of events; 0 for all others
@@ -186,7 +187,7 @@ def arguments_of(event: Event) -> Arguments:
     """The operation and size of a communication, as far as its own arguments tell."""
     try:
         found = msgspec.json.decode(event.args)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         found = {}
     if not isinstance(found, dict):
         found = {}
@@ -198,6 +199,15 @@ def arguments_of(event: Event) -> Arguments:
         correlation if isinstance(correlation, int) and 0 <= correlation < 1 << 62 else -1,
         _group_of(found),
     )
+
+
+def correlation_of(event: Event) -> int:
+    """What ties a kernel to the call that launched it; -1 where the arguments do not say."""
+    try:
+        number = _correlated(event.args).correlation
+    except UNREADABLE:
+        return -1
+    return number if 0 <= number < 1 << 62 else -1
 
 
 def _group_of(found: dict[str, Any]) -> str:
