@@ -108,7 +108,10 @@ def steps(
         OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )
     broadcast_s, norms_s = links.broadcast_s(), passes * links.norms_s(profile.norm_channels)
-    finish_s = _copied_back(outcome, copy_s) - outcome.sent_s + around.rest_s * engaged
+    copied_back = outcome.backward_s  # in turn, after backward, each message after its arrival
+    for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
+        copied_back = np.maximum(copied_back, arrived) + seconds
+    finish_s = np.maximum(copied_back, outcome.sent_s) - outcome.sent_s + around.rest_s * engaged
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + norms_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + norms_s + outcome.exposed_s
@@ -266,14 +269,6 @@ class _Links:
         return np.where(self._together, model.seconds(bytes_, self._ranks, self._nodes), 0.0)
 
 
-def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
-    """Time at which the last message has been copied back: in turn, after backward, each after its arrival."""
-    at = outcome.backward_s
-    for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
-        at = np.maximum(at, arrived) + seconds
-    return np.maximum(at, outcome.sent_s)
-
-
 def _sent_error(
     outcome: Outcome, waited_s: Floats, whole_s: Floats, slowdowns: OverlapFactors, link_error: Floats
 ) -> Floats:
@@ -324,7 +319,8 @@ def predicted_step(
     outcome = made.outcome
     add("backward", at, at + float(outcome.backward_s[0]), "backward")
     free = float(outcome.backward_s[0])
-    for first, after in _travelled(outcome.ends_s[:, 0]) if np_ > 1 else ():
+    firsts = [index for index, end in enumerate(outcome.ends_s[:, 0]) if end > 0]  # of messages that travelled together
+    for first, after in zip(firsts, [*firsts[1:], len(outcome.ends_s)], strict=False) if np_ > 1 else ():
         if exchange.negotiated:
             add("negotiation", at + free, at + float(outcome.starts_s[first, 0]), "until all ranks agree")
             free = max(free, float(outcome.ends_s[first, 0]))
@@ -361,9 +357,3 @@ def _sharded_timeline(made: Steps, np_: int) -> Timeline:
             spans.append(Span(rank=0, activity=activity, start_s=end_s, end_s=end_s + seconds, name=name, bytes=0))
             end_s += seconds
     return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=end_s),))
-
-
-def _travelled(ends_s: "np.ndarray") -> list[tuple[int, int]]:
-    """First and after-last index of the messages that travelled together."""
-    firsts = [index for index, end in enumerate(ends_s) if end > 0]
-    return list(zip(firsts, [*firsts[1:], len(ends_s)], strict=True))

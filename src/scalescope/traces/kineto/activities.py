@@ -46,15 +46,7 @@ def account(found: Collector, starts_s: Times, ends_s: Times, *, on_device: bool
         blocks.append(parts_of(activities, starts, ends, exposed))
         alone.add(*common(exposed, union(starts, ends)))
 
-    def column(name: str) -> Times | None:
-        pieces = [getattr(block, name) for block in blocks]
-        return None if pieces[0] is None else np.concatenate(pieces)
-
-    step, other = column("step"), column("other")
-    assert step is not None
-    assert other is not None
-    names = ("compute", "optimizer", "exposed", "hidden", "input")
-    return Parts(step=step, other=other, **{name: column(name) for name in names}), alone.between()
+    return Parts.joined(blocks), alone.between()
 
 
 def of_host(found: Collector, within: tuple[float, float] = EVER) -> Activities:
@@ -149,7 +141,7 @@ def spans_of(
     sets = device.activities(found) if len(device.start_s) else _host_activities(found, (start_s, end_s))
     spans = []
     for activity, moments in sets.items():
-        shown = _merged(_cut(moments, start_s, end_s))
+        shown = _merged(moments, start_s, end_s)
         spans += [
             Span(rank=rank, activity=activity, start_s=first, end_s=last)
             for first, last in zip(shown.starts.tolist(), shown.ends.tolist(), strict=True)
@@ -185,7 +177,7 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, module
     starts, ends = np.array(marks.start_s), np.array(marks.end_s)
     seen = np.flatnonzero((starts < end_s) & (ends > start_s)).tolist()
     if len(seen) > _MOST_COLLECTIVES:
-        merged = _merged(_cut(union(starts[seen], ends[seen]), start_s, end_s))
+        merged = _merged(union(starts[seen], ends[seen]), start_s, end_s)
         return [
             Span(rank=rank, activity="communication", start_s=first, end_s=last)
             for first, last in zip(merged.starts.tolist(), merged.ends.tolist(), strict=True)
@@ -203,12 +195,9 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, module
     ]
 
 
-def _cut(moments: Intervals, start_s: float, end_s: float) -> Intervals:
-    return union(np.maximum(moments.starts, start_s), np.minimum(moments.ends, end_s))
-
-
-def _merged(moments: Intervals) -> Intervals:
-    gap = BRIDGED_S
+def _merged(moments: Intervals, start_s: float, end_s: float) -> Intervals:
+    """What lies between two moments, with the shortest gaps closed where it is too much to draw."""
+    moments, gap = union(np.maximum(moments.starts, start_s), np.minimum(moments.ends, end_s)), BRIDGED_S
     while len((merged := bridged(moments, gap)).starts) > _MOST_SPANS:
         gap *= 2
     return merged
