@@ -214,23 +214,17 @@ def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tupl
 
 def _shown(job: JobTraces, index: int) -> Timeline:
     """One step of every rank, on the common clock, from the moment at which the first rank begins it."""
-    spans: list[Span] = []
-    steps: list[Step] = []
-    for at, (trace, rank) in enumerate(zip(job.traces, job.ranks, strict=True)):
+    begins = [float(_common(job, at, trace.starts_s[[index]])[0]) for at, trace in enumerate(job.traces)]
+    spans, steps = list[Span](), list[Step]()
+    for at, (trace, rank, begin) in enumerate(zip(job.traces, job.ranks, begins, strict=True)):
         start, end = float(trace.starts_s[index]), float(trace.ends_s[index])
-        moved = float(_common(job, at, np.array([start]))[0]) - start
-        steps.append(Step(rank=rank, start_s=start + moved, end_s=end + moved))
-        spans += [_moved(span, moved) for span in job.spans(at, start, end)]
-    zero = min(step.start_s for step in steps)
-    return Timeline(
-        source=job.kind,
-        spans=tuple(_moved(span, -zero) for span in spans),
-        steps=tuple(Step(rank=step.rank, start_s=step.start_s - zero, end_s=step.end_s - zero) for step in steps),
-    )
-
-
-def _moved(span: Span, by_s: float) -> Span:
-    return msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
+        by_s = begin - start - min(begins)
+        steps.append(Step(rank=rank, start_s=start + by_s, end_s=end + by_s))
+        spans += [
+            msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
+            for span in job.spans(at, start, end)
+        ]
+    return Timeline(source=job.kind, spans=tuple(spans), steps=tuple(steps))
 
 
 def _notes(job: JobTraces, account: HorovodAccount | None, untraced_s: float | None) -> tuple[str, ...]:

@@ -192,12 +192,19 @@ def arguments_of(event: Event) -> Arguments:
     if not isinstance(found, dict):
         found = {}
     name, external, correlation = (found.get(key) for key in ("Collective name", "External id", "correlation"))
+    item = _ITEM_BYTES.get(str(found.get("dtype")).lower(), 0)
+    counts = [found.get("In msg nelems"), found.get("Out msg nelems")]
+    sizes = [count * item for count in counts if item and isinstance(count, int) and 0 <= count < 1 << 50]
+    # The description of a process group names a mesh's dimension.
+    group, described = found.get("Process Group Name"), found.get("Process Group Description")
+    if isinstance(described, str) and described not in ("", "undefined"):
+        group = described
     return Arguments(
         operation_of(name) if isinstance(name, str) and name else "",
-        max(_message_bytes(found), _shape_bytes(found.get("Input Dims"), found.get("Input type"))),
+        max([*sizes, _shape_bytes(found.get("Input Dims"), found.get("Input type"))]),
         external if isinstance(external, int) else None,
         correlation if isinstance(correlation, int) and 0 <= correlation < 1 << 62 else -1,
-        _group_of(found),
+        group[:100] if isinstance(group, str) else "",
     )
 
 
@@ -208,20 +215,6 @@ def correlation_of(event: Event) -> int:
     except UNREADABLE:
         return -1
     return number if 0 <= number < 1 << 62 else -1
-
-
-def _group_of(found: dict[str, Any]) -> str:
-    """The description of a process group, which names a mesh's dimension, or its name."""
-    name, described = found.get("Process Group Name"), found.get("Process Group Description")
-    told = described if isinstance(described, str) and described not in ("", "undefined") else name
-    return told[:100] if isinstance(told, str) else ""
-
-
-def _message_bytes(found: dict[str, Any]) -> int:
-    counts = [found.get("In msg nelems"), found.get("Out msg nelems")]
-    item = _ITEM_BYTES.get(str(found.get("dtype")).lower())
-    numbers = [count for count in counts if isinstance(count, int) and 0 <= count < 1 << 50]
-    return max(numbers) * item if numbers and item else -1
 
 
 def _shape_bytes(shapes: object, kinds: object) -> int:
