@@ -18,20 +18,16 @@ _FEWEST_SIZES = 2
 USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
 
 
-@dataclass(frozen=True)
-class Replay:
-    """Gradient messages of a typical step; seconds from the step's start."""
+@dataclass(frozen=True, kw_only=True)
+class MessageCosts:
+    """Seconds of messages of any size, by those of some."""
 
-    step_s: float
-    ready_s: Times  # When the last rank had each message
-    bytes: Times
     sizes: Times  # Ascending sizes of which the cost is known, with their seconds
     seconds: Times
     usual_bytes_per_s: float = 1e9  # What a byte more costs, where one size alone was seen
-    produced_s: float = 0.0  # When the first byte of gradient began to be made: about where backward begins
 
     def cost(self, bytes_: Times) -> Times:
-        """Seconds of messages of any size: straight lines between what was seen, a constant below, a rate above."""
+        """Straight lines between what was seen, a constant below, a rate above."""
         marginal = self.seconds[-1] / self.sizes[-1]
         if len(self.sizes) < _FEWEST_SIZES:
             marginal = min(marginal, 1 / self.usual_bytes_per_s)
@@ -45,6 +41,16 @@ class Replay:
         small = least + (self.seconds[0] - least) * bytes_ / self.sizes[0]
         found = np.where(bytes_ < self.sizes[0], small, np.interp(bytes_, self.sizes, self.seconds))
         return np.asarray(found + marginal * np.maximum(bytes_ - self.sizes[-1], 0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(MessageCosts):
+    """Gradient messages of a typical step; seconds from the step's start."""
+
+    step_s: float
+    ready_s: Times  # When the last rank had each message
+    bytes: Times
+    produced_s: float = 0.0  # When the first byte of gradient began to be made: about where backward begins
 
     def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
         """Seconds until the last of these messages has arrived, with links `speed` times as fast."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
-from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, Replay
+from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, MessageCosts
 from scalescope.engines.base import MIB
 from scalescope.intervals import before, between, common, union
 from scalescope.records.explanation import Finding
@@ -192,12 +192,14 @@ def small_groups(case: Case) -> Finding | None:
         if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES or not seen:
             continue
         known, seconds = np.array(seen, dtype=float).T
-        usual = USUAL_BYTES_PER_S.get(case.explanation.backend, 1e9)
-        empty = np.zeros(0)
-        replay = Replay(case.traced_s, empty, empty, known, np.maximum.accumulate(seconds), usual)
+        costs = MessageCosts(
+            sizes=known,
+            seconds=np.maximum.accumulate(seconds),
+            usual_bytes_per_s=USUAL_BYTES_PER_S.get(case.explanation.backend, 1e9),
+        )
         groups, typical = len(sizes), float(np.median(sizes))
         fewer = max(_FEWEST_GROUPS, math.ceil(sum(sizes) / _JOINED_BYTES))
-        now, then = replay.cost(np.array(sizes)).sum(), fewer * replay.cost(np.array([sum(sizes) / fewer])).sum()
+        now, then = costs.cost(np.array(sizes)).sum(), fewer * costs.cost(np.array([sum(sizes) / fewer])).sum()
         all_ = [each for each in case.explanation.exchanges if each.operation == operation and each.phase]
         passes = sum(each.count for each in all_) / groups
         saved += min(case.factor * passes * float(now - then), sum(each.transfer_s for each in all_))

@@ -233,7 +233,11 @@ class TensorSums:
         costliest = costliest[self._counts[costliest].sum(axis=1) > 0]
         accounts = []
         for tensor in costliest.tolist():
-            medians = self._medians(tensor)
+            mine = [(each, np.flatnonzero(each.tensor == tensor)) for each in self._sample]
+            kinds = np.concatenate([each.group[at] for each, at in mine])
+            times = [np.concatenate([each.time[at] for each, at in mine])[kinds == group] for group in range(GROUPS)]
+            # Of each group of activities, in seconds; 0 where there is none.
+            medians = [float(np.median(some)) / 1e6 if len(some) else 0.0 for some in times]
             name = self._name[tensor]
             accounts.append(
                 TensorAccount(
@@ -249,14 +253,6 @@ class TensorSums:
                 )
             )
         return tuple(accounts)
-
-    def _medians(self, tensor: int) -> list[float]:
-        """The median time of each group of activities, in seconds; 0 where there is none."""
-        mine = [(each, np.flatnonzero(each.tensor == tensor)) for each in self._sample]
-        groups = np.concatenate([each.group[at] for each, at in mine])
-        times = np.concatenate([each.time[at] for each, at in mine])
-        found = [times[groups == group] for group in range(GROUPS)]
-        return [float(np.median(some)) / 1e6 if len(some) else 0.0 for some in found]
 
 
 @dataclass

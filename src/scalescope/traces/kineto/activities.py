@@ -239,7 +239,17 @@ class _DeviceWork:
     def activities(self, found: Collector) -> dict[Activity, Intervals]:
         """Backward is what the autograd engine launched, the optimizer what was launched in Optimizer.step."""
         starts, ends = np.array(self.start_s), np.array(self._end_s)
-        launched, lanes = self._launches()
+        # Time and thread at which each piece of work was launched; NaN where no call is known.
+        work, calls = (np.array(each, dtype=np.int64) for each in (self._correlation, self._call_correlation))
+        launched, lanes = np.full(len(work), np.nan), np.full(len(work), None, dtype=object)
+        if len(calls):
+            order = np.argsort(calls, kind="stable")
+            at = np.minimum(np.searchsorted(calls[order], work), len(calls) - 1)
+            matched = (calls[order][at] == work) & (work >= 0)
+            threads = np.empty(len(calls), dtype=object)
+            threads[:] = self._call_lane
+            launched[matched] = np.array(self._call_s)[order][at][matched]
+            lanes[matched] = threads[order][at][matched]
         optimizers = stepping_alone(found)
         backward, copies = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=bool)
         for lane in found.training:
@@ -261,18 +271,3 @@ class _DeviceWork:
         sets: dict[Activity, Intervals] = {kind: union(starts[those], ends[those]) for kind, those in kinds.items()}
         busy = union(starts[own], ends[own])
         return sets | {"input": without(found.inputs.all(), common(found.inputs.all(), busy))}
-
-    def _launches(self) -> tuple[Times, "np.ndarray[tuple[int], np.dtype[np.object_]]"]:
-        """Time and thread at which each piece of work was launched; NaN where no call is known."""
-        work = np.array(self._correlation, dtype=np.int64)
-        calls = np.array(self._call_correlation, dtype=np.int64)
-        order = np.argsort(calls, kind="stable")
-        at = np.minimum(np.searchsorted(calls[order], work), max(0, len(calls) - 1))
-        launched, lanes = np.full(len(work), np.nan), np.full(len(work), None, dtype=object)
-        if len(calls):
-            matched = (calls[order][at] == work) & (work >= 0)
-            launched[matched] = np.array(self._call_s)[order][at][matched]
-            threads = np.empty(len(calls), dtype=object)
-            threads[:] = self._call_lane
-            lanes[matched] = threads[order][at][matched]
-        return launched, lanes
